@@ -1,0 +1,1 @@
+//! Reference counts, exclusive bytes, and what would leave the disk if a set went.

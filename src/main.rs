@@ -1,0 +1,7 @@
+//! The `layersweep` program; everything else is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    layersweep::cli::main()
+}

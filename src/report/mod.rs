@@ -1,0 +1,1 @@
+//! Tables and JSON. Takes results, decides nothing.

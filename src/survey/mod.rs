@@ -1,0 +1,1 @@
+//! One scan: find the stores, read their records, weigh them, fill the inventory.

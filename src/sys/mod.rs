@@ -1,0 +1,3 @@
+//! The edge to the kernel that several modules share. Knows nothing of stores.
+
+pub mod sysroot;

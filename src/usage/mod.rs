@@ -1,0 +1,9 @@
+//! How many bytes a tree holds: the parallel walker and what filesystems charge.
+
+pub mod filesystem;
+mod walk;
+
+pub use walk::{
+    Extents, Measured, Progress, SharedExtents, SharedInodes, Tally, Tree, TreeScope, WalkError,
+    WalkOptions, measure,
+};

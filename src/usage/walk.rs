@@ -1,0 +1,133 @@
+//! The parallel walker. (Types fixed; the body is under construction.)
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+
+/// What to walk, and which unit gets the bytes.
+///
+/// A *unit* is a number of the caller's choice, counted from 0: everything that is one
+/// thing to the caller (a layer's directory, its tar-split and its data directory) carries
+/// the same unit.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// Position in the `roots` given to [`measure`].
+    pub root: usize,
+    /// Path below that root; empty for the root itself. May name any kind of file.
+    pub path: PathBuf,
+    /// The unit that the bytes go to.
+    pub unit: usize,
+    /// How much of it.
+    pub scope: TreeScope,
+}
+
+/// How much of a [`Tree`] is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeScope {
+    /// It and all below it, mounts excepted.
+    Whole,
+    /// The entry alone, even if it is a directory.
+    EntryOnly,
+}
+
+/// Whether to look for extents that files share by reflink (`FS_IOC_FIEMAP`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Extents {
+    /// Never: the filesystem has no reflinks.
+    Off,
+    /// Look at the big files only; if one of them shares an extent, look at all files.
+    #[default]
+    Probe,
+    /// Look at every file.
+    All,
+}
+
+/// How to walk.
+#[derive(Debug, Default)]
+pub struct WalkOptions<'a> {
+    /// Threads; 0 for the default, which suits a disk that is not in the page cache.
+    pub threads: usize,
+    /// Reflinks.
+    pub extents: Extents,
+    /// Counters that another thread may watch.
+    pub progress: Option<&'a Progress>,
+}
+
+/// Counters that grow while a walk is under way.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Inodes seen.
+    pub inodes: AtomicU64,
+    /// Allocated bytes seen.
+    pub bytes: AtomicU64,
+}
+
+/// What one unit, or one group of shared inodes, weighs. Hard links count once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Allocated bytes: 512 x `st_blocks`.
+    pub bytes: u64,
+    /// Sum of `st_size` of everything that is not a directory.
+    pub apparent_bytes: u64,
+    /// Inodes, directories included.
+    pub inodes: u64,
+}
+
+/// Inodes with hard links in several units, or in one unit and outside all of them. They
+/// are in no unit's own [`Tally`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedInodes {
+    /// The units that hold a link, ascending.
+    pub units: Vec<usize>,
+    /// There are more links than were seen: somebody outside the trees holds one.
+    pub outside: bool,
+    /// What these inodes weigh together.
+    pub tally: Tally,
+}
+
+/// Extents that several files share by reflink, grouped by who shares them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedExtents {
+    /// Each sharing unit, ascending, with how often in all `st_blocks` of its files has
+    /// counted bytes of this group (bytes, so 2 x `physical_bytes` for two copies).
+    pub counted: Vec<(usize, u64)>,
+    /// The filesystem says shared, but fewer than two references were seen: somebody
+    /// outside the trees shares it.
+    pub outside: bool,
+    /// What the extents take on the disk, once.
+    pub physical_bytes: u64,
+}
+
+/// Something that the walk could not read. Its figures are lower bounds.
+#[derive(Clone, Debug)]
+pub struct WalkError {
+    /// Unit concerned.
+    pub unit: usize,
+    /// What could not be read.
+    pub path: PathBuf,
+    /// Why; also what was tried ("opening", "reading", "examining").
+    pub message: String,
+    /// It was there when its directory was read and is gone now: somebody deleted it
+    /// meanwhile.
+    pub vanished: bool,
+}
+
+/// What a walk found.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// A tally for each unit, by unit number.
+    pub units: Vec<Tally>,
+    /// Inodes that belong to no unit alone.
+    pub shared_inodes: Vec<SharedInodes>,
+    /// Extents that belong to no file alone.
+    pub shared_extents: Vec<SharedExtents>,
+    /// What could not be read.
+    pub errors: Vec<WalkError>,
+    /// Mount points that were not entered, bind mounts included.
+    pub mounts: Vec<(usize, PathBuf)>,
+}
+
+/// Measures trees.
+#[must_use]
+pub fn measure(_roots: &[PathBuf], _trees: &[Tree], _options: &WalkOptions<'_>) -> Measured {
+    Measured::default()
+}
