@@ -1,0 +1,3 @@
+//! containerd's stores, read from its files alone.
+
+pub mod bolt;
