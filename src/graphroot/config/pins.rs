@@ -94,7 +94,8 @@ mod tests {
             // Regular expression characters are plain characters.
             ("quay.io/openshift/release:4?20", false),
             ("quay.io.openshift.release:4.20", false),
-            (".*", false),
+            (".*", true),
+            (".+", false),
             ("*", true),
             ("**", true),
             ("", false),
