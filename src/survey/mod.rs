@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use crate::graphroot::config::{Environment, Pin};
+use crate::graphroot::config::{Environment, Pin, pin_matches_image};
 use crate::graphroot::fill::{self, AreaFacts, Ids};
 use crate::graphroot::snapshot::Patience;
 use crate::inventory::refs::Refs;
@@ -180,8 +180,7 @@ fn add_store(inventory: &mut Inventory, candidate: &Candidate, filesystem: Files
 }
 
 fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
-    let _ = (names, digests); // TEMP
-    let matching = pins.iter().filter(|_| false);
+    let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
     matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
 }
 

@@ -27,10 +27,7 @@ impl Sysroot {
     /// The running system.
     #[must_use]
     pub fn live() -> Self {
-        Self {
-            root: PathBuf::from("/"),
-            ostree: None,
-        }
+        Self { root: PathBuf::from("/"), ostree: None }
     }
 
     /// A mounted root at `root`: post-mortem. `/` in any spelling is the running system.
@@ -78,9 +75,7 @@ impl Sysroot {
             return lookup::in_root(&self.root, path);
         };
         match lookup::by_components(path, |inside| ostree.place(&self.root, inside)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                lookup::in_root(&self.root, path)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => lookup::in_root(&self.root, path),
             other => other,
         }
     }
@@ -92,11 +87,7 @@ impl Sysroot {
         if !self.is_foreign() {
             return host_path.to_path_buf();
         }
-        if let Some(inside) = self
-            .ostree
-            .as_ref()
-            .and_then(|ostree| ostree.display(host_path))
-        {
+        if let Some(inside) = self.ostree.as_ref().and_then(|ostree| ostree.display(host_path)) {
             return inside;
         }
         match host_path.strip_prefix(&self.root) {
@@ -108,11 +99,7 @@ impl Sysroot {
 
 /// `base/rest`, without the trailing slash that `Path::join` leaves for an empty `rest`.
 fn join(base: &Path, rest: &Path) -> PathBuf {
-    if rest.as_os_str().is_empty() {
-        base.to_path_buf()
-    } else {
-        base.join(rest)
-    }
+    if rest.as_os_str().is_empty() { base.to_path_buf() } else { base.join(rest) }
 }
 
 #[cfg(test)]

@@ -57,9 +57,7 @@ impl Crio {
         collect(sysroot, Path::new(DROP_INS), 0, &mut files, problems);
         let mut crio = Self::default();
         for file in files {
-            with_file(sysroot, &file, problems, |table, problems| {
-                crio.apply(table, problems)
-            });
+            with_file(sysroot, &file, problems, |table, problems| crio.apply(table, problems));
         }
         Some(crio)
     }
@@ -71,17 +69,11 @@ impl Crio {
         let path = file.path().to_path_buf();
         // An empty string leaves the earlier value of these three alone.
         for (name, to) in [("root", &mut self.root), ("runroot", &mut self.runroot)] {
-            if let Some(value) = crio
-                .string(name, problems)
-                .filter(|value| !value.is_empty())
-            {
+            if let Some(value) = crio.string(name, problems).filter(|value| !value.is_empty()) {
                 *to = Some((value, path.clone()));
             }
         }
-        if let Some(name) = crio
-            .string("storage_driver", problems)
-            .filter(|name| !name.is_empty())
-        {
+        if let Some(name) = crio.string("storage_driver", problems).filter(|name| !name.is_empty()) {
             self.driver = Some(name);
         }
         if let Some(value) = crio.string("imagestore", problems) {
@@ -95,10 +87,7 @@ impl Crio {
         };
         let origin = path.display().to_string();
         if let Some(pinned) = image.strings("pinned_images", problems) {
-            let pin = |pattern| Pin {
-                pattern,
-                origin: origin.clone(),
-            };
+            let pin = |pattern| Pin { pattern, origin: origin.clone() };
             self.pinned_images = pinned.values.into_iter().map(pin).collect();
         }
         if let Some(pattern) = image.string("pause_image", problems) {
@@ -128,13 +117,10 @@ impl Crio {
             if value.is_empty() {
                 return None;
             }
-            Some((
-                absolute(key, value, file, problems)?,
-                file.display().to_string(),
-            ))
+            Some((absolute(key, value, file, problems)?, file.display().to_string()))
         };
-        let (graphroot, origin) = path("root", &self.root)
-            .unwrap_or_else(|| (base.graphroot.clone(), base.origin.clone()));
+        let (graphroot, origin) =
+            path("root", &self.root).unwrap_or_else(|| (base.graphroot.clone(), base.origin.clone()));
         let runroot = path("runroot", &self.runroot).map(|(path, _)| path);
         let imagestore = match &self.imagestore {
             None => base.imagestore.clone(),
@@ -142,14 +128,8 @@ impl Crio {
         };
         let imagestore = imagestore.filter(|imagestore| *imagestore != graphroot);
         let writable = [Some(&graphroot), imagestore.as_ref()];
-        let base_images = base
-            .additional_image_stores
-            .iter()
-            .filter_map(|path| path.to_str());
-        let base_layers = base
-            .additional_layer_stores
-            .iter()
-            .filter_map(|path| path.to_str());
+        let base_images = base.additional_image_stores.iter().filter_map(|path| path.to_str());
+        let base_layers = base.additional_layer_stores.iter().filter_map(|path| path.to_str());
         let images = self.option(&["imagestore", "additionalimagestore"]);
         let layers = self.option(&["additionallayerstore"]);
         StoreConfig {

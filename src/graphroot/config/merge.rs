@@ -18,10 +18,7 @@ pub(super) struct Stores<'a> {
 
 impl<'a> Stores<'a> {
     pub(super) fn new(sysroot: &'a Sysroot) -> Self {
-        Self {
-            sysroot,
-            found: Vec::new(),
-        }
+        Self { sysroot, found: Vec::new() }
     }
 
     /// Adds a store, or what it says of a graphroot that is known already.
@@ -84,10 +81,7 @@ fn unite(store: &mut StoreConfig, other: StoreConfig) {
         (Some(one), Some(two)) if *one != two => add_once(&mut store.other_imagestores, two),
         _ => {}
     }
-    other
-        .other_runroots
-        .into_iter()
-        .for_each(|path| add_once(&mut store.other_runroots, path));
+    other.other_runroots.into_iter().for_each(|path| add_once(&mut store.other_runroots, path));
     for path in other.other_imagestores {
         add_once(&mut store.other_imagestores, path);
     }
@@ -97,16 +91,11 @@ fn unite(store: &mut StoreConfig, other: StoreConfig) {
     for path in other.additional_layer_stores {
         add_once(&mut store.additional_layer_stores, path);
     }
-    let writable = |path: &PathBuf| {
-        Some(path) == store.imagestore.as_ref() || store.other_imagestores.contains(path)
-    };
+    let writable =
+        |path: &PathBuf| Some(path) == store.imagestore.as_ref() || store.other_imagestores.contains(path);
     store.additional_image_stores.retain(|path| !writable(path));
     store.transient |= other.transient;
-    if !store
-        .origin
-        .split(", ")
-        .any(|origin| origin == other.origin)
-    {
+    if !store.origin.split(", ").any(|origin| origin == other.origin) {
         store.origin = format!("{}, {}", store.origin, other.origin);
     }
 }

@@ -125,11 +125,7 @@ impl Environment {
 #[must_use]
 pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
     let (stores, pins, problems) = find(sysroot, environment);
-    Discovery {
-        stores: stores.into_list(),
-        pins,
-        problems: problems.0,
-    }
+    Discovery { stores: stores.into_list(), pins, problems: problems.0 }
 }
 
 fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Vec<Pin>, Problems) {
@@ -139,18 +135,14 @@ fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Vec
     let environment = complete(environment, &users);
     if environment.uid != 0 {
         let owner = owner(&environment, &users);
-        rootless::stores(sysroot, &owner, &mut problems)
-            .into_iter()
-            .for_each(|s| stores.add(s));
+        rootless::stores(sysroot, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
     }
     let system = system_environment(&environment, &users);
     let bases = system_stores(sysroot, &owner(&system, &users), &mut problems);
     bases.iter().for_each(|base| stores.add(base.clone()));
     let crio = Crio::read(sysroot, &mut problems);
     if let Some(crio) = &crio {
-        bases
-            .iter()
-            .for_each(|base| stores.add(crio.store(base, &mut problems)));
+        bases.iter().for_each(|base| stores.add(crio.store(base, &mut problems)));
     }
     if environment.uid == 0 {
         for user in &users {
@@ -158,16 +150,10 @@ fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Vec
             for store in rootless::existing_stores(sysroot, user, &mut problems) {
                 own.add(store);
             }
-            own.into_list()
-                .into_iter()
-                .for_each(|store| stores.add_new(store));
+            own.into_list().into_iter().for_each(|store| stores.add_new(store));
         }
     }
-    (
-        stores,
-        crio.map(|crio| crio.pins()).unwrap_or_default(),
-        problems,
-    )
+    (stores, crio.map(|crio| crio.pins()).unwrap_or_default(), problems)
 }
 
 /// The configuration of a store that was named on the command line.
@@ -187,52 +173,27 @@ pub fn named(sysroot: &Sysroot, environment: &Environment, graphroot: &Path) -> 
     let (stores, ..) = find(sysroot, environment);
     let origin = "--graphroot".to_owned();
     if let Some(store) = stores.get(&graphroot) {
-        return StoreConfig {
-            graphroot,
-            origin,
-            ..store.clone()
-        };
+        return StoreConfig { graphroot, origin, ..store.clone() };
     }
     // The first store is the calling user's, by the rule of the libraries in use today.
     let like = stores.into_list().into_iter().next().unwrap_or_default();
-    StoreConfig {
-        graphroot,
-        origin,
-        driver: None,
-        imagestore: None,
-        other_imagestores: Vec::new(),
-        ..like
-    }
+    StoreConfig { graphroot, origin, driver: None, imagestore: None, other_imagestores: Vec::new(), ..like }
 }
 
 /// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones.
-fn system_stores(
-    sysroot: &Sysroot,
-    owner: &Owner<'_>,
-    problems: &mut Problems,
-) -> [StoreConfig; 2] {
+fn system_stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> [StoreConfig; 2] {
     let legacy = storage_conf::legacy_file(sysroot, owner.environment);
     let later = storage_conf::drop_in_files(sysroot, owner.environment, problems);
     [legacy.into_iter().collect(), later].map(|files: Vec<PathBuf>| {
-        owner.store(
-            &Settings::read(sysroot, &files, problems),
-            Defaults::system(),
-            problems,
-        )
+        owner.store(&Settings::read(sysroot, &files, problems), Defaults::system(), problems)
     })
 }
 
 /// The environment with the home that the user database has, if no variable names one.
 fn complete(environment: &Environment, users: &[User]) -> Environment {
     let in_database = || users.iter().find(|user| user.uid == environment.uid);
-    let home = environment
-        .home
-        .clone()
-        .or_else(|| in_database().map(|user| user.home.clone()));
-    Environment {
-        home,
-        ..environment.clone()
-    }
+    let home = environment.home.clone().or_else(|| in_database().map(|user| user.home.clone()));
+    Environment { home, ..environment.clone() }
 }
 
 /// In which environment root's programs run: ours if we are root, else one without variables.
@@ -245,8 +206,5 @@ fn system_environment(environment: &Environment, users: &[User]) -> Environment 
 
 fn owner<'a>(environment: &'a Environment, users: &'a [User]) -> Owner<'a> {
     let user = users.iter().find(|user| user.uid == environment.uid);
-    Owner {
-        environment,
-        name: user.map(|user| user.name.as_str()),
-    }
+    Owner { environment, name: user.map(|user| user.name.as_str()) }
 }

@@ -24,21 +24,12 @@ pub(super) struct Defaults {
 impl Defaults {
     /// Root's.
     pub(super) fn system() -> Self {
-        Self {
-            graphroot: GRAPHROOT.into(),
-            runroot: RUNROOT.into(),
-            origin: built_in(),
-        }
+        Self { graphroot: GRAPHROOT.into(), runroot: RUNROOT.into(), origin: built_in() }
     }
 
     /// A user's: in the data home and the runtime directory. `None` without a home.
     pub(super) fn of_user(environment: &Environment) -> Option<Self> {
-        let from_home = || {
-            environment
-                .home
-                .as_ref()
-                .map(|home| home.join(".local/share"))
-        };
+        let from_home = || environment.home.as_ref().map(|home| home.join(".local/share"));
         let data = environment.xdg_data_home.clone().or_else(from_home)?;
         let from_uid = || PathBuf::from(format!("/run/user/{}", environment.uid));
         let runtime = environment.xdg_runtime_dir.clone().unwrap_or_else(from_uid);
@@ -72,17 +63,9 @@ impl Owner<'_> {
         problems: &mut Problems,
     ) -> StoreConfig {
         let rootless = (self.environment.uid != 0)
-            .then(|| {
-                self.path(
-                    "rootless_storage_path",
-                    settings.rootless_storage_path.as_ref(),
-                    problems,
-                )
-            })
+            .then(|| self.path("rootless_storage_path", settings.rootless_storage_path.as_ref(), problems))
             .flatten();
-        let graphroot = self
-            .path("graphroot", settings.graphroot.as_ref(), problems)
-            .or(rootless);
+        let graphroot = self.path("graphroot", settings.graphroot.as_ref(), problems).or(rootless);
         let (graphroot, origin) = graphroot.unwrap_or((defaults.graphroot, defaults.origin));
         let runroot = self.path("runroot", settings.runroot.as_ref(), problems);
         // The library expands no variables in the rest.
@@ -103,9 +86,7 @@ impl Owner<'_> {
                 settings.image_stores.values.iter().map(String::as_str),
                 &[Some(&graphroot), imagestore.as_ref()],
             ),
-            additional_layer_stores: layer_stores(
-                settings.layer_stores.values.iter().map(String::as_str),
-            ),
+            additional_layer_stores: layer_stores(settings.layer_stores.values.iter().map(String::as_str)),
             transient: settings.transient,
             graphroot,
             imagestore,
@@ -115,12 +96,7 @@ impl Owner<'_> {
     }
 
     /// A path with its variables expanded, and the file that names it.
-    fn path(
-        &self,
-        key: &str,
-        value: Option<&Sourced>,
-        problems: &mut Problems,
-    ) -> Option<(PathBuf, String)> {
+    fn path(&self, key: &str, value: Option<&Sourced>, problems: &mut Problems) -> Option<(PathBuf, String)> {
         let (value, file) = value?;
         let expanded = self.expand(key, value, file, problems);
         let path = absolute(key, &expanded, file, problems)?;
@@ -168,17 +144,9 @@ impl Owner<'_> {
 
 /// A configured path without `.` and doubled slashes; a relative one depends on where the
 /// runtime was started, so it says nothing.
-pub(super) fn absolute(
-    key: &str,
-    value: &str,
-    file: &Path,
-    problems: &mut Problems,
-) -> Option<PathBuf> {
+pub(super) fn absolute(key: &str, value: &str, file: &Path, problems: &mut Problems) -> Option<PathBuf> {
     if !value.starts_with('/') {
-        problems.note(
-            file,
-            format!("{key}: {value:?} is no absolute path; it is ignored"),
-        );
+        problems.note(file, format!("{key}: {value:?} is no absolute path; it is ignored"));
         return None;
     }
     Some(tidy(Path::new(value)))
@@ -216,8 +184,5 @@ pub(super) fn read_only<'a>(
 
 /// Additional layer stores, each once. An entry may end in `:ref`.
 pub(super) fn layer_stores<'a>(values: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
-    read_only(
-        values.map(|value| value.split_once(':').map_or(value, |(path, _)| path)),
-        &[],
-    )
+    read_only(values.map(|value| value.split_once(':').map_or(value, |(path, _)| path)), &[])
 }

@@ -22,21 +22,14 @@ pub fn pin_matches(pattern: &str, name: &str) -> bool {
 /// sets are) while the record has the image under a tag: `digests` are the manifest digests of
 /// the image, each as `sha256:…`. An image without names is pinned by its digest alone.
 #[must_use]
-pub fn pin_matches_image(
-    pattern: &str,
-    names: &[impl AsRef<str>],
-    digests: &[impl AsRef<str>],
-) -> bool {
+pub fn pin_matches_image(pattern: &str, names: &[impl AsRef<str>], digests: &[impl AsRef<str>]) -> bool {
     if names.iter().any(|name| pin_matches(pattern, name.as_ref())) {
         return true;
     }
-    let pinned_digest = pattern
-        .rsplit_once('@')
-        .map_or(pattern, |(_, digest)| digest);
+    let pinned_digest = pattern.rsplit_once('@').map_or(pattern, |(_, digest)| digest);
     digests.iter().map(AsRef::as_ref).any(|digest| {
-        let in_a_repository = |name: &dyn AsRef<str>| {
-            pin_matches(pattern, &format!("{}@{digest}", repository(name.as_ref())))
-        };
+        let in_a_repository =
+            |name: &dyn AsRef<str>| pin_matches(pattern, &format!("{}@{digest}", repository(name.as_ref())));
         let by_itself = names.is_empty() && pin_matches(pinned_digest, digest);
         by_itself || pin_matches(pattern, digest) || names.iter().any(|n| in_a_repository(n))
     })
@@ -44,9 +37,7 @@ pub fn pin_matches_image(
 
 /// A reference without its tag and digest.
 fn repository(name: &str) -> &str {
-    let name = name
-        .split_once('@')
-        .map_or(name, |(repository, _)| repository);
+    let name = name.split_once('@').map_or(name, |(repository, _)| repository);
     match name.rsplit_once(':') {
         // A colon before the last slash belongs to the registry's port.
         Some((repository, tag)) if !tag.contains('/') => repository,
@@ -58,10 +49,7 @@ fn repository(name: &str) -> &str {
 /// text. It takes more for the same than Go does (`ß` and `ss`), never less.
 fn fold(text: &str) -> String {
     // Lower case first: U+1E9E has no upper case, but its lower case `ß` has.
-    let upper = text
-        .chars()
-        .flat_map(char::to_lowercase)
-        .flat_map(char::to_uppercase);
+    let upper = text.chars().flat_map(char::to_lowercase).flat_map(char::to_uppercase);
     upper.flat_map(char::to_lowercase).collect()
 }
 
@@ -102,10 +90,7 @@ mod tests {
         ] {
             assert_eq!(pin_matches(pattern, name), covers, "{pattern}");
         }
-        assert!(
-            pin_matches("*\u{212A}elvin*", "KELVIN"),
-            "the Kelvin sign is a k"
-        );
+        assert!(pin_matches("*\u{212A}elvin*", "KELVIN"), "the Kelvin sign is a k");
     }
 
     #[test]
@@ -123,32 +108,13 @@ mod tests {
             (&pin, &named[..], &[], true),
             (&pin, &none[..], std::slice::from_ref(&digest), true),
             (&pin, &none[..], std::slice::from_ref(&other), false),
-            (
-                &format!("elsewhere/a/b@{digest}"),
-                &tagged[..],
-                std::slice::from_ref(&digest),
-                false,
-            ),
+            (&format!("elsewhere/a/b@{digest}"), &tagged[..], std::slice::from_ref(&digest), false),
             (&digest, &tagged[..], std::slice::from_ref(&digest), true),
-            (
-                &"registry:5000/a/b@*".to_owned(),
-                &tagged[..],
-                std::slice::from_ref(&digest),
-                true,
-            ),
+            (&"registry:5000/a/b@*".to_owned(), &tagged[..], std::slice::from_ref(&digest), true),
             (&"registry:5000/a/b:tag".to_owned(), &tagged[..], &[], true),
-            (
-                &"unrelated".to_owned(),
-                &none[..],
-                std::slice::from_ref(&digest),
-                false,
-            ),
+            (&"unrelated".to_owned(), &none[..], std::slice::from_ref(&digest), false),
         ] {
-            assert_eq!(
-                pin_matches_image(pattern, names, digests),
-                covers,
-                "{pattern} {names:?}"
-            );
+            assert_eq!(pin_matches_image(pattern, names, digests), covers, "{pattern} {names:?}");
         }
     }
 

@@ -29,10 +29,7 @@ pub(super) struct User {
 pub(super) fn users(sysroot: &Sysroot, problems: &mut Problems) -> Vec<User> {
     let path = Path::new("/etc/passwd");
     let mut users = match sysroot.read_bytes(path, MAX_PASSWD_BYTES) {
-        Ok(bytes) => bytes
-            .split(|byte| *byte == b'\n')
-            .filter_map(user)
-            .collect(),
+        Ok(bytes) => bytes.split(|byte| *byte == b'\n').filter_map(user).collect(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => {
             problems.note(path, format!("reading it: {error}"));
@@ -48,11 +45,7 @@ pub(super) fn users(sysroot: &Sysroot, problems: &mut Problems) -> Vec<User> {
         let owner = sysroot.resolve(&home).and_then(std::fs::metadata);
         if let Some(metadata) = owner.ok().filter(std::fs::Metadata::is_dir) {
             let name = entry.name.to_string_lossy().into_owned();
-            users.push(User {
-                uid: metadata.uid(),
-                name,
-                home,
-            });
+            users.push(User { uid: metadata.uid(), name, home });
         }
     }
     users
@@ -67,11 +60,7 @@ fn user(line: &[u8]) -> Option<User> {
     let home = Path::new(std::ffi::OsStr::from_bytes(home));
     let uid = std::str::from_utf8(uid).ok()?.parse().ok()?;
     let name = String::from_utf8_lossy(name).into_owned();
-    home.is_absolute().then(|| User {
-        uid,
-        name,
-        home: super::paths::tidy(home),
-    })
+    home.is_absolute().then(|| User { uid, name, home: super::paths::tidy(home) })
 }
 
 /// The candidates for a user's store: by the rule of libraries up to 1.62, then by that of later
@@ -79,11 +68,7 @@ fn user(line: &[u8]) -> Option<User> {
 ///
 /// By the earlier rule the user's own file stands alone, and root's file lends only its
 /// `rootless_storage_path`, and where the user has no file its driver.
-pub(super) fn stores(
-    sysroot: &Sysroot,
-    owner: &Owner<'_>,
-    problems: &mut Problems,
-) -> Vec<StoreConfig> {
+pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = owner.environment;
     let Some(defaults) = Defaults::of_user(environment) else {
         return Vec::new();
@@ -93,13 +78,11 @@ pub(super) fn stores(
     let system = Settings::read(sysroot, system_file.as_slice(), problems);
     let lent = Settings {
         rootless_storage_path: system.rootless_storage_path.clone(),
-        driver: system
-            .driver
-            .filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str())),
+        driver: system.driver.filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str())),
         ..Settings::default()
     };
-    let own_file = storage_conf::legacy_file_of_user(environment)
-        .filter(|file| storage_conf::exists(sysroot, file));
+    let own_file =
+        storage_conf::legacy_file_of_user(environment).filter(|file| storage_conf::exists(sysroot, file));
     let legacy = match own_file {
         None => owner.store(&lent, defaults.clone(), problems),
         Some(file) => {
@@ -113,11 +96,7 @@ pub(super) fn stores(
     };
 
     let files = storage_conf::drop_in_files(sysroot, environment, problems);
-    let later = owner.store(
-        &Settings::read(sysroot, &files, problems),
-        defaults,
-        problems,
-    );
+    let later = owner.store(&Settings::read(sysroot, &files, problems), defaults, problems);
     vec![legacy, later]
 }
 
@@ -125,30 +104,15 @@ pub(super) fn stores(
 ///
 /// A user's own file is foreign data: a graphroot or imagestore that it names counts only if the
 /// directory belongs to that user, so nobody can point root's programs at somebody else's files.
-pub(super) fn existing_stores(
-    sysroot: &Sysroot,
-    user: &User,
-    problems: &mut Problems,
-) -> Vec<StoreConfig> {
-    let environment = Environment {
-        uid: user.uid,
-        home: Some(user.home.clone()),
-        ..Environment::default()
-    };
+pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Problems) -> Vec<StoreConfig> {
+    let environment = Environment { uid: user.uid, home: Some(user.home.clone()), ..Environment::default() };
     let Some(defaults) = Defaults::of_user(&environment) else {
         return Vec::new();
     };
-    let owner = Owner {
-        environment: &environment,
-        name: Some(&user.name),
-    };
+    let owner = Owner { environment: &environment, name: Some(&user.name) };
     let usual = defaults.graphroot.clone();
     // Root has no rootless store, but may have left one of a time in a user namespace.
-    let mut found = if user.uid == 0 {
-        Vec::new()
-    } else {
-        stores(sysroot, &owner, problems)
-    };
+    let mut found = if user.uid == 0 { Vec::new() } else { stores(sysroot, &owner, problems) };
     if !found.iter().any(|store| store.graphroot == usual) {
         found.push(owner.store(&Settings::default(), defaults, problems));
     }
@@ -158,10 +122,7 @@ pub(super) fn existing_stores(
         !by_user || store.graphroot == usual || belongs(sysroot, &store.graphroot, user.uid)
     });
     for store in &mut found {
-        store.imagestore = store
-            .imagestore
-            .take()
-            .filter(|path| belongs(sysroot, path, user.uid));
+        store.imagestore = store.imagestore.take().filter(|path| belongs(sysroot, path, user.uid));
         if store.graphroot == usual {
             store.origin = format!("home of {}", user.name);
         }

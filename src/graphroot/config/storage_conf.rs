@@ -42,9 +42,7 @@ impl Settings {
     pub(super) fn read(sysroot: &Sysroot, files: &[PathBuf], problems: &mut Problems) -> Self {
         let mut settings = Self::default();
         for file in files {
-            with_file(sysroot, file, problems, |table, problems| {
-                settings.apply(table, problems)
-            });
+            with_file(sysroot, file, problems, |table, problems| settings.apply(table, problems));
         }
         settings
     }
@@ -56,8 +54,7 @@ impl Settings {
         let mut sourced = |name: &str, to: &mut Option<Sourced>| {
             if let Some(value) = storage.string(name, problems) {
                 // An empty string is as good as none: the library's own test is for "".
-                *to =
-                    Some((value, file.path().to_path_buf())).filter(|(value, _)| !value.is_empty());
+                *to = Some((value, file.path().to_path_buf())).filter(|(value, _)| !value.is_empty());
             }
         };
         sourced("graphroot", &mut self.graphroot);
@@ -102,10 +99,7 @@ pub(super) fn legacy_file(sysroot: &Sysroot, environment: &Environment) -> Optio
     if let Some(named) = named_file(environment.containers_storage_conf.as_ref()) {
         return Some(named);
     }
-    let home = environment
-        .xdg_config_home
-        .as_ref()
-        .map(|home| home.join("containers"));
+    let home = environment.xdg_config_home.as_ref().map(|home| home.join("containers"));
     let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
     first_existing(sysroot, home.into_iter().chain(system))
 }
@@ -131,15 +125,10 @@ pub(super) fn drop_in_files(
         files.push(named);
     } else {
         let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
-        files.extend(first_existing(
-            sysroot,
-            config_home(environment).into_iter().chain(system),
-        ));
+        files.extend(first_existing(sysroot, config_home(environment).into_iter().chain(system)));
         files.extend(drop_ins(sysroot, environment, problems));
     }
-    files.extend(named_file(
-        environment.containers_storage_conf_override.as_ref(),
-    ));
+    files.extend(named_file(environment.containers_storage_conf_override.as_ref()));
     files
 }
 
@@ -191,13 +180,8 @@ fn config_home(environment: &Environment) -> Option<PathBuf> {
 
 /// The first `storage.conf` in these directories. One that cannot be examined counts as there:
 /// the library stops at it too, and reading it will say why.
-fn first_existing(
-    sysroot: &Sysroot,
-    directories: impl Iterator<Item = PathBuf>,
-) -> Option<PathBuf> {
-    directories
-        .map(|directory| directory.join("storage.conf"))
-        .find(|file| exists(sysroot, file))
+fn first_existing(sysroot: &Sysroot, directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    directories.map(|directory| directory.join("storage.conf")).find(|file| exists(sysroot, file))
 }
 
 /// Whether there is a file, or something that keeps us from knowing.
@@ -207,7 +191,5 @@ pub(super) fn exists(sysroot: &Sysroot, file: &Path) -> bool {
 
 /// A path from the environment; an empty variable names nothing.
 fn named_file(variable: Option<&PathBuf>) -> Option<PathBuf> {
-    variable
-        .filter(|path| !path.as_os_str().is_empty())
-        .cloned()
+    variable.filter(|path| !path.as_os_str().is_empty()).cloned()
 }

@@ -41,22 +41,11 @@ pub(super) fn with_file(
     match DeTable::parse(&text) {
         Ok(table) => {
             let file = File { path, text: &text };
-            use_it(
-                &Table {
-                    file,
-                    table: table.get_ref(),
-                },
-                problems,
-            );
+            use_it(&Table { file, table: table.get_ref() }, problems);
         }
         Err(error) => {
-            let line = error
-                .span()
-                .map_or(1, |span| File { path, text: &text }.line(span.start));
-            problems.note(
-                path,
-                format!("line {line}: {}; the file is ignored", error.message()),
-            );
+            let line = error.span().map_or(1, |span| File { path, text: &text }.line(span.start));
+            problems.note(path, format!("line {line}: {}; the file is ignored", error.message()));
         }
     }
 }
@@ -77,10 +66,7 @@ impl File<'_> {
     fn wrong_type(&self, name: &str, value: &Spanned<DeValue<'_>>, want: &str, to: &mut Problems) {
         let line = self.line(value.span().start);
         let found = value.get_ref().type_str();
-        to.note(
-            self.path,
-            format!("line {line}: {name} is to be {want}, not {found}; it is ignored"),
-        );
+        to.note(self.path, format!("line {line}: {name} is to be {want}, not {found}; it is ignored"));
     }
 }
 
@@ -109,10 +95,7 @@ impl<'a> Table<'a> {
     fn get(&self, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.table.get(name).or_else(|| {
             let same = |key: &str| key.eq_ignore_ascii_case(name);
-            self.table
-                .iter()
-                .find(|(key, _)| same(key.get_ref()))
-                .map(|(_, value)| value)
+            self.table.iter().find(|(key, _)| same(key.get_ref())).map(|(_, value)| value)
         })
     }
 
@@ -123,10 +106,7 @@ impl<'a> Table<'a> {
         if table.is_none() {
             self.file.wrong_type(name, value, "a table", problems);
         }
-        Some(Table {
-            file: self.file,
-            table: table?,
-        })
+        Some(Table { file: self.file, table: table? })
     }
 
     /// A string.
@@ -153,8 +133,7 @@ impl<'a> Table<'a> {
     pub(super) fn strings(&self, name: &str, problems: &mut Problems) -> Option<Strings> {
         let value = self.get(name)?;
         let Some(array) = value.get_ref().as_array() else {
-            self.file
-                .wrong_type(name, value, "an array of strings", problems);
+            self.file.wrong_type(name, value, "an array of strings", problems);
             return None;
         };
         let mut strings = Strings::default();
@@ -162,14 +141,10 @@ impl<'a> Table<'a> {
             if let Some(text) = element.get_ref().as_str() {
                 strings.values.push(text.to_owned());
             } else if let Some(table) = element.get_ref().as_table() {
-                let attributes = Table {
-                    file: self.file,
-                    table,
-                };
+                let attributes = Table { file: self.file, table };
                 strings.append = attributes.boolean("append", problems).or(strings.append);
             } else {
-                self.file
-                    .wrong_type(name, element, "an array of strings", problems);
+                self.file.wrong_type(name, element, "an array of strings", problems);
             }
         }
         Some(strings)

@@ -89,12 +89,7 @@ pub(super) fn by_components(path: &Path, place: impl Fn(&Path) -> PathBuf) -> io
         for name in names(&target).rev() {
             todo.push_front(name);
         }
-        if todo
-            .iter()
-            .map(|name| name.as_bytes().len() + 1)
-            .sum::<usize>()
-            > MAX_PATH_BYTES
-        {
+        if todo.iter().map(|name| name.as_bytes().len() + 1).sum::<usize>() > MAX_PATH_BYTES {
             return Err(Errno::NAMETOOLONG.into());
         }
         if target.is_absolute() {

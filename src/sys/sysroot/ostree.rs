@@ -30,16 +30,8 @@ impl Ostree {
         let stateroot = (stateroots.iter().find(with_containers))
             .or_else(|| stateroots.iter().find(with_var))
             .or_else(|| stateroots.first())?;
-        let var = if needs_var {
-            disk.resolve(&stateroot.join("var")).ok()
-        } else {
-            None
-        };
-        let deployment = if needs_etc {
-            newest_deployment(disk, stateroot)
-        } else {
-            None
-        };
+        let var = if needs_var { disk.resolve(&stateroot.join("var")).ok() } else { None };
+        let deployment = if needs_etc { newest_deployment(disk, stateroot) } else { None };
         (var.is_some() || deployment.is_some()).then_some(Self { var, deployment })
     }
 
@@ -76,10 +68,7 @@ fn newest_deployment(disk: &Sysroot, stateroot: &Path) -> Option<PathBuf> {
         .filter_map(|deployment| {
             let placed = disk.resolve(&deployment).ok()?;
             let metadata = std::fs::symlink_metadata(&placed).ok()?;
-            Some((
-                (metadata.ctime(), metadata.ctime_nsec(), deployment),
-                placed,
-            ))
+            Some(((metadata.ctime(), metadata.ctime_nsec(), deployment), placed))
         })
         .max_by(|left, right| left.0.cmp(&right.0))
         .map(|(_, placed)| placed)

@@ -45,10 +45,7 @@ impl Sysroot {
     pub fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<String> {
         String::from_utf8(self.read_bytes(path, limit_bytes)?).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("not UTF-8 from byte {at} on"),
-            )
+            io::Error::new(io::ErrorKind::InvalidData, format!("not UTF-8 from byte {at} on"))
         })
     }
 
@@ -73,8 +70,7 @@ impl Sysroot {
             return Err(not_a_file(metadata.is_dir()));
         }
         let mut bytes = Vec::new();
-        file.take(limit_bytes.saturating_add(1))
-            .read_to_end(&mut bytes)?;
+        file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit_bytes {
             let message = format!("larger than {limit_bytes} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
@@ -107,10 +103,7 @@ impl Sysroot {
                 FileType::Symlink => EntryKind::Symlink,
                 _ => EntryKind::Other,
             };
-            entries.push(Entry {
-                name: name.to_os_string(),
-                kind,
-            });
+            entries.push(Entry { name: name.to_os_string(), kind });
         }
         entries.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(entries)

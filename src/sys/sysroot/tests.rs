@@ -40,10 +40,7 @@ fn symlinks_stay_inside() {
     link("../../data/containers", "var/lib/relative");
     link("../../../../../../../etc", "up");
     link("/../../etc", "absolute-up");
-    link(
-        &around.path().join("secret").display().to_string(),
-        "escape",
-    );
+    link(&around.path().join("secret").display().to_string(), "escape");
     link("loop-b", "loop-a");
     link("loop-a", "loop-b");
     link("missing", "dangling");
@@ -82,10 +79,7 @@ fn forty_symlinks_are_followed_and_no_more() {
         let name = format!("link-{}", number - 1);
         symlink(name, root.join(format!("link-{number}"))).expect("a symlink");
     }
-    assert_eq!(
-        both(&root, "/link-40").expect("40 symlinks"),
-        root.join("link-0")
-    );
+    assert_eq!(both(&root, "/link-40").expect("40 symlinks"), root.join("link-0"));
     assert!(both(&root, "/link-41").is_err());
     // Symlinks whose targets multiply are stopped by length.
     let long = "bomb/".repeat(400);
@@ -103,29 +97,17 @@ fn what_is_displayed_is_inside() {
     let (_around, root) = disk();
     symlink("/data/containers", root.join("var/lib/containers")).expect("a symlink");
     let sysroot = Sysroot::at(&root);
-    let placed = sysroot
-        .resolve(Path::new("/var/lib/containers/storage"))
-        .expect("a path");
-    assert_eq!(
-        sysroot.display(&placed),
-        Path::new("/data/containers/storage")
-    );
+    let placed = sysroot.resolve(Path::new("/var/lib/containers/storage")).expect("a path");
+    assert_eq!(sysroot.display(&placed), Path::new("/data/containers/storage"));
     assert_eq!(sysroot.display(&root), Path::new("/"));
-    assert_eq!(
-        sysroot.display(Path::new("/elsewhere")),
-        Path::new("/elsewhere")
-    );
+    assert_eq!(sysroot.display(Path::new("/elsewhere")), Path::new("/elsewhere"));
     assert_eq!(Sysroot::live().display(&placed), placed);
 }
 
 #[test]
 fn the_root_in_any_spelling_is_live() {
     for spelling in ["/", "//", "/.", "/proc/.."] {
-        assert_eq!(
-            Sysroot::at(Path::new(spelling)),
-            Sysroot::live(),
-            "{spelling}"
-        );
+        assert_eq!(Sysroot::at(Path::new(spelling)), Sysroot::live(), "{spelling}");
     }
     let missing = Sysroot::at(Path::new("/does/not/exist"));
     assert!(missing.is_foreign());
@@ -147,38 +129,18 @@ fn only_small_regular_files_are_read() {
     let sparse = fs::File::create(root.join("sparse")).expect("a file");
     sparse.set_len(1 << 40).expect("a size");
     let sysroot = Sysroot::at(&root);
-    let read = |path: &str| {
-        sysroot
-            .read(Path::new(path), 8)
-            .map_err(|error| (error.kind(), error.to_string()))
-    };
+    let read =
+        |path: &str| sysroot.read(Path::new(path), 8).map_err(|error| (error.kind(), error.to_string()));
     assert_eq!(read("/etc/here"), Ok("inside".to_owned()));
     for (path, kind, message) in [
-        (
-            "/etc",
-            io::ErrorKind::IsADirectory,
-            "a directory, not a file",
-        ),
+        ("/etc", io::ErrorKind::IsADirectory, "a directory, not a file"),
         ("/fifo", io::ErrorKind::InvalidInput, "not a regular file"),
-        (
-            "/sparse",
-            io::ErrorKind::FileTooLarge,
-            "larger than 8 bytes",
-        ),
-        (
-            "/bytes",
-            io::ErrorKind::InvalidData,
-            "not UTF-8 from byte 2 on",
-        ),
+        ("/sparse", io::ErrorKind::FileTooLarge, "larger than 8 bytes"),
+        ("/bytes", io::ErrorKind::InvalidData, "not UTF-8 from byte 2 on"),
     ] {
         assert_eq!(read(path), Err((kind, message.to_owned())), "{path}");
     }
-    assert_eq!(
-        Sysroot::live()
-            .read(Path::new("/dev/null"), 8)
-            .expect("nothing"),
-        ""
-    );
+    assert_eq!(Sysroot::live().read(Path::new("/dev/null"), 8).expect("nothing"), "");
 }
 
 #[test]
@@ -187,36 +149,20 @@ fn reading_leaves_access_times_alone() {
     let sysroot = Sysroot::at(&root);
     let ancient = fs::FileTimes::new().set_accessed(std::time::UNIX_EPOCH);
     for name in ["etc", "etc/here"] {
-        fs::File::open(root.join(name))
-            .and_then(|file| file.set_times(ancient))
-            .expect("a time");
+        fs::File::open(root.join(name)).and_then(|file| file.set_times(ancient)).expect("a time");
     }
     sysroot.read(Path::new("/etc/here"), 100).expect("a text");
     let names: Vec<_> = sysroot.list(Path::new("/etc")).expect("a listing");
-    assert_eq!(
-        names,
-        [Entry {
-            name: "here".into(),
-            kind: EntryKind::File
-        }]
-    );
+    assert_eq!(names, [Entry { name: "here".into(), kind: EntryKind::File }]);
     for name in ["etc", "etc/here"] {
-        assert_eq!(
-            fs::metadata(root.join(name)).expect("metadata").atime(),
-            0,
-            "{name}"
-        );
+        assert_eq!(fs::metadata(root.join(name)).expect("metadata").atime(), 0, "{name}");
     }
 }
 
 /// The root partition of RHEL `CoreOS` as it lies on a disk.
 fn ostree_disk(root: &Path, stateroot: &str, deployments: &[&str], containers: bool) {
     let base = root.join("ostree/deploy").join(stateroot);
-    let var = if containers {
-        "var/lib/containers/storage"
-    } else {
-        "var"
-    };
+    let var = if containers { "var/lib/containers/storage" } else { "var" };
     fs::create_dir_all(base.join(var)).expect("directories");
     for name in deployments {
         // Change times have to differ; the coarsest kernel clock ticks every 10 ms.
@@ -242,42 +188,19 @@ fn a_dead_ostree_disk_has_its_parts_elsewhere() {
     fs::create_dir_all(rhcos.join("var/home/core")).expect("directories");
     symlink("/home/../etc/name", rhcos.join("var/lib/tricky")).expect("a symlink");
     let sysroot = Sysroot::at(&root);
-    assert_eq!(
-        sysroot.read(Path::new("/etc/name"), 100).expect("a text"),
-        "a.0"
-    );
+    assert_eq!(sysroot.read(Path::new("/etc/name"), 100).expect("a text"), "a.0");
     for (inside, placed, displayed) in [
-        (
-            "/var/lib/containers/storage",
-            "ostree/deploy/rhcos/var/lib/containers/storage",
-            None,
-        ),
-        (
-            "/home/core",
-            "ostree/deploy/rhcos/var/home/core",
-            Some("/var/home/core"),
-        ),
+        ("/var/lib/containers/storage", "ostree/deploy/rhcos/var/lib/containers/storage", None),
+        ("/home/core", "ostree/deploy/rhcos/var/home/core", Some("/var/home/core")),
         ("/var/..", "ostree/deploy/rhcos/deploy/a.0", Some("/")),
-        (
-            "/var/../../../etc",
-            "ostree/deploy/rhcos/deploy/a.0/etc",
-            Some("/etc"),
-        ),
+        ("/var/../../../etc", "ostree/deploy/rhcos/deploy/a.0/etc", Some("/etc")),
         ("/sysroot/data", "data", Some("/data")),
         ("/data", "data", Some("/data")),
-        (
-            "/ostree/deploy/rhcos/var/lib",
-            "ostree/deploy/rhcos/var/lib",
-            Some("/var/lib"),
-        ),
+        ("/ostree/deploy/rhcos/var/lib", "ostree/deploy/rhcos/var/lib", Some("/var/lib")),
     ] {
         let found = sysroot.resolve(Path::new(inside)).expect(inside);
         assert_eq!(found, root.join(placed), "{inside}");
-        assert_eq!(
-            sysroot.display(&found),
-            Path::new(displayed.unwrap_or(inside)),
-            "{inside}"
-        );
+        assert_eq!(sysroot.display(&found), Path::new(displayed.unwrap_or(inside)), "{inside}");
     }
     // `/home` is a symlink to `/var/home`, whose `..` is `/var`; there is no `/var/etc`.
     assert!(sysroot.resolve(Path::new("/var/lib/tricky")).is_err());
@@ -294,15 +217,8 @@ fn an_own_var_or_etc_counts_first() {
     let path = Path::new("/var/lib/containers");
     assert!(etc.resolve(Path::new("/etc/name")).is_err());
     assert_eq!(etc.display(&etc.resolve(path).expect("a path")), path);
-    assert!(
-        etc.resolve(path)
-            .expect("a path")
-            .starts_with(root.join("ostree"))
-    );
+    assert!(etc.resolve(path).expect("a path").starts_with(root.join("ostree")));
     fs::create_dir_all(root.join("var/lib/containers")).expect("directories");
-    assert_eq!(
-        Sysroot::at(&root).resolve(path).expect("a path"),
-        root.join("var/lib/containers")
-    );
+    assert_eq!(Sysroot::at(&root).resolve(path).expect("a path"), root.join("var/lib/containers"));
     assert_eq!(Sysroot::at(&root).ostree, None);
 }
