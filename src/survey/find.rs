@@ -68,6 +68,7 @@ impl Found {
             let config = StoreConfig {
                 graphroot: path.clone(),
                 imagestore: None,
+                other_imagestores: Vec::new(),
                 additional_image_stores: Vec::new(),
                 driver: None,
                 origin: format!("additional image store of {}", store.graphroot.display()),
@@ -103,6 +104,42 @@ impl Found {
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(unreadable(error)),
         };
+        let resolve = |paths: Vec<&PathBuf>| -> Vec<PathBuf> {
+            let mut found: Vec<_> =
+                paths.into_iter().filter_map(|path| request.sysroot.resolve(path).ok()).collect();
+            found.dedup();
+            found
+        };
+        let imagestores = resolve(store.imagestore.iter().chain(&store.other_imagestores).collect());
+        let runroots = match (&request.runroot, read_only) {
+            (_, true) => Vec::new(),
+            (Some(named), false) => resolve(vec![named]),
+            (None, false) => resolve(std::iter::once(&store.runroot).chain(&store.other_runroots).collect()),
+        };
+        let first = self.candidates.len();
+        self.areas(request, store, false)?;
+        for candidate in &mut self.candidates[first..] {
+            candidate.additional.clone_from(&additional);
+        }
+        Ok(())
+    }
+
+    /// Reads the store once for each driver that has records in it.
+    fn areas(&mut self, request: &Request, store: &StoreConfig, read_only: bool) -> Result<(), Error> {
+        if self.knows(request, &store.graphroot) {
+            return Ok(());
+        }
+        let unreadable = |source| Error::Unreadable { path: store.graphroot.clone(), source };
+        let graphroot = match request.sysroot.resolve(&store.graphroot) {
+            Ok(path) => path,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let drivers = match snapshot::drivers_in(&graphroot) {
+            Ok(drivers) => drivers,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+        };
         let imagestore = store.imagestore.as_ref().and_then(|path| request.sysroot.resolve(path).ok());
         let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
         let runroot = request.sysroot.resolve(runroot).ok();
@@ -111,8 +148,8 @@ impl Found {
         for driver in &drivers {
             let places = Places {
                 graphroot: graphroot.clone(),
-                imagestore: imagestore.clone(),
-                runroot: runroot.clone().filter(|_| !read_only),
+                imagestores: imagestores.clone(),
+                runroots: runroots.clone(),
                 driver: driver.clone(),
                 other_drivers: drivers.iter().filter(|other| *other != driver).cloned().collect(),
                 primary: Some(driver) == first.as_ref(),
