@@ -2,6 +2,7 @@
 //! a part of it.
 #![allow(dead_code)]
 
+pub mod du;
 pub mod loopfs;
 
 /// Whether this test may go on: it needs root, for mounts and device nodes. Says that it
