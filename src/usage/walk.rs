@@ -21,7 +21,7 @@ pub struct Tree {
 }
 
 /// How much of a [`Tree`] is walked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TreeScope {
     /// It and all below it, mounts excepted.
     Whole,
