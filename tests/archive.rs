@@ -11,11 +11,8 @@ fn the_forest_is_the_same_each_time_and_shares_layers() {
     let dir = tempfile::tempdir().unwrap();
     let images = archive::forest();
     assert!(images.len() >= 60, "{} images", images.len());
-    let layers: HashSet<&str> = images
-        .iter()
-        .flat_map(|image| &image.layers)
-        .map(|layer| layer.name.as_str())
-        .collect();
+    let layers: HashSet<&str> =
+        images.iter().flat_map(|image| &image.layers).map(|layer| layer.name.as_str()).collect();
     let uses: usize = images.iter().map(|image| image.layers.len()).sum();
     assert!(uses > 2 * layers.len(), "{uses} uses of {}", layers.len());
     let paths = ["one.tar", "two.tar"].map(|name| dir.path().join(name));

@@ -1,7 +1,7 @@
 //! Damaged and hostile stores: a clear warning, exit code 3, the rest is still read, and
 //! never a crash.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 mod support;
 
@@ -30,11 +30,7 @@ impl Bed {
         let store = small::store(&dir.path().join("root"));
         let read = |name: &'static str| (name, std::fs::read(store.record(name)).unwrap());
         let records = RECORDS.map(read).into();
-        Self {
-            _dir: dir,
-            store,
-            records,
-        }
+        Self { _dir: dir, store, records }
     }
 
     fn parsed(&self, name: &str) -> Value {
@@ -69,34 +65,16 @@ struct Damage {
 }
 
 const DAMAGES: [Damage; 9] = [
-    Damage {
-        what: "cut in half",
-        make: |bytes| bytes[..bytes.len() / 2].to_vec(),
-    },
-    Damage {
-        what: "zeroed, as a power cut leaves it on XFS",
-        make: |bytes| vec![0; bytes.len()],
-    },
-    Damage {
-        what: "an object in place of the array",
-        make: |_| b"{}".to_vec(),
-    },
-    Damage {
-        what: "an array of texts",
-        make: |_| br#"["x","y"]"#.to_vec(),
-    },
+    Damage { what: "cut in half", make: |bytes| bytes[..bytes.len() / 2].to_vec() },
+    Damage { what: "zeroed, as a power cut leaves it on XFS", make: |bytes| vec![0; bytes.len()] },
+    Damage { what: "an object in place of the array", make: |_| b"{}".to_vec() },
+    Damage { what: "an array of texts", make: |_| br#"["x","y"]"#.to_vec() },
     Damage {
         what: "an array in which every field has the wrong type",
         make: |_| br#"[{"id":5,"names":"x","parent":[],"layer":{},"image":7}]"#.to_vec(),
     },
-    Damage {
-        what: "records without an id",
-        make: |_| br#"[{"names":["x"]},{}]"#.to_vec(),
-    },
-    Damage {
-        what: "nested a hundred thousand deep",
-        make: |_| b"[".repeat(100_000),
-    },
+    Damage { what: "records without an id", make: |_| br#"[{"names":["x"]},{}]"#.to_vec() },
+    Damage { what: "nested a hundred thousand deep", make: |_| b"[".repeat(100_000) },
     Damage {
         what: "one field nested deep",
         make: |_| {
@@ -104,10 +82,7 @@ const DAMAGES: [Damage; 9] = [
             format!(r#"[{{"id":"x","flags":{deep}}}]"#).into_bytes()
         },
     },
-    Damage {
-        what: "not UTF-8",
-        make: |bytes| bytes.iter().map(|byte| byte | 0x80).collect(),
-    },
+    Damage { what: "not UTF-8", make: |bytes| bytes.iter().map(|byte| byte | 0x80).collect() },
 ];
 
 #[test]
@@ -131,11 +106,7 @@ fn a_damaged_record_file_is_named_and_the_rest_is_read() {
             for (kind, record) in [("layers", "layers.json"), ("images", "images.json")] {
                 if record != *name {
                     let pointer = format!("/{kind}");
-                    assert_eq!(
-                        list(&scan, &pointer).len(),
-                        list(&whole, &pointer).len(),
-                        "{what}: {kind}"
-                    );
+                    assert_eq!(list(&scan, &pointer).len(), list(&whole, &pointer).len(), "{what}: {kind}");
                 }
             }
             nothing_is_doomed(&scan, &what);
@@ -186,9 +157,7 @@ fn records_that_contradict_themselves() {
     let bed = Bed::new();
     let layers = bed.parsed("layers.json");
     let count = layers.as_array().unwrap().len();
-    let ids: Vec<String> = (0..count)
-        .map(|n| text(&layers[n], "/id").to_owned())
-        .collect();
+    let ids: Vec<String> = (0..count).map(|n| text(&layers[n], "/id").to_owned()).collect();
     let edits: Vec<(&str, &str, Value)> = vec![
         ("a layer is its own parent", "layers.json", {
             let mut cycle = layers.clone();
@@ -213,10 +182,8 @@ fn records_that_contradict_themselves() {
         }),
         ("ids that lead out", "layers.json", {
             let mut out = layers.clone();
-            for (n, id) in ["../../../../../etc", "..", "", "/", "a/../../b", "l"]
-                .iter()
-                .enumerate()
-                .take(count)
+            for (n, id) in
+                ["../../../../../etc", "..", "", "/", "a/../../b", "l"].iter().enumerate().take(count)
             {
                 out[n]["id"] = json!(id);
             }
@@ -252,10 +219,7 @@ fn records_that_contradict_themselves() {
             path.contains("..") || (!path.is_empty() && !inside(path, bed.store.root()))
         };
         let leaks = list(&scan, "/leaks");
-        assert!(
-            !leaks.iter().any(|leak| outside(&leak)),
-            "{what}: {leaks:#?}"
-        );
+        assert!(!leaks.iter().any(|leak| outside(&leak)), "{what}: {leaks:#?}");
         for command in ["images", "layers", "usage"] {
             let run = bed.store.run(command).expect_no_crash();
             assert!(matches!(run.code, 0 | 3), "{what}: {command}: {run:?}");
@@ -275,10 +239,7 @@ fn foreign_names_do_not_reach_the_terminal_as_they_are() {
     }
     let bed = Bed::new();
     let mut images = bed.parsed("images.json");
-    images[0]["names"] = json!([
-        "localhost/\u{1b}[31mred\u{7}\u{9b}2J:1",
-        "x/\u{202e}gpj.y:1"
-    ]);
+    images[0]["names"] = json!(["localhost/\u{1b}[31mred\u{7}\u{9b}2J:1", "x/\u{202e}gpj.y:1"]);
     bed.write("images.json", images.to_string().as_bytes());
     for command in ["images", "scan", "layers"] {
         let mut line = format!(
@@ -327,8 +288,7 @@ fn random_damage_never_crashes() {
             bed.write(name, &bytes);
             damaged.push((name, String::from_utf8_lossy(&bytes).into_owned()));
         }
-        let command =
-            ["scan", "images", "layers", "usage"][usize::try_from(noise.below(4)).unwrap()];
+        let command = ["scan", "images", "layers", "usage"][usize::try_from(noise.below(4)).unwrap()];
         let run = bed.store.run(command);
         let fine = matches!(run.code, 0 | 3)
             && !run.stderr.contains("panicked")

@@ -18,10 +18,7 @@ fn a_loop_filesystem_counts_what_is_written_and_goes_away() {
         let before = loopfs.used_bytes();
         std::fs::write(mount.join("file"), vec![7; 8 << 20]).unwrap();
         let grown = loopfs.used_bytes() - before;
-        assert!(
-            (8 * MIB..10 * MIB).contains(&grown),
-            "{fs:?} grew by {grown}"
-        );
+        assert!((8 * MIB..10 * MIB).contains(&grown), "{fs:?} grew by {grown}");
         loopfs.remount();
         assert!(mount.join("file").exists());
         drop(loopfs);

@@ -1,7 +1,7 @@
 //! What podman says of a store and is right, we say too; where podman is wrong, the
 //! filesystem is the judge.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 mod support;
 
@@ -15,10 +15,7 @@ use support::store::{self, Store};
 use support::usage;
 
 fn by_id<'a>(items: &'a [Value], key: &str) -> BTreeMap<String, &'a Value> {
-    items
-        .iter()
-        .map(|item| (item[key].as_str().expect("an id").to_owned(), item))
-        .collect()
+    items.iter().map(|item| (item[key].as_str().expect("an id").to_owned(), item)).collect()
 }
 
 /// Names, digests and sizes of every image are those of `podman images`, and its layers
@@ -28,19 +25,12 @@ fn images_agree(store: &Store) {
     let podman = by_id(podman.as_array().expect("a list"), "Id");
     let ours = store.images();
     let ours = by_id(&ours, "id");
-    assert_eq!(
-        ours.keys().collect::<Vec<_>>(),
-        podman.keys().collect::<Vec<_>>()
-    );
+    assert_eq!(ours.keys().collect::<Vec<_>>(), podman.keys().collect::<Vec<_>>());
     let layers = store.json("layers");
     let layers = by_id(list(&layers, "/layers"), "id");
     for (id, theirs) in podman {
         let image = ours[&id];
-        assert_eq!(
-            number(image, "/listed_bytes"),
-            number(theirs, "/Size"),
-            "size of {theirs:#}"
-        );
+        assert_eq!(number(image, "/listed_bytes"), number(theirs, "/Size"), "size of {theirs:#}");
         assert_eq!(names_of(image, "/names"), names_of(theirs, "/Names"));
         let ours: BTreeSet<String> = texts(image, "/digests").into_iter().collect();
         assert!(ours.contains(text(theirs, "/Digest")), "{image:#}");
@@ -68,11 +58,8 @@ fn chain_agrees(store: &Store, image: &Value, layers: &BTreeMap<String, &Value>)
     let id = text(image, "/id");
     let inspected = store.podman_json(["image", "inspect", id]);
     let theirs = texts(&inspected[0], "/RootFS/Layers");
-    let ours: Vec<String> = chain
-        .iter()
-        .rev()
-        .map(|layer| text(layers[layer], "/diff_id").to_owned())
-        .collect();
+    let ours: Vec<String> =
+        chain.iter().rev().map(|layer| text(layers[layer], "/diff_id").to_owned()).collect();
     assert_eq!(ours, theirs, "layers of {image:#}");
     for pair in chain.windows(2) {
         assert_eq!(text(layers[&pair[0]], "/parent"), pair[1]);
@@ -91,11 +78,7 @@ fn containers_agree(store: &Store) {
         assert_eq!(text(container, "/owner"), "podman");
         assert_eq!(text(container, "/name"), text(theirs, "/Names/0"));
         assert_eq!(text(container, "/image"), text(theirs, "/ImageID"));
-        assert_eq!(
-            number(container, "/listed_bytes"),
-            number(theirs, "/Size/rwSize"),
-            "size of {theirs:#}"
-        );
+        assert_eq!(number(container, "/listed_bytes"), number(theirs, "/Size/rwSize"), "size of {theirs:#}");
     }
     let external: Vec<_> = ours.keys().filter(|id| !podman.contains_key(*id)).collect();
     let buildah = store.buildah(["containers", "--quiet", "--notruncate"]);
@@ -154,14 +137,9 @@ fn reclaimable_is_what_the_filesystem_gives_back_not_what_podman_says() {
     store.podman(["rm", "web"]); // svc-a and its family are free now, `data` is not
 
     let verbose = store.podman(["system", "df", "--verbose"]);
-    let row = verbose
-        .lines()
-        .find(|line| line.contains("localhost/mk/data"));
+    let row = verbose.lines().find(|line| line.contains("localhost/mk/data"));
     let row = row.expect("podman lists the image data");
-    assert!(
-        row.contains("68.31MB"),
-        "podman is right now, say so: {row}"
-    );
+    assert!(row.contains("68.31MB"), "podman is right now, say so: {row}");
     let images = store.images();
     let data = images
         .iter()
@@ -177,8 +155,5 @@ fn reclaimable_is_what_the_filesystem_gives_back_not_what_podman_says() {
         store.remove_image(image);
     }
     let truth = before - loopfs.used_bytes();
-    assert!(
-        ours.abs_diff(truth) <= (truth / 100).max(64 << 10),
-        "said {ours}, came {truth}"
-    );
+    assert!(ours.abs_diff(truth) <= (truth / 100).max(64 << 10), "said {ours}, came {truth}");
 }

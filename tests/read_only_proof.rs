@@ -1,6 +1,6 @@
 //! Reading changes nothing: not a lock file, not an access time.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 mod support;
 
@@ -16,13 +16,7 @@ use support::{strace, tree};
 
 /// Every reading command, with the arguments that follow its name.
 fn commands() -> Vec<Vec<&'static str>> {
-    vec![
-        vec!["scan"],
-        vec!["usage"],
-        vec!["images"],
-        vec!["layers"],
-        vec!["explain", "localhost/mk/svc-a:1"],
-    ]
+    vec![vec!["scan"], vec!["usage"], vec!["images"], vec!["layers"], vec!["explain", "localhost/mk/svc-a:1"]]
 }
 
 fn arguments(command: &[&str], root: &Path, runroot: &Path) -> Vec<std::ffi::OsString> {
@@ -65,11 +59,7 @@ fn a_read_only_mounted_store_gives_the_same_figures() {
     if !store::require_tools() {
         return;
     }
-    for (fs, options) in [
-        (Fs::Ext4, "ro"),
-        (Fs::Xfs, "ro"),
-        (Fs::Xfs, "ro,norecovery"),
-    ] {
+    for (fs, options) in [(Fs::Ext4, "ro"), (Fs::Xfs, "ro"), (Fs::Xfs, "ro,norecovery")] {
         if !fs.require() {
             continue;
         }
@@ -97,14 +87,10 @@ fn nothing_changes_under_strictatime() {
         let loopfs = LoopFs::with(fs, 512 * MIB, &[], &["strictatime"]);
         let store = Store::rig(&loopfs.path().join("root"), "overlay");
         loopfs.sync();
-        let locks: Vec<_> = ["layers.lock", "images.lock", "containers.lock"]
-            .map(|name| store.record(name))
-            .into();
+        let locks: Vec<_> =
+            ["layers.lock", "images.lock", "containers.lock"].map(|name| store.record(name)).into();
         let tokens = |locks: &[std::path::PathBuf]| -> Vec<Vec<u8>> {
-            locks
-                .iter()
-                .map(|lock| std::fs::read(lock).unwrap())
-                .collect()
+            locks.iter().map(|lock| std::fs::read(lock).unwrap()).collect()
         };
         let tokens_before = tokens(&locks); // changes their access times, so it goes first
         let before = tree::listing(loopfs.path());
@@ -158,14 +144,8 @@ fn no_system_call_changes_the_store() {
         let args = arguments(&command, store.root(), &store.runroot());
         let (run, lines) = strace::trace(&args, store.scratch());
         run.expect_code(0);
-        let seen = lines
-            .iter()
-            .filter(|line| line.contains("layers.json"))
-            .count();
-        assert!(
-            seen > 0,
-            "{command:?}: the trace shows no read of the store"
-        );
+        let seen = lines.iter().filter(|line| line.contains("layers.json")).count();
+        assert!(seen > 0, "{command:?}: the trace shows no read of the store");
         let offences: Vec<String> = lines
             .iter()
             .filter_map(|line| {
@@ -184,25 +164,13 @@ fn an_offence_is_one() {
     for (line, offence) in [
         (r#"7 openat(3</s/root>, "x", O_RDONLY|O_NOATIME) = 4"#, None),
         (r#"7 openat(3</s/root>, "x", O_RDONLY|O_PATH) = 4"#, None),
-        (
-            r#"7 openat(3</s/root>, "x", O_RDONLY|O_CLOEXEC) = 4"#,
-            Some("opens with access times"),
-        ),
-        (
-            r#"7 openat(AT_FDCWD</>, "/s/root/x", O_RDWR|O_CREAT, 0644) = 4"#,
-            Some("opens for writing"),
-        ),
-        (
-            r#"7 readlinkat(3</s/root/overlay/l>, "X", "y", 99) = 1"#,
-            Some("reads a symlink"),
-        ),
+        (r#"7 openat(3</s/root>, "x", O_RDONLY|O_CLOEXEC) = 4"#, Some("opens with access times")),
+        (r#"7 openat(AT_FDCWD</>, "/s/root/x", O_RDWR|O_CREAT, 0644) = 4"#, Some("opens for writing")),
+        (r#"7 readlinkat(3</s/root/overlay/l>, "X", "y", 99) = 1"#, Some("reads a symlink")),
         (r#"7 unlink("/s/root/x") = 0"#, Some("changes something")),
         (r#"7 openat(AT_FDCWD</>, "/etc/x", O_RDWR) = 4"#, None),
         (r#"7 write(1</dev/pts/0>, "/s/root", 7) = 7"#, None),
-        (
-            r#"7 pwrite64(4</s/root/x>, "a", 1, 0) = 1"#,
-            Some("changes something"),
-        ),
+        (r#"7 pwrite64(4</s/root/x>, "a", 1, 0) = 1"#, Some("changes something")),
     ] {
         assert_eq!(strace::offence(line, store), offence, "{line}");
     }

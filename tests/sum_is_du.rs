@@ -1,6 +1,6 @@
 //! The sum over everything in a store is what `du` says of its graphroot, to the byte.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 mod support;
 
@@ -21,10 +21,7 @@ fn check(graphroot: &std::path::Path, runroot: &std::path::Path, what: &str) {
     let stores = list(&scan, "/stores");
     assert_eq!(stores.len(), 1, "{what}: {stores:#?}");
     let bytes = &stores[0]["bytes"];
-    let sum: u64 = PARTS
-        .iter()
-        .map(|part| number(bytes, &format!("/{part}")))
-        .sum();
+    let sum: u64 = PARTS.iter().map(|part| number(bytes, &format!("/{part}"))).sum();
     let du = tree::du(graphroot);
     assert_eq!(sum, number(bytes, "/total"), "{what}: {bytes:#}");
     assert_eq!(sum, du, "{what}: du says {du}: {bytes:#}");
@@ -46,11 +43,7 @@ fn rig(fs: Fs, driver: &str) {
     let injected = loopfs.path().join("injected");
     store::succeed(Command::new(store::rig("inject.sh")).args([&home, &injected]));
     loopfs.sync();
-    check(
-        &injected.join("root"),
-        &injected.join("run"),
-        "with everything injected",
-    );
+    check(&injected.join("root"), &injected.join("run"), "with everything injected");
 }
 
 #[test]

@@ -1,17 +1,15 @@
 //! Planted leaks are found, and what only looks like one is left in peace.
 
-#![allow(clippy::unwrap_used)] // a test fails by panicking
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 mod support;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc;
 use serde_json::Value;
 
+use support::locks;
 use support::program::{self, list, text};
 use support::store::{self, Store};
 
@@ -42,35 +40,15 @@ fn inject(dir: &Path) -> (Store, Vec<Planted>) {
             class: fields[0].into(),
             verdict: fields[1].into(),
             object: fields[2].into(),
-            paths: paths
-                .split_whitespace()
-                .map(|path| injected.join(path))
-                .collect(),
+            paths: paths.split_whitespace().map(|path| injected.join(path)).collect(),
         }
     });
     let planted = planted.collect();
     (store, planted)
 }
 
-/// A POSIX write lock on a file, as the library takes it; gone with the returned file.
-fn hold(path: &Path) -> File {
-    let file = File::options().read(true).write(true).open(path).unwrap();
-    let lock = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    fcntl(&file, FcntlArg::F_SETLK(&lock)).expect("nobody else holds the lock");
-    file
-}
-
 fn leaks_at<'a>(leaks: &'a [Value], path: &Path) -> Vec<&'a Value> {
-    leaks
-        .iter()
-        .filter(|leak| Path::new(text(leak, "/path")) == path)
-        .collect()
+    leaks.iter().filter(|leak| Path::new(text(leak, "/path")) == path).collect()
 }
 
 #[test]
@@ -82,7 +60,7 @@ fn planted_leaks_are_found_and_traps_are_kept() {
     let (_store, planted) = inject(dir.path());
     let injected = dir.path().join("injected");
     let root = injected.join("root");
-    let _lock = hold(&root.join("overlay/staging/3333333333/staging.lock"));
+    let _lock = locks::write_lock(&root.join("overlay/staging/3333333333/staging.lock"));
     let run = program::store_run("scan", &root, &injected.join("run")).expect_no_crash();
     assert!(matches!(run.code, 0 | 3), "{run:?}");
     let scan = run.json();
@@ -119,9 +97,7 @@ fn overlooked(planted: &Planted, leaks: &[Value]) -> Vec<String> {
     let found = |path: &PathBuf| {
         let at = leaks_at(leaks, path);
         let named = |leak: &&Value| text(leak, "/id") == planted.object;
-        at.into_iter()
-            .chain(leaks.iter().filter(named))
-            .any(|leak| leak["verdict"] == "reclaim")
+        at.into_iter().chain(leaks.iter().filter(named)).any(|leak| leak["verdict"] == "reclaim")
     };
     planted
         .paths

@@ -13,17 +13,13 @@ impl Sysroot {
     /// The running system.
     #[must_use]
     pub fn live() -> Self {
-        Self {
-            root: PathBuf::from("/"),
-        }
+        Self { root: PathBuf::from("/") }
     }
 
     /// A mounted root at `root`: post-mortem.
     #[must_use]
     pub fn at(root: &Path) -> Self {
-        Self {
-            root: root.to_path_buf(),
-        }
+        Self { root: root.to_path_buf() }
     }
 
     /// Whether this is somebody else's disk: read-only, no sockets, no locks.

@@ -31,10 +31,7 @@ pub struct LayerSpec {
 impl LayerSpec {
     /// A layer of that name with nothing in it but one directory.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            ..Self::default()
-        }
+        Self { name: name.into(), ..Self::default() }
     }
 }
 
@@ -133,9 +130,7 @@ pub fn forest() -> Vec<ImageSpec> {
             label: n.to_owned(),
         });
     }
-    images[7]
-        .names
-        .push("localhost/forest/second-name:1".into());
+    images[7].names.push("localhost/forest/second-name:1".into());
     images
 }
 
@@ -182,30 +177,18 @@ fn layer_tar(spec: &LayerSpec) -> std::io::Result<Vec<u8>> {
         }
         // One in sixteen is empty; the rest are what configuration and headers are.
         let length = if n % 16 == 9 { 0 } else { noise.below(2048) };
-        append(
-            &mut tar,
-            &format!("{top}/d{}/f{n}", n / 40),
-            &noise.bytes(length),
-        )?;
+        append(&mut tar, &format!("{top}/d{}/f{n}", n / 40), &noise.bytes(length))?;
     }
     for (n, &length) in spec.files.iter().enumerate() {
         append(&mut tar, &format!("{top}/big{n}"), &noise.bytes(length))?;
     }
     for n in 0..spec.hard_links {
         let mut header = header(EntryType::Link, 0, 0o644);
-        tar.append_link(
-            &mut header,
-            format!("{top}/hard{n}"),
-            format!("{top}/d0/f0"),
-        )?;
+        tar.append_link(&mut header, format!("{top}/hard{n}"), format!("{top}/d0/f0"))?;
     }
     for n in 0..spec.symlinks {
         let mut header = header(EntryType::Symlink, 0, 0o777);
-        let target = if n % 10 == 3 {
-            format!("d0/{}f0", "./".repeat(40))
-        } else {
-            "d0/f0".into()
-        };
+        let target = if n % 10 == 3 { format!("d0/{}f0", "./".repeat(40)) } else { "d0/f0".into() };
         tar.append_link(&mut header, format!("{top}/soft{n}"), target)?;
     }
     for path in &spec.whiteouts {
@@ -248,12 +231,10 @@ fn append<W: Write>(tar: &mut Builder<W>, path: &str, bytes: &[u8]) -> std::io::
 
 fn hex_digest(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    Sha256::digest(bytes)
-        .iter()
-        .fold(String::new(), |mut hex, byte| {
-            write!(hex, "{byte:02x}").expect("writing to a string");
-            hex
-        })
+    Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").expect("writing to a string");
+        hex
+    })
 }
 
 /// Repeatable bytes that do not compress (splitmix64).

@@ -43,14 +43,7 @@ impl Fs {
     fn mkfs_flags(self) -> &'static [&'static str] {
         match self {
             // Lazy initialisation writes later, and statvfs would move under the test.
-            Self::Ext4 => &[
-                "-q",
-                "-F",
-                "-m",
-                "0",
-                "-E",
-                "lazy_itable_init=0,lazy_journal_init=0",
-            ],
+            Self::Ext4 => &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             Self::Xfs => &["-q", "-f", "-m", "reflink=1"],
             Self::Btrfs => &["-q", "-f", "-m", "single", "-d", "single"],
         }
@@ -85,19 +78,13 @@ impl LoopFs {
 
     /// The same, with further flags for mkfs and options for mount (`["strictatime"]`).
     pub fn with(fs: Fs, size: u64, mkfs: &[&str], mount_options: &[&str]) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("layersweep-loopfs-")
-            .tempdir();
+        let dir = tempfile::Builder::new().prefix("layersweep-loopfs-").tempdir();
         let dir = dir.expect("making a temporary directory");
         let image = dir.path().join("image");
         let file = File::create(&image).expect("making the image file");
-        file.set_len(size.max(fs.minimum()))
-            .expect("sizing the image file");
+        file.set_len(size.max(fs.minimum())).expect("sizing the image file");
         let mkfs_program = format!("mkfs.{}", fs.name());
-        run(sbin(&mkfs_program)
-            .args(fs.mkfs_flags())
-            .args(mkfs)
-            .arg(&image));
+        run(sbin(&mkfs_program).args(fs.mkfs_flags()).args(mkfs).arg(&image));
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).expect("making the mount point");
         let mut options = String::from("loop");
@@ -105,13 +92,7 @@ impl LoopFs {
             options.push(',');
             options.push_str(option);
         }
-        let loopfs = Self {
-            fs,
-            dir: Some(dir),
-            image,
-            mount,
-            options,
-        };
+        let loopfs = Self { fs, dir: Some(dir), image, mount, options };
         loopfs.mount();
         loopfs
     }
@@ -186,9 +167,7 @@ impl BindMount {
     /// Mounts `source` on `target`, which exists. Drop it before the [`LoopFs`] below it.
     pub fn new(source: &Path, target: &Path) -> Self {
         run(sbin("mount").arg("--bind").args([source, target]));
-        Self {
-            target: target.to_path_buf(),
-        }
+        Self { target: target.to_path_buf() }
     }
 }
 
@@ -236,16 +215,10 @@ fn attempt(command: &mut Command) -> Result<(), String> {
         .map(OsStr::to_string_lossy)
         .collect::<Vec<_>>()
         .join(" ");
-    let output = command
-        .output()
-        .map_err(|error| format!("`{line}` cannot start: {error}"))?;
+    let output = command.output().map_err(|error| format!("`{line}` cannot start: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     let words = String::from_utf8_lossy(&output.stderr);
-    Err(format!(
-        "`{line}` failed ({}): {}",
-        output.status,
-        words.trim()
-    ))
+    Err(format!("`{line}` failed ({}): {}", output.status, words.trim()))
 }

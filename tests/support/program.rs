@@ -165,8 +165,5 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 
 /// The texts of a list.
 pub fn texts(value: &Value, pointer: &str) -> Vec<String> {
-    list(value, pointer)
-        .iter()
-        .map(|item| item.as_str().expect("a list of texts").to_owned())
-        .collect()
+    list(value, pointer).iter().map(|item| item.as_str().expect("a list of texts").to_owned()).collect()
 }

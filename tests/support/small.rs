@@ -9,15 +9,7 @@ use super::store::Store;
 pub fn store(root: &Path) -> Store {
     let store = Store::at(root, "overlay");
     store.load(&images());
-    store.podman([
-        "create",
-        "--name",
-        "web",
-        "--network",
-        "none",
-        &name("a"),
-        "/x",
-    ]);
+    store.podman(["create", "--name", "web", "--network", "none", &name("a"), "/x"]);
     store
 }
 
@@ -27,10 +19,7 @@ pub fn name(image: &str) -> String {
 }
 
 fn images() -> Vec<ImageSpec> {
-    let layer = |name: &str| LayerSpec {
-        small_files: 6,
-        ..LayerSpec::new(name)
-    };
+    let layer = |name: &str| LayerSpec { small_files: 6, ..LayerSpec::new(name) };
     [
         ("base", vec!["base"]),
         ("a", vec!["base", "a"]),

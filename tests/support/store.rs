@@ -22,22 +22,14 @@ pub struct Store {
 /// Whether the programs that make stores are there; skips, or fails under CI.
 pub fn require_tools() -> bool {
     super::require_root()
-        && [
-            "podman",
-            "buildah",
-            "containers-storage",
-            "busybox",
-            "openssl",
-        ]
-        .iter()
-        .all(|program| super::require_program(program))
+        && ["podman", "buildah", "containers-storage", "busybox", "openssl"]
+            .iter()
+            .all(|program| super::require_program(program))
 }
 
 /// A script beside the tests.
 pub fn rig(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/rigs")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rigs").join(name)
 }
 
 impl Store {
@@ -66,11 +58,7 @@ impl Store {
             dir.display()
         );
         std::fs::write(dir.join("storage.conf"), storage).expect("writing storage.conf");
-        Self {
-            driver: driver.to_owned(),
-            root: root.to_path_buf(),
-            scratch,
-        }
+        Self { driver: driver.to_owned(), root: root.to_path_buf(), scratch }
     }
 
     /// The small store of `mkstore.sh`: 13 images, 3 containers, every kind of relation.
@@ -97,12 +85,7 @@ impl Store {
     pub fn load(&self, images: &[archive::ImageSpec]) {
         let path = self.scratch.path().join("images.tar");
         archive::write(&path, images).expect("writing an archive of images");
-        self.podman([
-            OsStr::new("load"),
-            "-q".as_ref(),
-            "-i".as_ref(),
-            path.as_ref(),
-        ]);
+        self.podman([OsStr::new("load"), "-q".as_ref(), "-i".as_ref(), path.as_ref()]);
         std::fs::remove_file(path).expect("removing the archive of images");
     }
 

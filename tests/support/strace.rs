@@ -16,17 +16,7 @@ pub fn trace(args: &[OsString], scratch: &Path) -> (Run, Vec<String>) {
     let mut command = std::process::Command::new("strace");
     program::hermetic(&mut command);
     command
-        .args([
-            "-f",
-            "-y",
-            "-s",
-            "4096",
-            "-e",
-            CALLS,
-            "-e",
-            "signal=none",
-            "-o",
-        ])
+        .args(["-f", "-y", "-s", "4096", "-e", CALLS, "-e", "signal=none", "-o"])
         .arg(&output)
         .arg(env!("CARGO_BIN_EXE_layersweep"))
         .args(args);
@@ -45,8 +35,8 @@ pub fn offence(line: &str, store: &Path) -> Option<&'static str> {
     match call {
         "open" | "openat" | "openat2" => open_offence(line),
         // A look at a path's facts; nothing of the path changes by it.
-        "stat" | "lstat" | "newfstatat" | "fstatat64" | "statx" | "access" | "faccessat"
-        | "faccessat2" | "statfs" | "statfs64" | "getcwd" | "execve" | "fstat" | "chdir" => None,
+        "stat" | "lstat" | "newfstatat" | "fstatat64" | "statx" | "access" | "faccessat" | "faccessat2"
+        | "statfs" | "statfs64" | "getcwd" | "execve" | "fstat" | "chdir" => None,
         "getxattr" | "lgetxattr" | "listxattr" | "llistxattr" | "name_to_handle_at" => None,
         // A symlink's access time changes when it is read.
         "readlink" | "readlinkat" => Some("reads a symlink"),
@@ -82,9 +72,7 @@ fn written_elsewhere(line: &str, store: &Path) -> bool {
 
 /// The name of the call in a line such as `1234 openat(5</x>, "y", O_RDONLY) = 6`.
 fn call_name(line: &str) -> Option<&str> {
-    let after_pid = line
-        .trim_start_matches(|c: char| c.is_ascii_digit())
-        .trim_start();
+    let after_pid = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
     let (name, _) = after_pid.split_once('(')?;
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     (plain && !name.is_empty()).then_some(name)

@@ -55,27 +55,19 @@ fn visit(path: &Path, all: &mut BTreeMap<PathBuf, Facts>) {
     }
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOATIME | OFlag::O_NOFOLLOW;
     let mut dir = Dir::open(path, flags, Mode::empty()).expect("opening a directory");
-    let names: Vec<_> = dir
-        .iter()
-        .map(|entry| entry.expect("reading a directory").file_name().to_owned())
-        .collect();
+    let names: Vec<_> =
+        dir.iter().map(|entry| entry.expect("reading a directory").file_name().to_owned()).collect();
     drop(dir);
     for name in names {
         use std::os::unix::ffi::OsStrExt;
         if name.to_bytes() != b"." && name.to_bytes() != b".." {
-            visit(
-                &path.join(std::ffi::OsStr::from_bytes(name.to_bytes())),
-                all,
-            );
+            visit(&path.join(std::ffi::OsStr::from_bytes(name.to_bytes())), all);
         }
     }
 }
 
 /// Where two listings differ, one line a path; empty where they are equal.
-pub fn differences(
-    before: &BTreeMap<PathBuf, Facts>,
-    after: &BTreeMap<PathBuf, Facts>,
-) -> Vec<String> {
+pub fn differences(before: &BTreeMap<PathBuf, Facts>, after: &BTreeMap<PathBuf, Facts>) -> Vec<String> {
     let mut lines = Vec::new();
     for (path, facts) in before {
         match after.get(path) {
@@ -94,11 +86,8 @@ pub fn differences(
 
 /// `du -s --block-size=1` of `top`, without crossing into other filesystems.
 pub fn du(top: &Path) -> u64 {
-    let output = Command::new("du")
-        .args(["-s", "-x", "--block-size=1"])
-        .arg(top)
-        .output()
-        .expect("running du");
+    let output =
+        Command::new("du").args(["-s", "-x", "--block-size=1"]).arg(top).output().expect("running du");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("du's output");
     let number = text.split_whitespace().next().expect("du's output");
@@ -107,25 +96,13 @@ pub fn du(top: &Path) -> u64 {
 
 /// Copies a tree with everything that belongs to it, and real blocks for all of it.
 pub fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp")
-        .args(["-a", "--reflink=never"])
-        .args([from, to])
-        .status()
-        .expect("running cp");
-    assert!(
-        status.success(),
-        "copying {} to {}",
-        from.display(),
-        to.display()
-    );
+    let status =
+        Command::new("cp").args(["-a", "--reflink=never"]).args([from, to]).status().expect("running cp");
+    assert!(status.success(), "copying {} to {}", from.display(), to.display());
 }
 
 /// Removes a tree that a test made, without following anything out of it.
 pub fn remove(top: &Path) {
-    let status = Command::new("rm")
-        .args(["-rf", "--one-file-system"])
-        .arg(top)
-        .status()
-        .expect("running rm");
+    let status = Command::new("rm").args(["-rf", "--one-file-system"]).arg(top).status().expect("running rm");
     assert!(status.success(), "removing {}", top.display());
 }
