@@ -77,7 +77,7 @@ fn containers_agree(store: &Store) {
         let container = ours[id];
         assert_eq!(text(container, "/owner"), "podman");
         assert_eq!(text(container, "/name"), text(theirs, "/Names/0"));
-        assert_eq!(text(container, "/image"), text(theirs, "/ImageID"));
+        assert_eq!(text(container, "/image_id"), text(theirs, "/ImageID"));
         assert_eq!(number(container, "/listed_bytes"), number(theirs, "/Size/rwSize"), "size of {theirs:#}");
     }
     let external: Vec<_> = ours.keys().filter(|id| !podman.contains_key(*id)).collect();

@@ -1,6 +1,7 @@
 //! One scan: find the stores, read their records, weigh them, fill the inventory.
 
 mod find;
+pub mod lookup;
 mod weigh;
 
 use std::collections::HashMap;
@@ -9,12 +10,13 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use crate::graphroot::config::{Environment, Pin};
+use crate::graphroot::config::{Environment, Pin, pin_matches_image};
 use crate::graphroot::fill::{self, AreaFacts, Ids};
 use crate::graphroot::snapshot::Patience;
 use crate::inventory::refs::Refs;
 use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, Store, StoreIx, StoreKind};
 use crate::sys::sysroot::Sysroot;
+use crate::sys::{mounts, quiet};
 use crate::usage::filesystem::{self, CostModel};
 use crate::usage::{Extents, Progress};
 
@@ -178,8 +180,7 @@ fn add_store(inventory: &mut Inventory, candidate: &Candidate, filesystem: Files
 }
 
 fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
-    let _ = (names, digests); // TEMP
-    let matching = pins.iter().filter(|_| false);
+    let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
     matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
 }
 
@@ -187,14 +188,13 @@ fn mounts_below(request: &Request, graphroot: &Path) -> Vec<PathBuf> {
     if request.sysroot.is_foreign() {
         return Vec::new();
     }
-    let _ = graphroot; // TEMP
-    Vec::new()
+    mounts::below(graphroot).unwrap_or_default()
 }
 
 /// The filesystems met so far, each once.
 #[derive(Default)]
 struct Filesystems {
-    known: HashMap<(PathBuf, String), FilesystemIx>,
+    known: HashMap<String, FilesystemIx>,
     costs: Vec<CostModel>,
 }
 
@@ -219,9 +219,12 @@ impl Filesystems {
 
     fn of(&mut self, path: &Path, inventory: &mut Inventory) -> std::io::Result<(FilesystemIx, CostModel)> {
         let (facts, cost): (Filesystem, CostModel) = filesystem::of(path)?;
-        // A bind mount of the same filesystem (podman's own, of the driver's directory) is
-        // not another filesystem: device and type name it.
-        let key = (PathBuf::from(&facts.device), format!("{} {}", facts.fstype, facts.capacity_bytes));
+        // Mounts of one filesystem (podman binds the driver's directory onto itself), and
+        // subvolumes of one btrfs, share a block device; what has none has a number.
+        let key = match facts.device.starts_with("/dev/") {
+            true => facts.device.clone(),
+            false => format!("{} {}", facts.fstype, quiet::facts(path)?.device),
+        };
         let at = *self.known.entry(key).or_insert_with(|| {
             inventory.filesystems.push(facts);
             self.costs.push(cost);

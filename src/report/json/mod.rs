@@ -2,12 +2,14 @@
 //! (`docs/schema/`). Every `*_bytes` is allocated bytes unless its name says otherwise.
 
 mod build;
+mod explain;
 mod parts;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
+pub use explain::explain;
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
@@ -81,7 +83,7 @@ pub struct LayersDoc {
     pub generated_at: Timestamp,
     /// Everything was read.
     pub complete: bool,
-    /// Layers, parents before their children.
+    /// Layers, the largest first.
     pub layers: Vec<LayerDoc>,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
