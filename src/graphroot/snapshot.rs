@@ -31,10 +31,10 @@ const MOST_RECORD_BYTES: u64 = 256 << 20;
 pub struct Places {
     /// The graphroot.
     pub graphroot: PathBuf,
-    /// The split imagestore, if there is one.
-    pub imagestore: Option<PathBuf>,
-    /// The runroot, if it is there.
-    pub runroot: Option<PathBuf>,
+    /// Split imagestores: one at most, unless two programs disagree about the graphroot.
+    pub imagestores: Vec<PathBuf>,
+    /// Runroots that are there, likewise.
+    pub runroots: Vec<PathBuf>,
     /// The driver whose directories are read.
     pub driver: String,
     /// Other drivers that have records in the same graphroot: stores of their own.
@@ -49,9 +49,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// The directories that hold this store: the graphroot, then the imagestore.
+    /// The directories that hold this store: the graphroot, then the imagestores.
     pub fn areas(&self) -> impl Iterator<Item = &Path> {
-        [Some(&self.graphroot), self.imagestore.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+        std::iter::once(&self.graphroot).chain(&self.imagestores).map(PathBuf::as_path)
     }
 
     /// `<area>/<driver>-<what>`.
@@ -79,11 +79,11 @@ impl Places {
             if table != Table::Images {
                 files.push((table, here.join(&volatile), true));
                 // With transient_store the volatile file is in the runroot.
-                if let Some(runroot) = &self.runroot {
+                for runroot in &self.runroots {
                     files.push((table, self.records_dir(runroot, what).join(&volatile), true));
                 }
             }
-            if let (Some(imagestore), true) = (&self.imagestore, table != Table::Containers) {
+            for imagestore in self.imagestores.iter().filter(|_| table != Table::Containers) {
                 files.push((table, self.records_dir(imagestore, what).join(&plain), false));
             }
         }
@@ -98,7 +98,7 @@ impl Places {
             files.extend(self.areas().map(|area| lock(area, what)));
         }
         files.push(lock(&self.graphroot, "containers"));
-        files.extend(self.runroot.as_deref().map(|runroot| lock(runroot, "containers")));
+        files.extend(self.runroots.iter().map(|runroot| lock(runroot, "containers")));
         files
     }
 }
