@@ -11,26 +11,17 @@ use layersweep::sys::sysroot::Sysroot;
 use proptest::prelude::*;
 
 fn fixture(case: &str) -> Sysroot {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fixtures/config")
-        .join(case);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config").join(case);
     assert!(path.is_dir(), "no fixture {case}");
     Sysroot::at(&path)
 }
 
 fn root() -> Environment {
-    Environment {
-        home: Some("/root".into()),
-        ..Environment::default()
-    }
+    Environment { home: Some("/root".into()), ..Environment::default() }
 }
 
 fn user(uid: u32, name: &str) -> Environment {
-    Environment {
-        uid,
-        home: Some(Path::new("/home").join(name)),
-        ..Environment::default()
-    }
+    Environment { uid, home: Some(Path::new("/home").join(name)), ..Environment::default() }
 }
 
 fn path(value: &str) -> Option<PathBuf> {
@@ -69,28 +60,17 @@ fn root_has_the_stores_that_its_files_name() {
     let default_run = "/run/containers/storage";
     let default = format!("/var/lib/containers/storage {default_run}");
     let cases: Vec<(&str, Environment, Vec<String>)> = vec![
-        (
-            "bare",
-            root(),
-            vec![format!("{default} (built-in default)")],
-        ),
+        ("bare", root(), vec![format!("{default} (built-in default)")]),
         // What the administrator's file leaves out is not taken from the vendor's.
         (
             "administrator",
             root(),
-            vec![format!(
-                "/data/containers/storage {default_run} driver=overlay ({ETC})"
-            )],
+            vec![format!("/data/containers/storage {default_run} driver=overlay ({ETC})")],
         ),
         (
             "administrator",
-            Environment {
-                storage_driver: Some("btrfs".into()),
-                ..root()
-            },
-            vec![format!(
-                "/data/containers/storage {default_run} driver=btrfs ({ETC})"
-            )],
+            Environment { storage_driver: Some("btrfs".into()), ..root() },
+            vec![format!("/data/containers/storage {default_run} driver=btrfs ({ETC})")],
         ),
         (
             "vendor",
@@ -105,29 +85,17 @@ fn root_has_the_stores_that_its_files_name() {
         (
             "environment",
             root(),
-            vec![format!(
-                "/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})"
-            )],
+            vec![format!("/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})")],
         ),
         (
             "environment",
-            Environment {
-                xdg_config_home: path("/srv/xdg"),
-                ..root()
-            },
-            vec![format!(
-                "/of/xdg {default_run} driver=btrfs (/srv/xdg/containers/storage.conf)"
-            )],
+            Environment { xdg_config_home: path("/srv/xdg"), ..root() },
+            vec![format!("/of/xdg {default_run} driver=btrfs (/srv/xdg/containers/storage.conf)")],
         ),
         (
             "environment",
-            Environment {
-                xdg_config_home: path("/srv/missing"),
-                ..root()
-            },
-            vec![format!(
-                "/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})"
-            )],
+            Environment { xdg_config_home: path("/srv/missing"), ..root() },
+            vec![format!("/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})")],
         ),
         (
             "environment",
@@ -146,9 +114,7 @@ fn root_has_the_stores_that_its_files_name() {
                 containers_storage_conf_override: path("/srv/override.conf"),
                 ..root()
             },
-            vec![format!(
-                "/of/named {default_run} run=/of/override (/srv/named.conf)"
-            )],
+            vec![format!("/of/named {default_run} run=/of/override (/srv/named.conf)")],
         ),
         (
             "drop-ins",
@@ -186,9 +152,7 @@ fn root_has_the_stores_that_its_files_name() {
         (
             "crio-inherits",
             root(),
-            vec![format!(
-                "/of/storage.conf {default_run} images=/of/storage.conf-images ({ETC})"
-            )],
+            vec![format!("/of/storage.conf {default_run} images=/of/storage.conf-images ({ETC})")],
         ),
         // An empty imagestore means none, an empty root means the one of storage.conf.
         (
@@ -212,18 +176,11 @@ fn users_have_their_own_stores() {
     const HOMES: &str = "/home/alice/.local/share/containers/storage";
     let run = "/run/user/1000/containers";
     let cases: Vec<(&str, Environment, Vec<String>)> = vec![
-        (
-            "rootless-default",
-            user(1000, "alice"),
-            vec![format!("{HOMES} {run} (built-in default)")],
-        ),
+        ("rootless-default", user(1000, "alice"), vec![format!("{HOMES} {run} (built-in default)")]),
         // A variable that is not set is looked up in the user database.
         (
             "rootless-default",
-            Environment {
-                uid: 1000,
-                ..Environment::default()
-            },
+            Environment { uid: 1000, ..Environment::default() },
             vec![format!("{HOMES} {run} (built-in default)")],
         ),
         (
@@ -241,9 +198,7 @@ fn users_have_their_own_stores() {
             "rootless",
             user(1000, "alice"),
             vec![
-                format!(
-                    "/scratch/alice-1000/home/alice/storage {run} (/etc/containers/storage.conf)"
-                ),
+                format!("/scratch/alice-1000/home/alice/storage {run} (/etc/containers/storage.conf)"),
                 format!(
                     "/var/lib/containers/storage {run} images=/images driver=zfs \
                      (/etc/containers/storage.conf)"
@@ -252,10 +207,7 @@ fn users_have_their_own_stores() {
         ),
         (
             "rootless",
-            Environment {
-                xdg_runtime_dir: path("/runtime"),
-                ..user(1001, "bob")
-            },
+            Environment { xdg_runtime_dir: path("/runtime"), ..user(1001, "bob") },
             vec![
                 "/home/bob/store /runtime/run driver=vfs \
                  (/home/bob/.config/containers/storage.conf)"
@@ -289,22 +241,14 @@ fn users_have_their_own_stores() {
     let bob = discover(&fixture("rootless"), &user(1001, "bob"));
     let unknown = "runroot: $NOWHERE is not known here".to_owned();
     let file = PathBuf::from("/home/bob/.config/containers/storage.conf");
-    assert!(
-        bob.problems.contains(&(file, unknown)),
-        "{:?}",
-        bob.problems
-    );
+    assert!(bob.problems.contains(&(file, unknown)), "{:?}", bob.problems);
 }
 
 #[test]
 fn pins_come_from_the_last_file_that_has_them() {
     let pins = |case: &str| -> Vec<(String, String)> {
         let discovery = discover(&fixture(case), &root());
-        discovery
-            .pins
-            .into_iter()
-            .map(|pin| (pin.pattern, pin.origin))
-            .collect()
+        discovery.pins.into_iter().map(|pin| (pin.pattern, pin.origin)).collect()
     };
     let owned = |pattern: &str, origin: &str| (pattern.to_owned(), origin.to_owned());
     let drop_in = "/etc/crio/crio.conf.d/50-pinned-images";
@@ -318,10 +262,10 @@ fn pins_come_from_the_last_file_that_has_them() {
     );
     // Set to nothing; not set; no CRI-O.
     assert_eq!(pins("crio-unset"), []);
-    assert!(pins("crio-inherits").contains(&owned(
-        "registry.k8s.io/pause:3.10.1",
-        "CRI-O's built-in pause_image"
-    )));
+    assert!(
+        pins("crio-inherits")
+            .contains(&owned("registry.k8s.io/pause:3.10.1", "CRI-O's built-in pause_image"))
+    );
     assert_eq!(pins("bare"), []);
 }
 
@@ -335,9 +279,8 @@ fn what_is_wrong_is_named_by_file_and_line() {
             "/good /run/containers/storage ro=/good (/etc/crio/crio.conf)",
         ]
     );
-    let problems: Vec<String> = (discovery.problems.iter())
-        .map(|(file, reason)| format!("{}: {reason}", file.display()))
-        .collect();
+    let problems: Vec<String> =
+        (discovery.problems.iter()).map(|(file, reason)| format!("{}: {reason}", file.display())).collect();
     let storage = "/etc/containers/storage.conf";
     let crio = "/etc/crio/crio.conf";
     for expected in [
@@ -354,40 +297,23 @@ fn what_is_wrong_is_named_by_file_and_line() {
             "{storage}: line 10: additionallayerstores is to be an array of strings, not string; \
              it is ignored"
         ),
-        format!(
-            "{crio}: line 3: storage_option is to be an array of strings, not string; it is ignored"
-        ),
+        format!("{crio}: line 3: storage_option is to be an array of strings, not string; it is ignored"),
         format!("{crio}: line 4: image is to be a table, not integer; it is ignored"),
         format!("{crio}.d/30-table: line 1: crio is to be a table, not string; it is ignored"),
     ] {
-        assert!(
-            problems.contains(&expected),
-            "{expected}\nis not in {problems:#?}"
-        );
+        assert!(problems.contains(&expected), "{expected}\nis not in {problems:#?}");
     }
     let starts = |start: String| problems.iter().any(|problem| problem.starts_with(&start));
-    assert!(
-        starts(format!("{crio}.d/10-syntax: line 3: ")),
-        "{problems:#?}"
-    );
-    assert!(
-        starts(format!("{crio}.d/20-duplicate: line 2: ")),
-        "{problems:#?}"
-    );
+    assert!(starts(format!("{crio}.d/10-syntax: line 3: ")), "{problems:#?}");
+    assert!(starts(format!("{crio}.d/20-duplicate: line 2: ")), "{problems:#?}");
     assert_eq!(problems.len(), 12, "each once: {problems:#?}");
 }
 
 #[test]
 fn a_named_file_that_is_missing_is_a_problem() {
-    let environment = Environment {
-        containers_storage_conf: path("/missing"),
-        ..root()
-    };
+    let environment = Environment { containers_storage_conf: path("/missing"), ..root() };
     let discovery = discover(&fixture("environment"), &environment);
-    assert_eq!(
-        lines(&discovery),
-        ["/var/lib/containers/storage /run/containers/storage (built-in default)"]
-    );
+    assert_eq!(lines(&discovery), ["/var/lib/containers/storage /run/containers/storage (built-in default)"]);
     assert_eq!(discovery.problems.len(), 1, "{:?}", discovery.problems);
 }
 
@@ -404,14 +330,8 @@ fn a_named_store_is_the_configured_one_where_there_is_one() {
             "//of/./storage.conf/",
             "/of/storage.conf /of/storage.conf-run ro=/ro/storage.conf driver=overlay transient (--graphroot)",
         ),
-        (
-            "/copy",
-            "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)",
-        ),
-        (
-            "copy",
-            "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)",
-        ),
+        ("/copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
+        ("copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
     ] {
         let store = named(&fixture("crio"), &root(), Path::new(graphroot));
         assert_eq!(line(&store), expected, "{graphroot}");
@@ -447,14 +367,8 @@ fn root_sees_the_stores_of_all_homes() {
     let in_home = ".local/share/containers/storage";
     let (disk, sysroot) = made(&[
         ("etc/passwd", &bytes),
-        (
-            "srv/svc/.config/containers/storage.conf",
-            b"[storage]\ngraphroot = \"/srv/graph\"\n",
-        ),
-        (
-            "home/thief/.config/containers/storage.conf",
-            b"[storage]\ngraphroot = \"/secret\"\n",
-        ),
+        ("srv/svc/.config/containers/storage.conf", b"[storage]\ngraphroot = \"/srv/graph\"\n"),
+        ("home/thief/.config/containers/storage.conf", b"[storage]\ngraphroot = \"/secret\"\n"),
     ]);
     let make = |name: &str| fs::create_dir_all(disk.path().join(name)).expect("directories");
     make("var/lib/containers/storage");
@@ -481,12 +395,8 @@ fn root_sees_the_stores_of_all_homes() {
         let origin = "/srv/svc/.config/containers/storage.conf";
         expected.push(format!("/srv/graph /run/user/{own}/containers ({origin})"));
     }
-    expected.push(format!(
-        "/home/caf\u{fffd}/{in_home} /run/user/1009/containers (home of caf\u{fffd})"
-    ));
-    expected.push(format!(
-        "/home/ldap/{in_home} /run/user/{own}/containers (home of ldap)"
-    ));
+    expected.push(format!("/home/caf\u{fffd}/{in_home} /run/user/1009/containers (home of caf\u{fffd})"));
+    expected.push(format!("/home/ldap/{in_home} /run/user/{own}/containers (home of ldap)"));
     assert_eq!(lines(&discovery), expected);
     // Users do not look into each other's homes.
     assert_eq!(discover(&sysroot, &user(1000, "alice")).stores.len(), 2);
@@ -506,9 +416,7 @@ fn one_directory_is_one_store() {
     // Two drivers are configured, so the directory has to show which it has.
     assert_eq!(
         lines(&discover(&sysroot, &root())),
-        [
-            "/a /run/containers/storage run=/r images=/i (/etc/containers/storage.conf, /etc/crio/crio.conf)"
-        ]
+        ["/a /run/containers/storage run=/r images=/i (/etc/containers/storage.conf, /etc/crio/crio.conf)"]
     );
 }
 
@@ -518,10 +426,7 @@ fn hostile_trees_are_problems_and_nothing_worse() {
     let (disk, sysroot) = made(&[
         ("etc/containers/storage.conf/is/a/directory", b""),
         ("etc/crio/crio.conf.d/20-bytes", b"[crio]\nroot = \"/\xff\""),
-        (
-            "etc/crio/crio.conf.d/30-nul",
-            b"[crio]\nroot = \"/a\\u0000b\"",
-        ),
+        ("etc/crio/crio.conf.d/30-nul", b"[crio]\nroot = \"/a\\u0000b\""),
     ]);
     let drop_ins = disk.path().join("etc/crio/crio.conf.d");
     symlink("10-loop", drop_ins.join("10-loop")).expect("a symlink");
@@ -542,30 +447,14 @@ fn hostile_trees_are_problems_and_nothing_worse() {
     assert_eq!(lines(&discovery)[..1], default);
     let has = |file: &str| {
         let path = Path::new(file);
-        assert!(
-            discovery.problems.iter().any(|(at, _)| at == path),
-            "{file} is no problem"
-        );
+        assert!(discovery.problems.iter().any(|(at, _)| at == path), "{file} is no problem");
     };
     has("/etc/containers/storage.conf");
-    for name in [
-        "10-loop",
-        "20-bytes",
-        "40-self",
-        "50-endless",
-        "60-out",
-        "70-huge",
-        "90-nested",
-    ] {
+    for name in ["10-loop", "20-bytes", "40-self", "50-endless", "60-out", "70-huge", "90-nested"] {
         has(&format!("/etc/crio/crio.conf.d/{name}"));
     }
     has("/etc/passwd");
-    assert!(
-        discovery
-            .problems
-            .iter()
-            .any(|(_, reason)| reason.contains("too deeply"))
-    );
+    assert!(discovery.problems.iter().any(|(_, reason)| reason.contains("too deeply")));
 }
 
 /// Bytes that now and then look like a configuration.
