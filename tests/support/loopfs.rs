@@ -137,6 +137,13 @@ impl LoopFs {
         self.mount();
     }
 
+    /// Unmounts and mounts again with `options` (`"ro,norecovery"`) in place of the first ones.
+    pub fn remount_with(&mut self, options: &str) {
+        umount(&self.mount).expect("unmounting to mount again");
+        self.options = format!("loop,{options}");
+        self.mount();
+    }
+
     fn mount(&self) {
         run(sbin("mount")
             .args(["-t", self.fs.name(), "-o", &self.options])

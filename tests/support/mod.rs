@@ -2,8 +2,15 @@
 //! a part of it.
 #![allow(dead_code)]
 
-pub mod du;
+pub mod archive;
+pub mod locks;
 pub mod loopfs;
+pub mod program;
+pub mod small;
+pub mod store;
+pub mod strace;
+pub mod tree;
+pub mod usage;
 
 /// Whether this test may go on: it needs root, for mounts and device nodes. Says that it
 /// is skipped where it is not root; under CI (the variable `CI` is set) it fails instead,
