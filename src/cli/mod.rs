@@ -1,9 +1,69 @@
 //! The command line: arguments in, one call, one rendering out.
 
+mod args;
+mod exit;
+mod explain;
+mod failure;
+mod filter;
+mod images;
+mod layers;
+mod output;
+mod progress;
+mod scan;
+mod surveying;
+mod usage;
+mod values;
+
 use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+use exit::Exit;
+use failure::Failure;
 
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage_error(&error).into(),
+    };
+    output::set_color(args.global.color);
+    log_to_stderr(args.global.verbose);
+    let done = match &args.command {
+        Command::Scan(own) => scan::run(&args.global, own),
+        Command::Usage => usage::run(&args.global),
+        Command::Images(own) => images::run(&args.global, own),
+        Command::Layers(own) => layers::run(&args.global, own),
+        Command::Explain(own) => explain::run(&args.global, own),
+    };
+    done.unwrap_or_else(|failure: Failure| failure.report()).into()
+}
+
+/// Help and version go to stdout and are no error; the rest is bad usage.
+fn usage_error(error: &clap::Error) -> Exit {
+    // Nothing can be done about a terminal that is gone.
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage } else { Exit::Done }
+}
+
+/// Warnings by default; `-v` tells what is done, `-vv` and more every step.
+/// `LAYERSWEEP_LOG` takes the filter language of `tracing-subscriber`.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = std::env::var("LAYERSWEEP_LOG").unwrap_or_else(|_| level.to_owned());
+    let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(filter);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // journald has timestamps of its own.
+        .without_time()
+        .with_ansi(false)
+        .init();
 }

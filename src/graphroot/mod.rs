@@ -1,3 +1,14 @@
 //! containers/storage on disk: CRI-O's, Podman's and Buildah's common store. Only reads.
+//!
+//! [`config`] says which stores there are; [`snapshot`] reads their [`records`] and
+//! directory listings as of one moment; [`units`] sorts every entry into what it belongs
+//! to; [`fill`] turns that and the measured bytes into an inventory.
 
 pub mod config;
+pub mod fill;
+mod leaks;
+mod locks;
+mod owner;
+pub mod records;
+pub mod snapshot;
+pub mod units;

@@ -8,6 +8,7 @@
 
 mod ids;
 pub mod refs;
+pub mod rules;
 
 use std::path::PathBuf;
 

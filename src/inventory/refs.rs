@@ -1,1 +1,286 @@
-//! Reference counts, exclusive bytes, and what would leave the disk if a set went.
+//! Reference counts, exclusive bytes, and what would leave the disk if a set went. Pure.
+//!
+//! A root (image, container, leak) *reaches* the nodes that it holds and all that those
+//! need. A node leaves the disk when the last root that reaches it goes; so the exclusive
+//! bytes of a set are those of the nodes that no root outside the set reaches.
+
+use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, StoreIx};
+
+mod summary;
+
+pub use summary::{Breakdown, Row, RowKind, Standing, breakdown, reclaimable, rows, standing};
+
+/// Something that keeps nodes on the disk and can itself be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Root {
+    /// An image.
+    Image(ImageIx),
+    /// A container.
+    Container(ContainerIx),
+    /// A leak.
+    Leak(LeakIx),
+}
+
+/// Who reaches what in one inventory.
+#[derive(Clone, Debug)]
+pub struct Refs {
+    reach: Vec<Box<[NodeIx]>>,
+    images: usize,
+    containers: usize,
+    /// Roots that reach a node, and one more where it is anchored.
+    holders: Vec<u32>,
+    /// Images and containers that reach a node.
+    refcounts: Vec<u32>,
+    /// The roots that reach a node, ascending: a slice of `reached_by` a node.
+    starts: Vec<u32>,
+    reached_by: Vec<u32>,
+}
+
+/// What one root weighs. `total = shared + exclusive`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// All that it reaches.
+    pub total: Size,
+    /// Of that, what something else reaches too.
+    pub shared: Size,
+    /// Of that, what only it reaches. `exclusive.frees_bytes` is what the filesystem is
+    /// expected to give back if it alone is deleted now.
+    pub exclusive: Size,
+}
+
+impl Refs {
+    /// Works out who reaches what. Takes time in proportion to the sum of all chains;
+    /// chains that bite their own tail are walked once.
+    #[must_use]
+    pub fn new(inventory: &Inventory) -> Self {
+        let nodes = inventory.nodes.len();
+        let mut walker = Walker { inventory, seen: vec![0; nodes], stamp: 0 };
+        let holds = inventory.images.iter().map(|image| &image.holds);
+        let holds = holds.chain(inventory.containers.iter().map(|container| &container.holds));
+        let holds = holds.chain(inventory.leaks.iter().map(|leak| &leak.holds));
+        let reach: Vec<_> = holds.map(|holds| walker.reach(holds)).collect();
+
+        let referencing = inventory.images.len() + inventory.containers.len();
+        let mut holders = vec![0_u32; nodes];
+        let mut refcounts = vec![0_u32; nodes];
+        for (root, reached) in reach.iter().enumerate() {
+            for node in reached {
+                holders[node.get()] += 1;
+                refcounts[node.get()] += u32::from(root < referencing);
+            }
+        }
+        let (starts, reached_by) = invert(&reach, &holders);
+        for node in walker.reach(&inventory.anchored) {
+            holders[node.get()] += 1;
+        }
+        Self {
+            reach,
+            images: inventory.images.len(),
+            containers: inventory.containers.len(),
+            holders,
+            refcounts,
+            starts,
+            reached_by,
+        }
+    }
+
+    fn position(&self, root: Root) -> usize {
+        match root {
+            Root::Image(at) => at.get(),
+            Root::Container(at) => self.images + at.get(),
+            Root::Leak(at) => self.images + self.containers + at.get(),
+        }
+    }
+
+    fn root(&self, position: usize) -> Root {
+        match position.checked_sub(self.images) {
+            None => Root::Image(position.into()),
+            Some(at) => match at.checked_sub(self.containers) {
+                None => Root::Container(at.into()),
+                Some(at) => Root::Leak(at.into()),
+            },
+        }
+    }
+
+    /// All nodes that a root reaches, those it holds first.
+    #[must_use]
+    pub fn reach(&self, root: Root) -> &[NodeIx] {
+        &self.reach[self.position(root)]
+    }
+
+    /// The roots that reach a node: images, then containers, then leaks.
+    pub fn reached_by(&self, node: NodeIx) -> impl Iterator<Item = Root> + '_ {
+        let range = self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize;
+        self.reached_by[range].iter().map(|root| self.root(*root as usize))
+    }
+
+    /// How many images and containers reach a node.
+    #[must_use]
+    pub fn refcount(&self, node: NodeIx) -> u32 {
+        self.refcounts[node.get()]
+    }
+
+    /// Whether any root, or the store itself, holds a node.
+    #[must_use]
+    pub fn is_held(&self, node: NodeIx) -> bool {
+        self.holders[node.get()] > 0
+    }
+
+    /// What one root weighs.
+    #[must_use]
+    pub fn weight(&self, inventory: &Inventory, root: Root) -> Weight {
+        let mut weight = Weight::default();
+        for node in self.reach(root) {
+            let size = inventory.nodes[node.get()].size;
+            weight.total += size;
+            if self.holders[node.get()] == 1 {
+                weight.exclusive += size;
+            } else {
+                weight.shared += size;
+            }
+        }
+        weight
+    }
+
+    /// What all of `roots` weigh together: nodes that several of them reach count once,
+    /// and are exclusive if nothing outside of the set reaches them.
+    #[must_use]
+    pub fn weight_of_set(&self, inventory: &Inventory, roots: &[Root]) -> Weight {
+        let mut inside = vec![0_u32; self.holders.len()];
+        let mut roots = roots.to_vec();
+        roots.sort_unstable();
+        roots.dedup();
+        for root in &roots {
+            for node in self.reach(*root) {
+                inside[node.get()] += 1;
+            }
+        }
+        let mut weight = Weight::default();
+        for (at, node) in inventory.nodes.iter().enumerate().filter(|(at, _)| inside[*at] > 0) {
+            weight.total += node.size;
+            if inside[at] == self.holders[at] {
+                weight.exclusive += node.size;
+            } else {
+                weight.shared += node.size;
+            }
+        }
+        weight
+    }
+
+    /// Starts to plan deletions one after the other.
+    #[must_use]
+    pub fn live(&self) -> Live<'_> {
+        Live { refs: self, holders: self.holders.clone(), gone: vec![false; self.reach.len()] }
+    }
+
+    /// Bytes of a layer as if it were alone: its own and those of inodes that it shares
+    /// with other layers by hard links.
+    #[must_use]
+    pub fn alone(inventory: &Inventory, node: NodeIx) -> Size {
+        let node = &inventory.nodes[node.get()];
+        let shared = node.needs.iter().map(|needed| &inventory.nodes[needed.get()]);
+        let shared = shared.filter(|needed| needed.kind == NodeKind::SharedInodes);
+        std::iter::once(node.size).chain(shared.map(|needed| needed.size)).sum()
+    }
+}
+
+/// A plan under way: what the next deletion frees after those before it.
+#[derive(Clone, Debug)]
+pub struct Live<'a> {
+    refs: &'a Refs,
+    holders: Vec<u32>,
+    gone: Vec<bool>,
+}
+
+impl Live<'_> {
+    /// What leaves the disk if `root` goes next; nothing if it has gone before.
+    #[must_use]
+    pub fn next(&self, inventory: &Inventory, root: Root) -> Size {
+        if self.gone[self.refs.position(root)] {
+            return Size::default();
+        }
+        let last = self.refs.reach(root).iter().filter(|node| self.holders[node.get()] == 1);
+        last.map(|node| inventory.nodes[node.get()].size).sum()
+    }
+
+    /// Lets `root` go, and says what leaves the disk.
+    pub fn remove(&mut self, inventory: &Inventory, root: Root) -> Size {
+        let freed = self.next(inventory, root);
+        if !std::mem::replace(&mut self.gone[self.refs.position(root)], true) {
+            for node in self.refs.reach(root) {
+                self.holders[node.get()] -= 1;
+            }
+        }
+        freed
+    }
+}
+
+struct Walker<'a> {
+    inventory: &'a Inventory,
+    seen: Vec<u32>,
+    stamp: u32,
+}
+
+impl Walker<'_> {
+    fn reach(&mut self, holds: &[NodeIx]) -> Box<[NodeIx]> {
+        self.stamp += 1;
+        let mut found = Vec::new();
+        for node in holds {
+            self.visit(*node, &mut found);
+        }
+        let mut next = 0;
+        while let Some(node) = found.get(next).copied() {
+            next += 1;
+            for needed in &self.inventory.nodes[node.get()].needs {
+                self.visit(*needed, &mut found);
+            }
+        }
+        found.into_boxed_slice()
+    }
+
+    fn visit(&mut self, node: NodeIx, found: &mut Vec<NodeIx>) {
+        if self.seen[node.get()] != self.stamp {
+            self.seen[node.get()] = self.stamp;
+            found.push(node);
+        }
+    }
+}
+
+/// From "what each root reaches" to "who reaches each node".
+fn invert(reach: &[Box<[NodeIx]>], counts: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut starts = Vec::with_capacity(counts.len() + 1);
+    let mut sum = 0;
+    for count in counts {
+        starts.push(sum);
+        sum += count;
+    }
+    starts.push(sum);
+    let mut next = starts.clone();
+    let mut reached_by = vec![0; sum as usize];
+    for (root, reached) in reach.iter().enumerate() {
+        for node in reached {
+            let place = &mut next[node.get()];
+            #[allow(clippy::cast_possible_truncation)] // a table has fewer than 2^32 entries
+            let root = root as u32;
+            reached_by[*place as usize] = root;
+            *place += 1;
+        }
+    }
+    (starts, reached_by)
+}
+
+/// All roots of one store.
+pub fn roots_of(inventory: &Inventory, store: StoreIx) -> impl Iterator<Item = Root> + '_ {
+    let images = inventory.images.iter().enumerate();
+    let images = images.filter(move |(_, image)| image.store == store).map(|(at, _)| Root::Image(at.into()));
+    let containers = inventory.containers.iter().enumerate();
+    let containers = containers
+        .filter(move |(_, container)| container.store == store)
+        .map(|(at, _)| Root::Container(at.into()));
+    let leaks = inventory.leaks.iter().enumerate();
+    let leaks = leaks.filter(move |(_, leak)| leak.store == store).map(|(at, _)| Root::Leak(at.into()));
+    images.chain(containers).chain(leaks)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,4 @@
 //! Tables and JSON. Takes results, decides nothing.
+
+pub mod json;
+pub mod text;

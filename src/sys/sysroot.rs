@@ -1,29 +1,58 @@
 //! Paths inside a mounted root: what `/var/lib/containers` means on somebody else's disk.
-//! (Under construction.)
+//!
+//! Following a symlink makes the kernel note the time on it where the filesystem is mounted
+//! with access times, so a disk that must not change at all is to be mounted read-only or
+//! `noatime`. Only symlinks *on the way to* a path are followed here, none inside a store.
 
+mod lookup;
+mod ostree;
+mod reading;
+
+use std::io;
 use std::path::{Path, PathBuf};
+
+use ostree::Ostree;
+pub use reading::{Entry, EntryKind};
 
 /// The root below which every configured path is taken: `/`, or a mounted disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysroot {
+    /// Canonical, if it exists.
     root: PathBuf,
+    /// Where the parts of an ostree system lie, if this is the disk of one that is not running.
+    ostree: Option<Ostree>,
 }
 
 impl Sysroot {
     /// The running system.
     #[must_use]
     pub fn live() -> Self {
-        Self {
-            root: PathBuf::from("/"),
-        }
+        Self { root: PathBuf::from("/"), ostree: None }
     }
 
-    /// A mounted root at `root`: post-mortem.
+    /// A mounted root at `root`: post-mortem. `/` in any spelling is the running system.
+    ///
+    /// The root partition of an ostree system (RHEL `CoreOS`, Fedora `CoreOS`) does not look
+    /// like a root while it is not running: `/var` lies in `ostree/deploy/<stateroot>/var`, and
+    /// everything else in a deployment, `ostree/deploy/<stateroot>/deploy/<name>`. So:
+    ///
+    /// * if the disk has no `/var/lib/containers`, everything below `/var` is taken from the
+    ///   stateroot's `var`; of several stateroots the one that has `var/lib/containers` counts
+    ///   (of several such, the first by name);
+    /// * if the disk has no `/etc`, everything else is taken from the newest deployment of that
+    ///   stateroot that has an `etc` (newest by change time, since ostree resets modification
+    ///   times; then by name), and what is not found there from the disk itself.
     #[must_use]
     pub fn at(root: &Path) -> Self {
-        Self {
-            root: root.to_path_buf(),
+        let root = std::fs::canonicalize(root)
+            .or_else(|_| std::path::absolute(root))
+            .unwrap_or_else(|_| root.to_path_buf());
+        let plain = Self { root, ostree: None };
+        if !plain.is_foreign() {
+            return plain;
         }
+        let ostree = Ostree::find(&plain);
+        Self { ostree, ..plain }
     }
 
     /// Whether this is somebody else's disk: read-only, no sockets, no locks.
@@ -33,11 +62,45 @@ impl Sysroot {
     }
 
     /// Where `path`, absolute inside the root, lies for us. Symlinks are followed inside
-    /// the root and never lead out of it.
+    /// the root and never lead out of it; an absolute one starts again at the root, and `..`
+    /// at the root stays there. Mounts below the root are entered.
     ///
     /// # Errors
-    /// When it does not exist or cannot be examined.
-    pub fn resolve(&self, path: &Path) -> std::io::Result<PathBuf> {
-        Ok(self.root.join(path.strip_prefix("/").unwrap_or(path)))
+    /// When it does not exist, cannot be examined, or goes through too many symlinks.
+    pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        if !self.is_foreign() {
+            return std::fs::canonicalize(path);
+        }
+        let Some(ostree) = &self.ostree else {
+            return lookup::in_root(&self.root, path);
+        };
+        match lookup::by_components(path, |inside| ostree.place(&self.root, inside)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => lookup::in_root(&self.root, path),
+            other => other,
+        }
+    }
+
+    /// The path inside the root of something that [`Self::resolve`] placed for us; `host_path`
+    /// itself if it does not lie in the root.
+    #[must_use]
+    pub fn display(&self, host_path: &Path) -> PathBuf {
+        if !self.is_foreign() {
+            return host_path.to_path_buf();
+        }
+        if let Some(inside) = self.ostree.as_ref().and_then(|ostree| ostree.display(host_path)) {
+            return inside;
+        }
+        match host_path.strip_prefix(&self.root) {
+            Ok(rest) => join(Path::new("/"), rest),
+            Err(_) => host_path.to_path_buf(),
+        }
     }
 }
+
+/// `base/rest`, without the trailing slash that `Path::join` leaves for an empty `rest`.
+fn join(base: &Path, rest: &Path) -> PathBuf {
+    if rest.as_os_str().is_empty() { base.to_path_buf() } else { base.join(rest) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,6 @@ pub mod filesystem;
 mod walk;
 
 pub use walk::{
-    Extents, Measured, Progress, SharedExtents, SharedInodes, Tally, Tree, TreeScope, WalkError,
-    WalkOptions, measure,
+    Extents, Measured, Progress, SharedExtents, SharedInodes, Tally, Tree, TreeScope, WalkError, WalkOptions,
+    measure,
 };

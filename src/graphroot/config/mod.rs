@@ -1,12 +1,31 @@
-//! Which stores a node has: `storage.conf`, CRI-O's configuration, rootless stores. (Types
-//! fixed; the body is under construction.)
+//! Which stores a node has: `storage.conf`, CRI-O's configuration, rootless stores.
+//!
+//! Files are read as foreign data: what cannot be read, parsed or understood is a problem in the
+//! result, and the rest counts. Several libraries with different rules may share a node, so
+//! whatever any of them could mean is a candidate (see `storage_conf.rs`). A store that is
+//! returned need not exist.
+
+mod crio;
+mod merge;
+mod paths;
+mod pins;
+mod rootless;
+mod storage_conf;
+mod toml_file;
 
 use std::path::{Path, PathBuf};
 
 use crate::sys::sysroot::Sysroot;
+use crio::Crio;
+use merge::Stores;
+use paths::{Defaults, Owner, tidy};
+pub use pins::{pin_matches, pin_matches_image};
+use rootless::User;
+use storage_conf::Settings;
+use toml_file::Problems;
 
-/// One configured store. Paths are absolute inside the sysroot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One configured store. Paths are absolute inside the sysroot, and may be symlinks there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The graphroot.
     pub graphroot: PathBuf,
@@ -16,8 +35,15 @@ pub struct StoreConfig {
     pub imagestore: Option<PathBuf>,
     /// The configured driver; `None` means: see which one the graphroot has.
     pub driver: Option<String>,
+    /// Runroots that other programs with the same graphroot use: another rule of reading
+    /// `storage.conf`, or CRI-O beside Podman.
+    pub other_runroots: Vec<PathBuf>,
+    /// Writable imagestores that other programs with the same graphroot use.
+    pub other_imagestores: Vec<PathBuf>,
     /// Read-only stores that images may come from.
     pub additional_image_stores: Vec<PathBuf>,
+    /// Read-only stores that layers may come from: directories that a separate program serves.
+    pub additional_layer_stores: Vec<PathBuf>,
     /// Container records live in the runroot.
     pub transient: bool,
     /// What made us look here, for people: a file, a flag, a built-in default.
@@ -65,28 +91,120 @@ pub struct Environment {
     pub storage_driver: Option<String>,
 }
 
-/// Finds the stores that the configuration names.
-#[must_use]
-pub fn discover(_sysroot: &Sysroot, _environment: &Environment) -> Discovery {
-    Discovery::default()
+impl Environment {
+    /// This process's. On somebody else's disk our own variables mean nothing, so for a foreign
+    /// root it is that of a root user with no variables set. An empty variable counts as unset.
+    #[must_use]
+    pub fn of_process(sysroot: &Sysroot) -> Self {
+        if sysroot.is_foreign() {
+            return Self::default();
+        }
+        let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let path = |name: &str| text(name).map(PathBuf::from);
+        Self {
+            uid: nix::unistd::geteuid().as_raw(),
+            home: path("HOME"),
+            xdg_config_home: path("XDG_CONFIG_HOME"),
+            xdg_data_home: path("XDG_DATA_HOME"),
+            xdg_runtime_dir: path("XDG_RUNTIME_DIR"),
+            containers_storage_conf: path("CONTAINERS_STORAGE_CONF"),
+            containers_storage_conf_override: path("CONTAINERS_STORAGE_CONF_OVERRIDE"),
+            storage_driver: text("STORAGE_DRIVER").and_then(|name| name.into_string().ok()),
+        }
+    }
 }
 
-/// Whether a pin covers an image name, the way CRI-O matches.
+/// Finds the stores that the configuration names, each graphroot once:
+///
+/// * the calling user's own, if that is not root;
+/// * root's, by `storage.conf` as libraries up to 1.62 and later ones read it;
+/// * CRI-O's, whose files stand over `storage.conf`;
+/// * for root: those of all users that exist on the disk.
+///
+/// The paths in `environment` are taken inside the root as well.
 #[must_use]
-pub fn pin_matches(_pattern: &str, _name: &str) -> bool {
-    false
+pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
+    let (stores, pins, problems) = find(sysroot, environment);
+    Discovery { stores: stores.into_list(), pins, problems: problems.0 }
+}
+
+fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Vec<Pin>, Problems) {
+    let mut problems = Problems::default();
+    let mut stores = Stores::new(sysroot);
+    let users = rootless::users(sysroot, &mut problems);
+    let environment = complete(environment, &users);
+    if environment.uid != 0 {
+        let owner = owner(&environment, &users);
+        rootless::stores(sysroot, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
+    }
+    let system = system_environment(&environment, &users);
+    let bases = system_stores(sysroot, &owner(&system, &users), &mut problems);
+    bases.iter().for_each(|base| stores.add(base.clone()));
+    let crio = Crio::read(sysroot, &mut problems);
+    if let Some(crio) = &crio {
+        bases.iter().for_each(|base| stores.add(crio.store(base, &mut problems)));
+    }
+    if environment.uid == 0 {
+        for user in &users {
+            let mut own = Stores::new(sysroot);
+            for store in rootless::existing_stores(sysroot, user, &mut problems) {
+                own.add(store);
+            }
+            own.into_list().into_iter().for_each(|store| stores.add_new(store));
+        }
+    }
+    (stores, crio.map(|crio| crio.pins()).unwrap_or_default(), problems)
 }
 
 /// The configuration of a store that was named on the command line.
+///
+/// If a configured store has the same graphroot, it is that one. Else the rest is as for
+/// `podman --root`: runroot, `transient_store` and additional stores of `storage.conf`, since
+/// they can only add containers and parents, which keep things; but no driver, which the
+/// graphroot itself shows, and no imagestore, since one belongs to one graphroot only and its
+/// bytes would be taken for this store's.
 #[must_use]
-pub fn named(_sysroot: &Sysroot, _environment: &Environment, _graphroot: &Path) -> StoreConfig {
-    StoreConfig {
-        graphroot: PathBuf::new(),
-        runroot: PathBuf::new(),
-        imagestore: None,
-        driver: None,
-        additional_image_stores: Vec::new(),
-        transient: false,
-        origin: String::new(),
+pub fn named(sysroot: &Sysroot, environment: &Environment, graphroot: &Path) -> StoreConfig {
+    let graphroot = match sysroot.is_foreign() {
+        true => Path::new("/").join(graphroot),
+        false => std::path::absolute(graphroot).unwrap_or_else(|_| graphroot.to_path_buf()),
+    };
+    let graphroot = tidy(&graphroot);
+    let (stores, ..) = find(sysroot, environment);
+    let origin = "--graphroot".to_owned();
+    if let Some(store) = stores.get(&graphroot) {
+        return StoreConfig { graphroot, origin, ..store.clone() };
     }
+    // The first store is the calling user's, by the rule of the libraries in use today.
+    let like = stores.into_list().into_iter().next().unwrap_or_default();
+    StoreConfig { graphroot, origin, driver: None, imagestore: None, other_imagestores: Vec::new(), ..like }
+}
+
+/// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones.
+fn system_stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> [StoreConfig; 2] {
+    let legacy = storage_conf::legacy_file(sysroot, owner.environment);
+    let later = storage_conf::drop_in_files(sysroot, owner.environment, problems);
+    [legacy.into_iter().collect(), later].map(|files: Vec<PathBuf>| {
+        owner.store(&Settings::read(sysroot, &files, problems), Defaults::system(), problems)
+    })
+}
+
+/// The environment with the home that the user database has, if no variable names one.
+fn complete(environment: &Environment, users: &[User]) -> Environment {
+    let in_database = || users.iter().find(|user| user.uid == environment.uid);
+    let home = environment.home.clone().or_else(|| in_database().map(|user| user.home.clone()));
+    Environment { home, ..environment.clone() }
+}
+
+/// In which environment root's programs run: ours if we are root, else one without variables.
+fn system_environment(environment: &Environment, users: &[User]) -> Environment {
+    if environment.uid == 0 {
+        return environment.clone();
+    }
+    complete(&Environment::default(), users)
+}
+
+fn owner<'a>(environment: &'a Environment, users: &'a [User]) -> Owner<'a> {
+    let user = users.iter().find(|user| user.uid == environment.uid);
+    Owner { environment, name: user.map(|user| user.name.as_str()) }
 }

@@ -1,4 +1,4 @@
-//! The parallel walker. (Types fixed; the body is under construction.)
+//! What a walk is asked and what it answers.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,9 @@ use std::sync::atomic::AtomicU64;
 pub struct Tree {
     /// Position in the `roots` given to [`measure`].
     pub root: usize,
-    /// Path below that root; empty for the root itself. May name any kind of file.
+    /// Path below that root; empty for the root itself. May name any kind of file. No
+    /// component may be a symlink or `..`; mounts on the way are passed. Trees must not
+    /// overlap: what lies in two of them is counted twice.
     pub path: PathBuf,
     /// The unit that the bytes go to.
     pub unit: usize,
@@ -21,7 +23,7 @@ pub struct Tree {
 }
 
 /// How much of a [`Tree`] is walked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TreeScope {
     /// It and all below it, mounts excepted.
     Whole,
@@ -44,7 +46,8 @@ pub enum Extents {
 /// How to walk.
 #[derive(Debug, Default)]
 pub struct WalkOptions<'a> {
-    /// Threads; 0 for the default, which suits a disk that is not in the page cache.
+    /// Threads; 0 for the default, which suits a disk that is not in the page cache. Fewer
+    /// run where the limit of open files asks for it.
     pub threads: usize,
     /// Reflinks.
     pub extents: Extents,
@@ -85,13 +88,17 @@ pub struct SharedInodes {
 }
 
 /// Extents that several files share by reflink, grouped by who shares them.
+///
+/// Lengths are those that `st_blocks` counts; on btrfs with compression these are the
+/// uncompressed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedExtents {
     /// Each sharing unit, ascending, with how often in all `st_blocks` of its files has
     /// counted bytes of this group (bytes, so 2 x `physical_bytes` for two copies).
     pub counted: Vec<(usize, u64)>,
     /// The filesystem says shared, but fewer than two references were seen: somebody
-    /// outside the trees shares it.
+    /// outside the trees shares it. Also where one of [`Measured::shared_inodes`] has a
+    /// reference, since that one is in no unit's own tally either.
     pub outside: bool,
     /// What the extents take on the disk, once.
     pub physical_bytes: u64,
@@ -122,12 +129,16 @@ pub struct Measured {
     pub shared_extents: Vec<SharedExtents>,
     /// What could not be read.
     pub errors: Vec<WalkError>,
-    /// Mount points that were not entered, bind mounts included.
+    /// Mount points that were not entered, bind mounts included, each with its unit. What
+    /// lies below them, and the covered entry itself, is not counted. A directory that is
+    /// bind-mounted over itself (as containers/storage does with `overlay`) is entered.
     pub mounts: Vec<(usize, PathBuf)>,
 }
 
-/// Measures trees.
-#[must_use]
-pub fn measure(_roots: &[PathBuf], _trees: &[Tree], _options: &WalkOptions<'_>) -> Measured {
-    Measured::default()
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.apparent_bytes = self.apparent_bytes.saturating_add(other.apparent_bytes);
+        self.inodes = self.inodes.saturating_add(other.inodes);
+    }
 }

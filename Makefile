@@ -1,0 +1,28 @@
+# Thin on purpose: each target is one command that can also be run by hand.
+.DEFAULT_GOAL := help
+.PHONY: help build setup lint test demo bench clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## The program, optimised: target/release/layersweep
+	cargo build --release --locked
+
+setup: ## Installs the Debian packages that the tests and the demo need
+	tests/setup.sh
+
+lint: ## Format, clippy and documentation, warnings denied
+	tests/lint.sh
+
+test: setup lint ## Everything that CI runs (as root: it mounts and runs podman)
+	tests/run.sh
+
+demo: setup ## Makes a real podman store and shows who holds which bytes of it
+	tests/demo.sh
+
+bench: setup ## Our scan against du and its rivals, on a synthetic graphroot
+	benches/run.sh
+
+clean: ## Removes what builds and demos left behind
+	tests/demo.sh --clean
+	cargo clean

@@ -1,0 +1,154 @@
+//! The arguments of every command, as clap parses them.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+use super::filter::{Filter, SortKey};
+use crate::sys::ioprio::IoPriority;
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done; 1 a failure on the way; 2 bad usage or configuration; 3 done, but something could not \
+be read and the figures are lower bounds; 10 no store found.";
+
+/// Says to the byte what each container image holds on this node's disk.
+#[derive(Debug, Parser)]
+#[command(name = "layersweep", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub(super) global: Global,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Flags that stand before or after any command.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Global {
+    /// Read this containers/storage graphroot and no other store; may be repeated
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
+    pub(super) graphroot: Vec<PathBuf>,
+
+    /// The runroot that belongs to the graphroot
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
+    pub(super) runroot: Option<PathBuf>,
+
+    /// Take every path inside this mounted root: post-mortem, strictly read-only
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
+    pub(super) sysroot: Option<PathBuf>,
+
+    /// How to print the result
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table, help_heading = "Output")]
+    pub(super) format: Format,
+
+    /// When to use bold and colour
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, help_heading = "Output")]
+    pub(super) color: Color,
+
+    /// Show no progress (it is shown on a terminal only)
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(super) no_progress: bool,
+
+    /// Print ids alone (images, layers), or nothing that is not a result
+    #[arg(short, long, global = true, help_heading = "Output")]
+    pub(super) quiet: bool,
+
+    /// Tell on stderr what is done; repeat for more
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Output")]
+    pub(super) verbose: u8,
+
+    /// Measure everything, trust no size from an earlier scan
+    #[arg(long, global = true, help_heading = "Measuring")]
+    pub(super) full: bool,
+
+    /// Threads that read directories; the default suits a disk that is not in the cache
+    #[arg(long, global = true, value_name = "N", help_heading = "Measuring", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) threads: Option<u16>,
+
+    /// Priority of our disk reads, for nodes that are busy
+    #[arg(long, global = true, value_enum, default_value_t = Priority::Normal, help_heading = "Measuring")]
+    pub(super) io_priority: Priority,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Table,
+    /// For programs: one document, see docs/schema
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Priority {
+    /// As any other program
+    Normal,
+    /// After programs of normal priority
+    Low,
+    /// Only when nobody else reads
+    Idle,
+}
+
+impl From<Priority> for IoPriority {
+    fn from(priority: Priority) -> Self {
+        match priority {
+            Priority::Normal => Self::Normal,
+            Priority::Low => Self::BestEffort,
+            Priority::Idle => Self::Idle,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Measure every store and list all that it holds
+    Scan(ScanArgs),
+    /// Show who holds how much, and what could be taken back
+    Usage,
+    /// List the images with their total, shared and exclusive bytes
+    Images(ImagesArgs),
+    /// List the layers, or draw the forest that they form
+    Layers(LayersArgs),
+    /// Tell everything about one image, layer, container or path
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ScanArgs {
+    /// Do not record what was seen (this version keeps no records yet)
+    #[arg(long)]
+    pub(super) no_record: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ImagesArgs {
+    /// Sort by this, the largest, newest or first in the alphabet on top
+    #[arg(long, value_enum, value_name = "KEY", default_value_t = SortKey::Exclusive)]
+    pub(super) sort: SortKey,
+
+    /// Only images that match; may be repeated, all must match. in-use=BOOL, pinned=BOOL,
+    /// dangling=BOOL, name=GLOB (on the full reference), store=DIR, owner=OWNER,
+    /// older-than=DURATION, newer-than=DURATION, larger-than=SIZE
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) filter: Vec<Filter>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct LayersArgs {
+    /// Draw the forest: each layer below its parent
+    #[arg(long)]
+    pub(super) tree: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ExplainArgs {
+    /// An image (name, digest, id or the start of one), a layer or container (id or the
+    /// start of one, container name), or a path below a store
+    pub(super) reference: String,
+}

@@ -1,0 +1,28 @@
+//! `layersweep explain REF`
+
+use super::args::{ExplainArgs, Format, Global};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::{output, surveying};
+use crate::report::{json, text};
+use crate::survey::lookup;
+
+pub(super) fn run(global: &Global, own: &ExplainArgs) -> Result<Exit, Failure> {
+    let survey = surveying::survey(global)?;
+    let subject = lookup::look_up(&survey, &own.reference).map_err(|error| Failure::BadArgument {
+        message: error.to_string(),
+        hint: match error {
+            lookup::Error::Unknown(_) => {
+                "`layersweep images` and `layersweep layers` list what there is".into()
+            }
+            lookup::Error::Ambiguous { .. } => "give more of the id, or the whole name".into(),
+            lookup::Error::Outside { .. } => "name its store with --graphroot DIR".into(),
+        },
+    })?;
+    let document = json::explain(&survey, subject);
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => output::text(&text::explain(&document))?,
+    }
+    Ok(surveying::exit(&survey))
+}

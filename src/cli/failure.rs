@@ -1,0 +1,72 @@
+//! What a person is told when a command cannot be carried out: one line that names the
+//! object and its cause, and one with the remedy where there is one.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use super::exit::Exit;
+use crate::report::text::safe;
+use crate::survey;
+
+/// Why a command ends without a result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error(transparent)]
+    Survey(#[from] survey::Error),
+    #[error("{message}")]
+    BadArgument { message: String, hint: String },
+    #[error("writing the result")]
+    Output(#[source] io::Error),
+}
+
+impl Failure {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Survey(survey::Error::NotAStore { .. } | survey::Error::NoneFound { .. }) => Exit::NoStore,
+            Self::Survey(survey::Error::Unreadable { .. }) | Self::Output(_) => Exit::Failed,
+            Self::BadArgument { .. } => Exit::Usage,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Survey(survey::Error::NotAStore { .. }) => Some(
+                "name the directory that holds `overlay-layers` or `vfs-layers`; `podman info` calls it \
+                 graphRoot"
+                    .into(),
+            ),
+            Self::Survey(survey::Error::NoneFound { .. }) => {
+                Some("name a store with --graphroot DIR, or a mounted disk with --sysroot DIR".into())
+            }
+            Self::Survey(survey::Error::Unreadable { source, .. }) => (source.kind()
+                == io::ErrorKind::PermissionDenied)
+                .then(|| "run as root, or with CAP_DAC_READ_SEARCH".into()),
+            Self::BadArgument { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
+            Self::Output(_) => None,
+        }
+    }
+
+    /// Prints it, and says how to exit.
+    pub(super) fn report(self) -> Exit {
+        if let Self::Output(error) = &self
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            // Whoever read us has seen enough.
+            return Exit::Done;
+        }
+        let mut line = format!("error: {self}");
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let _ = write!(line, ": {error}");
+            cause = error.source();
+        }
+        let mut stderr = io::stderr();
+        // A stderr that is gone cannot be told so.
+        let _ = writeln!(stderr, "{}", safe(&line));
+        if let Some(hint) = self.hint() {
+            let _ = writeln!(stderr, "hint: {}", safe(&hint));
+        }
+        self.exit()
+    }
+}

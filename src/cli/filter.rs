@@ -1,0 +1,181 @@
+//! `--filter KEY=VALUE` and `--sort KEY` of `layersweep images`.
+
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use globset::{GlobBuilder, GlobMatcher};
+use jiff::{SignedDuration, Timestamp};
+
+use super::values;
+use crate::report::json::ImageDoc;
+
+/// What images are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SortKey {
+    /// Bytes that only this image reaches
+    Exclusive,
+    /// Bytes that come back if it alone is deleted
+    Frees,
+    /// All bytes that it reaches
+    Size,
+    /// Bytes that others reach too
+    Shared,
+    /// When it was made here, the newest on top
+    Age,
+    /// First name
+    Name,
+}
+
+/// Sorts; ties by id, so that the order is the same every time.
+pub(super) fn sort(images: &mut [ImageDoc], key: SortKey) {
+    images.sort_by(|a, b| {
+        let order = match key {
+            SortKey::Exclusive => b.exclusive_bytes.cmp(&a.exclusive_bytes),
+            SortKey::Frees => b.frees_bytes.cmp(&a.frees_bytes),
+            SortKey::Size => b.total_bytes.cmp(&a.total_bytes),
+            SortKey::Shared => b.shared_bytes.cmp(&a.shared_bytes),
+            SortKey::Age => b.created_at.cmp(&a.created_at),
+            SortKey::Name => a.names.cmp(&b.names),
+        };
+        order.then_with(|| a.id.cmp(&b.id))
+    });
+}
+
+/// A condition on images.
+#[derive(Clone, Debug)]
+pub(super) enum Filter {
+    InUse(bool),
+    Pinned(bool),
+    Dangling(bool),
+    Name(GlobMatcher),
+    Store(String),
+    Owner(String),
+    OlderThan(SignedDuration),
+    NewerThan(SignedDuration),
+    LargerThan(u64),
+}
+
+impl Filter {
+    /// Whether an image fulfils it.
+    pub(super) fn passes(&self, image: &ImageDoc, now: Timestamp) -> bool {
+        let age = || image.created_at.map(|created| now.duration_since(created));
+        match self {
+            Self::InUse(wanted) => image.in_use == *wanted,
+            Self::Pinned(wanted) => image.pinned == *wanted,
+            Self::Dangling(wanted) => image.names.is_empty() == *wanted,
+            Self::Name(glob) => image.names.iter().any(|name| glob.is_match(name)),
+            Self::Store(root) => image.store == *root,
+            Self::Owner(owner) => image.used_by.iter().any(|user| user.owner == Some(owner.as_str())),
+            Self::OlderThan(limit) => age().is_some_and(|age| age > *limit),
+            Self::NewerThan(limit) => age().is_some_and(|age| age < *limit),
+            Self::LargerThan(limit) => image.total_bytes > *limit,
+        }
+    }
+}
+
+const KEYS: &str = "in-use, pinned, dangling, name, store, owner, older-than, newer-than, larger-than";
+
+impl FromStr for Filter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = text.split_once('=').ok_or(format!("no `=` in it; the keys are {KEYS}"))?;
+        let truth = || match value {
+            "true" | "yes" | "1" => Ok(true),
+            "false" | "no" | "0" => Ok(false),
+            other => Err(format!("{key} takes true or false, not {other:?}")),
+        };
+        Ok(match key {
+            "in-use" => Self::InUse(truth()?),
+            "pinned" => Self::Pinned(truth()?),
+            "dangling" => Self::Dangling(truth()?),
+            // `*` crosses `/`, so that `quay.io/*` means all of that registry.
+            "name" | "reference" => Self::Name(
+                GlobBuilder::new(value).build().map_err(|error| error.to_string())?.compile_matcher(),
+            ),
+            "store" => Self::Store(value.trim_end_matches('/').to_owned()),
+            "owner" => match value {
+                "cri-o" | "podman" | "buildah" | "containerd" | "unknown" => Self::Owner(value.to_owned()),
+                other => {
+                    return Err(format!(
+                        "owner is cri-o, podman, buildah, containerd or unknown, not {other:?}"
+                    ));
+                }
+            },
+            "older-than" => Self::OlderThan(values::duration(value)?),
+            "newer-than" => Self::NewerThan(values::duration(value)?),
+            "larger-than" => Self::LargerThan(values::size(value)?),
+            other => return Err(format!("no such key {other:?}; the keys are {KEYS}")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(name: &str, exclusive: u64) -> ImageDoc {
+        ImageDoc {
+            id: name.into(),
+            names: if name.is_empty() { vec![] } else { vec![name.into()] },
+            digests: vec![],
+            store: "/s".into(),
+            manifest_list: false,
+            created_at: "2026-11-01T00:00:00Z".parse().ok(),
+            first_detected: None,
+            last_used: None,
+            use_count: None,
+            in_use: false,
+            used_by: vec![],
+            pinned: false,
+            pinned_by: vec![],
+            layers: vec![],
+            total_bytes: 1000,
+            shared_bytes: 0,
+            exclusive_bytes: exclusive,
+            frees_bytes: exclusive,
+            listed_bytes: None,
+        }
+    }
+
+    #[test]
+    fn filters_pass_and_refuse() {
+        let now = "2026-11-21T00:00:00Z".parse().unwrap();
+        let image = image("quay.io/team/app:1", 5);
+        for (text, passes) in [
+            ("in-use=false", true),
+            ("pinned=yes", false),
+            ("dangling=false", true),
+            ("name=quay.io/*", true),
+            ("name=app", false),
+            ("store=/s/", true),
+            ("owner=cri-o", false),
+            ("older-than=2w", true),
+            ("older-than=30d", false),
+            ("newer-than=30d", true),
+            ("larger-than=999", true),
+            ("larger-than=1KiB", false),
+        ] {
+            let filter: Filter = text.parse().unwrap();
+            assert_eq!(filter.passes(&image, now), passes, "{text}");
+        }
+        for text in [
+            "in-use",
+            "in-use=maybe",
+            "colour=red",
+            "owner=docker",
+            "older-than=soon",
+            "name=[",
+            "larger-than=-1",
+        ] {
+            assert!(text.parse::<Filter>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sorting_is_total() {
+        let mut images = vec![image("b", 5), image("a", 5), image("c", 9)];
+        sort(&mut images, SortKey::Exclusive);
+        assert_eq!(images.iter().map(|image| image.id.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
+    }
+}

@@ -1,0 +1,39 @@
+//! `layersweep images`
+
+use super::args::{Format, Global, ImagesArgs};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::{filter, output, surveying};
+use crate::inventory::ImageIx;
+use crate::report::json::{self, ImagesDoc};
+use crate::report::text;
+
+pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
+    let survey = surveying::survey(global)?;
+    let now = survey.taken_at;
+    let mut images: Vec<_> = (0..survey.inventory.images.len())
+        .map(|at| json::image(&survey, ImageIx::from(at)))
+        .filter(|image| own.filter.iter().all(|filter| filter.passes(image, now)))
+        .collect();
+    filter::sort(&mut images, own.sort);
+    let document = ImagesDoc {
+        schema_version: json::SCHEMA_VERSION,
+        kind: "images",
+        generated_at: now,
+        complete: survey.is_complete(),
+        images,
+        warnings: json::warnings(&survey),
+    };
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => {
+            surveying::warn(&survey);
+            if global.quiet {
+                output::ids(document.images.iter().map(|image| image.id.as_str()))?;
+            } else {
+                output::text(&text::images(&document.images, now))?;
+            }
+        }
+    }
+    Ok(surveying::exit(&survey))
+}

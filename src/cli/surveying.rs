@@ -1,0 +1,73 @@
+//! From global flags to a survey.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use super::args::Global;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::progress;
+use crate::graphroot::config::Environment;
+use crate::graphroot::snapshot::Patience;
+use crate::survey::{self, Request, Survey};
+use crate::sys::ioprio::IoPriority;
+use crate::sys::sysroot::Sysroot;
+use crate::usage::Progress;
+
+/// Surveys what the flags name.
+pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
+    let sysroot = match &global.sysroot {
+        None => Sysroot::live(),
+        Some(path) if path.is_dir() => Sysroot::at(path),
+        Some(path) => {
+            return Err(Failure::BadArgument {
+                message: format!("--sysroot {}: not a directory", path.display()),
+                hint: "name the directory where the disk is mounted".into(),
+            });
+        }
+    };
+    if let Err(error) = IoPriority::from(global.io_priority).apply() {
+        tracing::warn!("setting the IO priority: {error}; going on at normal priority");
+    }
+    let request = Request {
+        environment: Environment::of_process(&sysroot),
+        sysroot,
+        graphroots: absolute(&global.graphroot)?,
+        runroot: absolute(global.runroot.as_slice())?.into_iter().next(),
+        threads: global.threads.map_or(0, usize::from),
+        patience: Patience::default(),
+        now: Timestamp::now(),
+    };
+    let progress = Progress::default();
+    let survey = progress::shown(global, &progress, || survey::run(&request, &progress))?;
+    Ok(survey)
+}
+
+/// Relative paths count from where we are, not from where a store's configuration stands.
+fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let absolute = |path: &PathBuf| {
+        std::path::absolute(path).map_err(|error| Failure::BadArgument {
+            message: format!("{}: {error}", path.display()),
+            hint: String::new(),
+        })
+    };
+    paths.iter().map(absolute).collect()
+}
+
+/// Done, or done with lower bounds.
+pub(super) fn exit(survey: &Survey) -> Exit {
+    if survey.is_complete() { Exit::Done } else { Exit::Incomplete }
+}
+
+/// Warnings for commands whose table has no room for them.
+pub(super) fn warn(survey: &Survey) {
+    for finding in &survey.inventory.findings {
+        let bound = if finding.incomplete { " (figures are lower bounds)" } else { "" };
+        tracing::warn!(
+            "{}: {}{bound}",
+            crate::report::text::safe(&finding.path.display().to_string()),
+            crate::report::text::safe(&finding.message)
+        );
+    }
+}

@@ -1,0 +1,29 @@
+//! `layersweep usage`
+
+use super::args::{Format, Global};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::{output, surveying};
+use crate::inventory::StoreIx;
+use crate::report::json::{self, UsageDoc};
+use crate::report::text;
+
+pub(super) fn run(global: &Global) -> Result<Exit, Failure> {
+    let survey = surveying::survey(global)?;
+    let inventory = &survey.inventory;
+    let document = UsageDoc {
+        schema_version: json::SCHEMA_VERSION,
+        kind: "usage",
+        generated_at: survey.taken_at,
+        complete: survey.is_complete(),
+        filesystems: inventory.filesystems.iter().map(json::filesystem).collect(),
+        stores: (0..inventory.stores.len()).map(|at| json::usage_store(&survey, StoreIx::from(at))).collect(),
+        totals: json::totals(&survey),
+        warnings: json::warnings(&survey),
+    };
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => output::text(&text::usage(&document))?,
+    }
+    Ok(surveying::exit(&survey))
+}

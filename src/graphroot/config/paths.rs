@@ -1,0 +1,188 @@
+//! From what the files say to a store: variables expanded, defaults filled in.
+
+use std::path::{Path, PathBuf};
+
+use super::storage_conf::{Settings, Sourced};
+use super::toml_file::Problems;
+use super::{Environment, StoreConfig};
+
+/// The built-in graphroot of root's store.
+const GRAPHROOT: &str = "/var/lib/containers/storage";
+
+/// The built-in runroot of root's store.
+const RUNROOT: &str = "/run/containers/storage";
+
+/// What holds where no file says anything.
+#[derive(Clone, Debug)]
+pub(super) struct Defaults {
+    pub(super) graphroot: PathBuf,
+    pub(super) runroot: PathBuf,
+    /// What says so.
+    pub(super) origin: String,
+}
+
+impl Defaults {
+    /// Root's.
+    pub(super) fn system() -> Self {
+        Self { graphroot: GRAPHROOT.into(), runroot: RUNROOT.into(), origin: built_in() }
+    }
+
+    /// A user's: in the data home and the runtime directory. `None` without a home.
+    pub(super) fn of_user(environment: &Environment) -> Option<Self> {
+        let from_home = || environment.home.as_ref().map(|home| home.join(".local/share"));
+        let data = environment.xdg_data_home.clone().or_else(from_home)?;
+        let from_uid = || PathBuf::from(format!("/run/user/{}", environment.uid));
+        let runtime = environment.xdg_runtime_dir.clone().unwrap_or_else(from_uid);
+        Some(Self {
+            graphroot: data.join("containers/storage"),
+            runroot: runtime.join("containers"),
+            origin: built_in(),
+        })
+    }
+}
+
+fn built_in() -> String {
+    "built-in default".to_owned()
+}
+
+/// Whose variables a configuration may name.
+#[derive(Clone, Debug)]
+pub(super) struct Owner<'a> {
+    pub(super) environment: &'a Environment,
+    /// `$USER`.
+    pub(super) name: Option<&'a str>,
+}
+
+impl Owner<'_> {
+    /// The store that the settings describe. Of `rootless_storage_path` and `graphroot` the
+    /// latter wins, and for root the former means nothing.
+    pub(super) fn store(
+        &self,
+        settings: &Settings,
+        defaults: Defaults,
+        problems: &mut Problems,
+    ) -> StoreConfig {
+        let rootless = (self.environment.uid != 0)
+            .then(|| self.path("rootless_storage_path", settings.rootless_storage_path.as_ref(), problems))
+            .flatten();
+        let graphroot = self.path("graphroot", settings.graphroot.as_ref(), problems).or(rootless);
+        let (graphroot, origin) = graphroot.unwrap_or((defaults.graphroot, defaults.origin));
+        let runroot = self.path("runroot", settings.runroot.as_ref(), problems);
+        // The library expands no variables in the rest.
+        let imagestore = settings.imagestore.as_ref().and_then(|(value, file)| {
+            absolute("imagestore", value, file, problems).filter(|imagestore| {
+                let differs = *imagestore != graphroot;
+                if !differs {
+                    problems.note(file, "imagestore is the graphroot; it is ignored");
+                }
+                differs
+            })
+        });
+        StoreConfig {
+            runroot: runroot.map_or(defaults.runroot, |(path, _)| path),
+            driver: driver(self.environment.storage_driver.as_deref())
+                .or_else(|| driver(settings.driver.as_deref())),
+            additional_image_stores: read_only(
+                settings.image_stores.values.iter().map(String::as_str),
+                &[Some(&graphroot), imagestore.as_ref()],
+            ),
+            additional_layer_stores: layer_stores(settings.layer_stores.values.iter().map(String::as_str)),
+            transient: settings.transient,
+            graphroot,
+            imagestore,
+            origin,
+            ..StoreConfig::default()
+        }
+    }
+
+    /// A path with its variables expanded, and the file that names it.
+    fn path(&self, key: &str, value: Option<&Sourced>, problems: &mut Problems) -> Option<(PathBuf, String)> {
+        let (value, file) = value?;
+        let expanded = self.expand(key, value, file, problems);
+        let path = absolute(key, &expanded, file, problems)?;
+        Some((path, file.display().to_string()))
+    }
+
+    /// Expands `$NAME` and `${NAME}` as the library does: `$UID` first and anywhere, the rest
+    /// by Go's rules for names, where what is not set is empty.
+    fn expand(&self, key: &str, value: &str, file: &Path, problems: &mut Problems) -> String {
+        let value = value.replace("$UID", &self.environment.uid.to_string());
+        let mut expanded = String::new();
+        let mut rest = value.as_str();
+        while let Some((before, after)) = rest.split_once('$') {
+            expanded.push_str(before);
+            let (name, after) = match after.strip_prefix('{').and_then(|a| a.split_once('}')) {
+                Some((name, after)) => (name, after),
+                None => {
+                    let end = after.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+                    after.split_at(end.unwrap_or(after.len()))
+                }
+            };
+            match self.variable(name) {
+                Some(text) => expanded.push_str(&text),
+                None => problems.note(file, format!("{key}: ${name} is not known here")),
+            }
+            rest = after;
+        }
+        expanded + rest
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        let environment = self.environment;
+        let path = match name {
+            "HOME" => environment.home.as_ref(),
+            "XDG_CONFIG_HOME" => environment.xdg_config_home.as_ref(),
+            "XDG_DATA_HOME" => environment.xdg_data_home.as_ref(),
+            "XDG_RUNTIME_DIR" => environment.xdg_runtime_dir.as_ref(),
+            "USER" => return self.name.map(str::to_owned),
+            "UID" => return Some(environment.uid.to_string()),
+            _ => None,
+        };
+        path.and_then(|path| path.to_str()).map(str::to_owned)
+    }
+}
+
+/// A configured path without `.` and doubled slashes; a relative one depends on where the
+/// runtime was started, so it says nothing.
+pub(super) fn absolute(key: &str, value: &str, file: &Path, problems: &mut Problems) -> Option<PathBuf> {
+    if !value.starts_with('/') {
+        problems.note(file, format!("{key}: {value:?} is no absolute path; it is ignored"));
+        return None;
+    }
+    Some(tidy(Path::new(value)))
+}
+
+/// A path without `.`, doubled and trailing slashes. `..` stays, since it depends on symlinks.
+pub(super) fn tidy(path: &Path) -> PathBuf {
+    path.components().collect()
+}
+
+/// A driver's name as the store has it on disk.
+pub(super) fn driver(name: Option<&str>) -> Option<String> {
+    match name {
+        None | Some("") => None,
+        Some("overlay2") => Some("overlay".to_owned()),
+        Some(name) => Some(name.to_owned()),
+    }
+}
+
+/// Additional image stores, each once. The library uses the graphroot and the imagestore
+/// read-write even where they are named here too.
+pub(super) fn read_only<'a>(
+    values: impl Iterator<Item = &'a str>,
+    writable: &[Option<&PathBuf>],
+) -> Vec<PathBuf> {
+    let mut stores = Vec::new();
+    for value in values.filter(|value| value.starts_with('/')) {
+        let path = tidy(Path::new(value));
+        if !writable.contains(&Some(&path)) && !stores.contains(&path) {
+            stores.push(path);
+        }
+    }
+    stores
+}
+
+/// Additional layer stores, each once. An entry may end in `:ref`.
+pub(super) fn layer_stores<'a>(values: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
+    read_only(values.map(|value| value.split_once(':').map_or(value, |(path, _)| path)), &[])
+}

@@ -1,0 +1,141 @@
+//! Stores of users other than root.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::paths::{Defaults, Owner};
+use super::storage_conf::{self, Settings};
+use super::toml_file::Problems;
+use super::{Environment, StoreConfig};
+use crate::sys::sysroot::{EntryKind, Sysroot};
+
+/// A longer `/etc/passwd` is none.
+const MAX_PASSWD_BYTES: u64 = 16 << 20;
+
+/// The drivers that libraries up to 1.62 take over from root's file into a user's store.
+const ROOTLESS_DRIVERS: [&str; 4] = ["btrfs", "overlay", "overlay2", "vfs"];
+
+/// Somebody who may have a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) name: String,
+    pub(super) home: PathBuf,
+}
+
+/// Everybody in `/etc/passwd`, and whoever owns a further directory in `/home` (users from a
+/// directory service are not in the file).
+pub(super) fn users(sysroot: &Sysroot, problems: &mut Problems) -> Vec<User> {
+    let path = Path::new("/etc/passwd");
+    let mut users = match sysroot.read_bytes(path, MAX_PASSWD_BYTES) {
+        Ok(bytes) => bytes.split(|byte| *byte == b'\n').filter_map(user).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            problems.note(path, format!("reading it: {error}"));
+            Vec::new()
+        }
+    };
+    // A home that is missing or may not be listed holds nothing that we could scan.
+    for entry in sysroot.list(Path::new("/home")).unwrap_or_default() {
+        let home = Path::new("/home").join(&entry.name);
+        if entry.kind == EntryKind::Other || users.iter().any(|user: &User| user.home == home) {
+            continue;
+        }
+        let owner = sysroot.resolve(&home).and_then(std::fs::metadata);
+        if let Some(metadata) = owner.ok().filter(std::fs::Metadata::is_dir) {
+            let name = entry.name.to_string_lossy().into_owned();
+            users.push(User { uid: metadata.uid(), name, home });
+        }
+    }
+    users
+}
+
+/// A line of passwd(5): name, password, uid, gid, comment, home, shell.
+fn user(line: &[u8]) -> Option<User> {
+    let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+    let [name, _, uid, _, _, home, ..] = fields[..] else {
+        return None;
+    };
+    let home = Path::new(std::ffi::OsStr::from_bytes(home));
+    let uid = std::str::from_utf8(uid).ok()?.parse().ok()?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    home.is_absolute().then(|| User { uid, name, home: super::paths::tidy(home) })
+}
+
+/// The candidates for a user's store: by the rule of libraries up to 1.62, then by that of later
+/// ones.
+///
+/// By the earlier rule the user's own file stands alone, and root's file lends only its
+/// `rootless_storage_path`, and where the user has no file its driver.
+pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
+    let environment = owner.environment;
+    let Some(defaults) = Defaults::of_user(environment) else {
+        return Vec::new();
+    };
+
+    let system_file = storage_conf::legacy_file(sysroot, environment);
+    let system = Settings::read(sysroot, system_file.as_slice(), problems);
+    let lent = Settings {
+        rootless_storage_path: system.rootless_storage_path.clone(),
+        driver: system.driver.filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str())),
+        ..Settings::default()
+    };
+    let own_file =
+        storage_conf::legacy_file_of_user(environment).filter(|file| storage_conf::exists(sysroot, file));
+    let legacy = match own_file {
+        None => owner.store(&lent, defaults.clone(), problems),
+        Some(file) => {
+            let own = Settings::read(sysroot, &[file], problems);
+            let own = Settings {
+                rootless_storage_path: own.rootless_storage_path.or(lent.rootless_storage_path),
+                ..own
+            };
+            owner.store(&own, defaults.clone(), problems)
+        }
+    };
+
+    let files = storage_conf::drop_in_files(sysroot, environment, problems);
+    let later = owner.store(&Settings::read(sysroot, &files, problems), defaults, problems);
+    vec![legacy, later]
+}
+
+/// The stores of another user that are there: what root finds when it looks through the homes.
+///
+/// A user's own file is foreign data: a graphroot or imagestore that it names counts only if the
+/// directory belongs to that user, so nobody can point root's programs at somebody else's files.
+pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Problems) -> Vec<StoreConfig> {
+    let environment = Environment { uid: user.uid, home: Some(user.home.clone()), ..Environment::default() };
+    let Some(defaults) = Defaults::of_user(&environment) else {
+        return Vec::new();
+    };
+    let owner = Owner { environment: &environment, name: Some(&user.name) };
+    let usual = defaults.graphroot.clone();
+    // Root has no rootless store, but may have left one of a time in a user namespace.
+    let mut found = if user.uid == 0 { Vec::new() } else { stores(sysroot, &owner, problems) };
+    if !found.iter().any(|store| store.graphroot == usual) {
+        found.push(owner.store(&Settings::default(), defaults, problems));
+    }
+    found.retain(|store| is_directory(sysroot, &store.graphroot));
+    found.retain(|store| {
+        let by_user = Path::new(&store.origin).starts_with(&user.home);
+        !by_user || store.graphroot == usual || belongs(sysroot, &store.graphroot, user.uid)
+    });
+    for store in &mut found {
+        store.imagestore = store.imagestore.take().filter(|path| belongs(sysroot, path, user.uid));
+        if store.graphroot == usual {
+            store.origin = format!("home of {}", user.name);
+        }
+    }
+    found
+}
+
+fn is_directory(sysroot: &Sysroot, path: &Path) -> bool {
+    let metadata = sysroot.resolve(path).and_then(std::fs::symlink_metadata);
+    metadata.is_ok_and(|metadata| metadata.is_dir())
+}
+
+fn belongs(sysroot: &Sysroot, path: &Path, uid: u32) -> bool {
+    let metadata = sysroot.resolve(path).and_then(std::fs::symlink_metadata);
+    metadata.is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
+}

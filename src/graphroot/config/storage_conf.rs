@@ -1,0 +1,195 @@
+//! `storage.conf`: which files count, in which order, and what they say of the store.
+//!
+//! Two rules are in use. Up to containers/storage 1.62 exactly one file counts. From 1.63 on
+//! (Podman 6) the first main file found is followed by drop-in files. Which library a node's
+//! programs contain cannot be seen from its configuration, so both rules are applied, and where
+//! they lead to different stores, both are candidates: what does not exist on the disk was never
+//! used. Sources: `types/options.go` of containers/storage 1.59.1; `storage/types/options.go`
+//! and `storage/pkg/configfile/parse.go` of container-libs, 1.63-dev of April 2026.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Environment;
+use super::toml_file::{Problems, Strings, Table, with_file};
+use crate::sys::sysroot::{EntryKind, Sysroot};
+
+/// Where the vendor's and the administrator's files lie, the weaker first.
+const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/share/containers", "/etc/containers"];
+
+/// A value and the file that says so.
+pub(super) type Sourced = (String, PathBuf);
+
+/// What the files say, in their words: nothing is expanded and no default filled in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) driver: Option<String>,
+    pub(super) graphroot: Option<Sourced>,
+    pub(super) runroot: Option<Sourced>,
+    pub(super) imagestore: Option<Sourced>,
+    pub(super) rootless_storage_path: Option<Sourced>,
+    pub(super) transient: bool,
+    /// `options.additionalimagestores`.
+    pub(super) image_stores: Strings,
+    /// `options.additionallayerstores`.
+    pub(super) layer_stores: Strings,
+}
+
+impl Settings {
+    /// Reads the files one after the other, later ones over earlier ones, key by key.
+    pub(super) fn read(sysroot: &Sysroot, files: &[PathBuf], problems: &mut Problems) -> Self {
+        let mut settings = Self::default();
+        for file in files {
+            with_file(sysroot, file, problems, |table, problems| settings.apply(table, problems));
+        }
+        settings
+    }
+
+    fn apply(&mut self, file: &Table<'_>, problems: &mut Problems) {
+        let Some(storage) = file.table("storage", problems) else {
+            return;
+        };
+        let mut sourced = |name: &str, to: &mut Option<Sourced>| {
+            if let Some(value) = storage.string(name, problems) {
+                // An empty string is as good as none: the library's own test is for "".
+                *to = Some((value, file.path().to_path_buf())).filter(|(value, _)| !value.is_empty());
+            }
+        };
+        sourced("graphroot", &mut self.graphroot);
+        sourced("runroot", &mut self.runroot);
+        sourced("imagestore", &mut self.imagestore);
+        sourced("rootless_storage_path", &mut self.rootless_storage_path);
+        if let Some(driver) = storage.string("driver", problems) {
+            self.driver = Some(driver).filter(|driver| !driver.is_empty());
+        }
+        if let Some(transient) = storage.boolean("transient_store", problems) {
+            self.transient = transient;
+        }
+        let Some(options) = storage.table("options", problems) else {
+            return;
+        };
+        for (name, to) in [
+            ("additionalimagestores", &mut self.image_stores),
+            ("additionallayerstores", &mut self.layer_stores),
+        ] {
+            if let Some(strings) = options.strings(name, problems) {
+                merge(to, strings);
+            }
+        }
+    }
+}
+
+/// A later file's array replaces, unless it or an earlier one asked to append: the library keeps
+/// that wish from file to file.
+fn merge(into: &mut Strings, later: Strings) {
+    into.append = later.append.or(into.append);
+    if into.append == Some(true) {
+        into.values.extend(later.values);
+    } else {
+        into.values = later.values;
+    }
+}
+
+/// The one file of libraries up to 1.62, as root's programs find it: `$CONTAINERS_STORAGE_CONF`;
+/// else `$XDG_CONFIG_HOME/containers/storage.conf` if it exists; else the administrator's; else
+/// the vendor's. No file if there is none.
+pub(super) fn legacy_file(sysroot: &Sysroot, environment: &Environment) -> Option<PathBuf> {
+    if let Some(named) = named_file(environment.containers_storage_conf.as_ref()) {
+        return Some(named);
+    }
+    let home = environment.xdg_config_home.as_ref().map(|home| home.join("containers"));
+    let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
+    first_existing(sysroot, home.into_iter().chain(system))
+}
+
+/// The one file of libraries up to 1.62 that is the user's own, which exists or not:
+/// `$CONTAINERS_STORAGE_CONF`, else the file in the configuration home.
+pub(super) fn legacy_file_of_user(environment: &Environment) -> Option<PathBuf> {
+    named_file(environment.containers_storage_conf.as_ref())
+        .or_else(|| Some(config_home(environment)?.join("storage.conf")))
+}
+
+/// The files of libraries from 1.63 on, in the order in which they are applied: the first main
+/// file found (the user's, also root's own; the administrator's; the vendor's), then the drop-ins.
+/// `$CONTAINERS_STORAGE_CONF` stands for all of these; `$CONTAINERS_STORAGE_CONF_OVERRIDE`
+/// comes last in any case.
+pub(super) fn drop_in_files(
+    sysroot: &Sysroot,
+    environment: &Environment,
+    problems: &mut Problems,
+) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    if let Some(named) = named_file(environment.containers_storage_conf.as_ref()) {
+        files.push(named);
+    } else {
+        let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
+        files.extend(first_existing(sysroot, config_home(environment).into_iter().chain(system)));
+        files.extend(drop_ins(sysroot, environment, problems));
+    }
+    files.extend(named_file(environment.containers_storage_conf_override.as_ref()));
+    files
+}
+
+/// The drop-in files by name; of two with the same name the one in the later directory.
+fn drop_ins(sysroot: &Sysroot, environment: &Environment, problems: &mut Problems) -> Vec<PathBuf> {
+    let mut by_name: BTreeMap<OsString, PathBuf> = BTreeMap::new();
+    for directory in drop_in_directories(environment) {
+        let entries = match sysroot.list(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                problems.note(&directory, format!("listing it: {error}"));
+                continue;
+            }
+        };
+        for entry in entries {
+            // As the library has it: a symlink is no drop-in, whatever it leads to.
+            let ends_right = entry.name.as_encoded_bytes().ends_with(b".conf");
+            if entry.kind == EntryKind::File && ends_right {
+                by_name.insert(entry.name.clone(), directory.join(entry.name));
+            }
+        }
+    }
+    by_name.into_values().collect()
+}
+
+fn drop_in_directories(environment: &Environment) -> Vec<PathBuf> {
+    let mut directories = Vec::new();
+    for base in SYSTEM_DIRECTORIES.map(Path::new) {
+        directories.push(base.join("storage.conf.d"));
+        if environment.uid == 0 {
+            directories.push(base.join("storage.rootful.conf.d"));
+        } else {
+            let rootless = base.join("storage.rootless.conf.d");
+            directories.push(rootless.clone());
+            directories.push(rootless.join(environment.uid.to_string()));
+        }
+    }
+    directories.extend(config_home(environment).map(|home| home.join("storage.conf.d")));
+    directories
+}
+
+/// The directory of the user's own files.
+fn config_home(environment: &Environment) -> Option<PathBuf> {
+    let from_home = || environment.home.as_ref().map(|home| home.join(".config"));
+    let base = environment.xdg_config_home.clone().or_else(from_home)?;
+    Some(base.join("containers"))
+}
+
+/// The first `storage.conf` in these directories. One that cannot be examined counts as there:
+/// the library stops at it too, and reading it will say why.
+fn first_existing(sysroot: &Sysroot, directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    directories.map(|directory| directory.join("storage.conf")).find(|file| exists(sysroot, file))
+}
+
+/// Whether there is a file, or something that keeps us from knowing.
+pub(super) fn exists(sysroot: &Sysroot, file: &Path) -> bool {
+    !matches!(sysroot.resolve(file), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// A path from the environment; an empty variable names nothing.
+fn named_file(variable: Option<&PathBuf>) -> Option<PathBuf> {
+    variable.filter(|path| !path.as_os_str().is_empty()).cloned()
+}

@@ -1,0 +1,414 @@
+//! A consistent reading of one store's records, without disturbing the runtime.
+//!
+//! No lock is taken at first: the lock files are asked whether somebody writes, their
+//! tokens and the record files' identities are read before and after, and the reading
+//! counts only if nothing moved. Under a storm of writes short shared locks are taken
+//! instead. If a writer holds on for long (a pull by library versions up to 1.61 keeps
+//! `layers.lock` during the whole extraction) the reading counts as
+//! [`Consistency::WriterActive`]: every file is whole, but what is missing from one of
+//! them proves nothing.
+//!
+//! Directories are listed *before* the records are read, since a layer's record is saved
+//! before its directory is made (containers/storage 1.40 and later): a name seen early
+//! that no record knows is not a layer that is just being made.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::locks::LockFile;
+use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
+use crate::inventory::{Consistency, Finding};
+use crate::sys::quiet::{self, Entry, Kind};
+
+/// A record file of 100,000 layers takes about 60 MiB.
+const MOST_RECORD_BYTES: u64 = 256 << 20;
+
+/// Where one store's parts lie, as paths that can be opened (inside a sysroot: with it).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The graphroot.
+    pub graphroot: PathBuf,
+    /// Split imagestores: one at most, unless two programs disagree about the graphroot.
+    pub imagestores: Vec<PathBuf>,
+    /// Runroots that are there, likewise.
+    pub runroots: Vec<PathBuf>,
+    /// The driver whose directories are read.
+    pub driver: String,
+    /// Other drivers that have records in the same graphroot: stores of their own.
+    pub other_drivers: Vec<String>,
+    /// What lies at the graphroot's top and belongs to no driver is counted here, and not
+    /// with another driver of the same graphroot.
+    pub primary: bool,
+    /// An additional image store.
+    pub read_only: bool,
+    /// Somebody else's disk, or one that nobody writes to: locks mean nothing.
+    pub foreign: bool,
+}
+
+impl Places {
+    /// The directories that hold this store: the graphroot, then the imagestores.
+    pub fn areas(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.graphroot).chain(&self.imagestores).map(PathBuf::as_path)
+    }
+
+    /// `<area>/<driver>-<what>`.
+    #[must_use]
+    pub fn records_dir(&self, area: &Path, what: &str) -> PathBuf {
+        area.join(format!("{}-{what}", self.driver))
+    }
+
+    /// The directory that holds a directory for each layer.
+    #[must_use]
+    pub fn layer_directories(&self, area: &Path) -> PathBuf {
+        let driver = area.join(&self.driver);
+        if self.driver == "vfs" { driver.join("dir") } else { driver }
+    }
+
+    fn record_files(&self) -> Vec<(Table, PathBuf, bool)> {
+        let mut files = Vec::new();
+        for (table, what) in
+            [(Table::Layers, "layers"), (Table::Images, "images"), (Table::Containers, "containers")]
+        {
+            let plain = format!("{what}.json");
+            let volatile = format!("volatile-{what}.json");
+            let here = self.records_dir(&self.graphroot, what);
+            files.push((table, here.join(&plain), false));
+            if table != Table::Images {
+                files.push((table, here.join(&volatile), true));
+                // With transient_store the volatile file is in the runroot.
+                for runroot in &self.runroots {
+                    files.push((table, self.records_dir(runroot, what).join(&volatile), true));
+                }
+            }
+            for imagestore in self.imagestores.iter().filter(|_| table != Table::Containers) {
+                files.push((table, self.records_dir(imagestore, what).join(&plain), false));
+            }
+        }
+        files
+    }
+
+    /// In the library's own order of locking.
+    fn lock_files(&self) -> Vec<PathBuf> {
+        let lock = |area: &Path, what: &str| self.records_dir(area, what).join(format!("{what}.lock"));
+        let mut files = Vec::new();
+        for what in ["layers", "images"] {
+            files.extend(self.areas().map(|area| lock(area, what)));
+        }
+        files.push(lock(&self.graphroot, "containers"));
+        files.extend(self.runroots.iter().map(|runroot| lock(runroot, "containers")));
+        files
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Layers,
+    Images,
+    Containers,
+}
+
+/// A directory and its entries.
+pub type Listing = BTreeMap<PathBuf, Vec<Entry>>;
+
+/// What a store's records and directories said at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Where it was read.
+    pub places: Places,
+    /// All layers of all files, each id once.
+    pub layers: Vec<LayerRecord>,
+    /// All images.
+    pub images: Vec<ImageRecord>,
+    /// All containers.
+    pub containers: Vec<ContainerRecord>,
+    /// The store's own directories and their entries.
+    pub listing: Listing,
+    /// Whether the parts belong together.
+    pub consistency: Consistency,
+    /// What could not be read.
+    pub findings: Vec<Finding>,
+    signature: Signature,
+}
+
+/// What moves when somebody writes: tokens of the lock files, identities of the record files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signature {
+    tokens: Vec<Vec<u8>>,
+    files: Vec<Option<quiet::Facts>>,
+}
+
+impl Signature {
+    fn take(places: &Places, locks: &[LockFile]) -> io::Result<Self> {
+        let tokens = locks.iter().map(LockFile::token).collect::<io::Result<_>>()?;
+        let files = places.record_files().iter().map(|(_, path, _)| quiet::facts(path).ok()).collect();
+        Ok(Self { tokens, files })
+    }
+}
+
+/// How patient [`read`] is.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long to try without any lock.
+    pub unlocked: Duration,
+    /// How long to wait for shared locks after that.
+    pub locked: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { unlocked: Duration::from_millis(800), locked: Duration::from_millis(700) }
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Reads the store's records and lists its directories.
+///
+/// # Errors
+/// When the graphroot itself cannot be listed. Everything below it that cannot be read is
+/// a finding.
+pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
+    quiet::list(&places.graphroot)?;
+    let mut lock_findings = Vec::new();
+    let locks = if places.foreign { Vec::new() } else { open_locks(places, &mut lock_findings) };
+    let started = Instant::now();
+    let mut snapshot = loop {
+        let busy = any_writer(&locks)?;
+        if !busy {
+            let before = Signature::take(places, &locks)?;
+            let snapshot = read_once(places, before, Consistency::Consistent);
+            let unmoved = Signature::take(places, &locks)? == snapshot.signature;
+            if unmoved && !any_writer(&locks)? {
+                break snapshot;
+            }
+        }
+        if started.elapsed() >= patience.unlocked {
+            break read_under_locks(places, &locks, patience.locked)?;
+        }
+        std::thread::sleep(PAUSE);
+    };
+    snapshot.findings.append(&mut lock_findings);
+    if snapshot.consistency == Consistency::WriterActive {
+        snapshot.findings.push(Finding {
+            path: places.graphroot.clone(),
+            message: "another program was writing to the store all the time; its records are read \
+                      as they stood, and nothing is called a leak"
+                .into(),
+            incomplete: false,
+        });
+    }
+    Ok(snapshot)
+}
+
+fn open_locks(places: &Places, findings: &mut Vec<Finding>) -> Vec<LockFile> {
+    let mut locks = Vec::new();
+    for path in places.lock_files() {
+        match LockFile::open(&path) {
+            Ok(found) => locks.extend(found),
+            Err(error) => findings.push(Finding {
+                message: format!("opening the lock file: {error}; writers cannot be noticed"),
+                path,
+                incomplete: false,
+            }),
+        }
+    }
+    locks
+}
+
+fn any_writer(locks: &[LockFile]) -> io::Result<bool> {
+    for lock in locks {
+        if lock.has_writer().map_err(|error| about(lock.path(), "asking for locks on", &error))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn about(path: &Path, doing: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{doing} {}: {error}", path.display()))
+}
+
+/// Takes all shared locks in order, or none; reads for milliseconds under them.
+fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> io::Result<Snapshot> {
+    let started = Instant::now();
+    loop {
+        let mut taken = 0;
+        for lock in locks {
+            if !lock.try_shared()? {
+                break;
+            }
+            taken += 1;
+        }
+        if taken == locks.len() {
+            let before = Signature::take(places, locks)?;
+            let snapshot = read_once(places, before, Consistency::Consistent);
+            locks.iter().rev().for_each(LockFile::unlock);
+            return Ok(snapshot);
+        }
+        locks[..taken].iter().rev().for_each(LockFile::unlock);
+        if started.elapsed() >= patience {
+            let before = Signature::take(places, locks)?;
+            return Ok(read_once(places, before, Consistency::WriterActive));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether anything was written since `snapshot`, or is being written.
+///
+/// # Errors
+/// When a lock file can no longer be asked.
+pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
+    if snapshot.places.foreign {
+        return Ok(false);
+    }
+    let locks = open_locks(&snapshot.places, &mut Vec::new());
+    Ok(Signature::take(&snapshot.places, &locks)? != snapshot.signature)
+}
+
+fn read_once(places: &Places, signature: Signature, consistency: Consistency) -> Snapshot {
+    let mut snapshot = Snapshot {
+        places: places.clone(),
+        layers: Vec::new(),
+        images: Vec::new(),
+        containers: Vec::new(),
+        listing: Listing::new(),
+        consistency,
+        findings: Vec::new(),
+        signature,
+    };
+    list_all(&mut snapshot);
+    for (table, path, volatile) in places.record_files() {
+        let content = match quiet::read(&path, MOST_RECORD_BYTES) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                snapshot.damage(&path, &format!("cannot be read: {error}"));
+                continue;
+            }
+        };
+        match table {
+            Table::Layers => {
+                let parsed = snapshot.note(&path, records::layers(&content, volatile));
+                snapshot.layers.extend(parsed);
+            }
+            Table::Images => {
+                let parsed = snapshot.note(&path, records::images(&content));
+                snapshot.images.extend(parsed);
+            }
+            Table::Containers => {
+                let parsed = snapshot.note(&path, records::containers(&content, volatile));
+                snapshot.containers.extend(parsed);
+            }
+        }
+    }
+    list_container_layers(&mut snapshot);
+    let repeated = [
+        ("layer", records::drop_repeated(&mut snapshot.layers, |layer| &layer.id)),
+        ("image", records::drop_repeated(&mut snapshot.images, |image| &image.id)),
+        ("container", records::drop_repeated(&mut snapshot.containers, |container| &container.id)),
+    ];
+    for (what, ids) in repeated {
+        for id in ids {
+            snapshot.findings.push(Finding {
+                path: places.graphroot.clone(),
+                message: format!("{what} {id} is recorded twice; the first record counts"),
+                incomplete: false,
+            });
+        }
+    }
+    snapshot
+}
+
+impl Snapshot {
+    fn damage(&mut self, path: &Path, message: &str) {
+        self.consistency = Consistency::Damaged;
+        self.findings.push(Finding { path: path.to_path_buf(), message: message.into(), incomplete: true });
+    }
+
+    fn note<T>(&mut self, path: &Path, parsed: Parsed<T>) -> Vec<T> {
+        for problem in &parsed.problems {
+            self.damage(path, problem);
+        }
+        parsed.records
+    }
+
+    /// Entries of a directory that was listed; none where it does not exist.
+    #[must_use]
+    pub fn entries(&self, directory: &Path) -> &[Entry] {
+        self.listing.get(directory).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Lists the directories whose entries are sorted into units one by one.
+fn list_all(snapshot: &mut Snapshot) {
+    let places = snapshot.places.clone();
+    for area in places.areas() {
+        let driver = area.join(&places.driver);
+        let mut directories = vec![area.to_path_buf(), driver.clone()];
+        directories.extend(["staging", "tempdirs", "dir"].map(|name| driver.join(name)));
+        let layers = places.records_dir(area, "layers");
+        directories.push(layers.join("tmp"));
+        directories.push(layers);
+        directories.push(places.records_dir(area, "images"));
+        directories.push(places.records_dir(area, "containers"));
+        for directory in directories {
+            list_one(snapshot, directory);
+        }
+    }
+}
+
+/// A container's writable layer is measured in two parts, its content and the rest.
+fn list_container_layers(snapshot: &mut Snapshot) {
+    if snapshot.places.driver == "vfs" {
+        // There a layer is a whole root filesystem, not a difference.
+        return;
+    }
+    let driver = snapshot.places.layer_directories(&snapshot.places.graphroot);
+    let layers: Vec<_> = snapshot
+        .containers
+        .iter()
+        .filter_map(|container| container.layer.as_ref())
+        .map(|id| driver.join(id))
+        .filter(|path| path.parent() == Some(&driver))
+        .collect();
+    for layer in layers {
+        list_one(snapshot, layer);
+    }
+}
+
+fn list_one(snapshot: &mut Snapshot, directory: PathBuf) {
+    match quiet::list(&directory) {
+        Ok(entries) => {
+            snapshot.listing.insert(directory, entries);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let message = format!("cannot be listed: {error}; what lies in it is not attributed");
+            snapshot.damage(&directory, &message);
+        }
+    }
+}
+
+/// Drivers of containers/storage; the first two are measured layer by layer.
+pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devmapper"];
+
+/// The drivers that have records in an area, in the order of [`DRIVERS`].
+///
+/// # Errors
+/// When the area cannot be listed.
+pub fn drivers_in(area: &Path) -> io::Result<Vec<String>> {
+    let entries = quiet::list(area)?;
+    let has = |name: &str| {
+        entries.iter().any(|entry| entry.kind == Kind::Directory && entry.name == OsStr::new(name))
+    };
+    let with = |test: &dyn Fn(&str) -> bool| {
+        DRIVERS.iter().filter(|driver| test(driver)).map(|driver| (*driver).to_owned()).collect::<Vec<_>>()
+    };
+    let recorded = with(&|driver| has(&format!("{driver}-layers")) || has(&format!("{driver}-images")));
+    // Somebody may have deleted the records and left the layers.
+    Ok(if recorded.is_empty() { with(&|driver| has(driver)) } else { recorded })
+}

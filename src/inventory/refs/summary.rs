@@ -1,0 +1,184 @@
+//! Sums over a store: who holds how much, and what could be taken back. Pure.
+
+use super::{Refs, Root, Weight, roots_of};
+use crate::inventory::{Image, ImageIx, Inventory, NodeKind, Size, StoreIx, Verdict};
+
+/// Why an image stays, the strongest reason first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// A container was made from it.
+    InUse,
+    /// Configuration keeps it.
+    Pinned,
+    /// It lies in an additional image store, which is not ours to delete from.
+    ReadOnly,
+    /// Nothing keeps it.
+    Unused,
+}
+
+/// Works out why an image stays.
+#[must_use]
+pub fn standing(inventory: &Inventory, at: ImageIx) -> Standing {
+    let image: &Image = &inventory.images[at.get()];
+    if inventory.containers.iter().any(|container| container.image == Some(at)) {
+        Standing::InUse
+    } else if !image.pinned_by.is_empty() {
+        Standing::Pinned
+    } else if inventory.stores[image.store.get()].read_only {
+        Standing::ReadOnly
+    } else {
+        Standing::Unused
+    }
+}
+
+/// A store's bytes, each counted once: a node goes to the images if any image reaches it,
+/// else to the containers, else to the leaks. The sum is what `du` says of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakdown {
+    /// What images reach: layers and metadata.
+    pub images: Size,
+    /// What only containers reach (besides leaks).
+    pub containers: Size,
+    /// What only leaks reach.
+    pub leaks: Size,
+    /// The store's own bookkeeping.
+    pub metadata: Size,
+    /// Everything else below the store's root.
+    pub other: Size,
+}
+
+impl Breakdown {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Size {
+        [self.images, self.containers, self.leaks, self.metadata, self.other].into_iter().sum()
+    }
+}
+
+/// Breaks a store's bytes down by who holds them.
+#[must_use]
+pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
+    let mut sums = Breakdown::default();
+    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
+        // Roots come in the order images, containers, leaks.
+        let holder = refs.reached_by(at.into()).next();
+        let sum = match (node.kind, holder) {
+            (NodeKind::StoreMetadata, _) => &mut sums.metadata,
+            (_, Some(Root::Image(_))) => &mut sums.images,
+            (_, Some(Root::Container(_))) => &mut sums.containers,
+            (_, Some(Root::Leak(_))) => &mut sums.leaks,
+            (_, None) => &mut sums.other,
+        };
+        *sum += node.size;
+    }
+    sums
+}
+
+/// What a [`Row`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowKind {
+    /// Images that a container was made from.
+    ImagesInUse,
+    /// Images that nothing uses but configuration (or a read-only store) keeps.
+    ImagesPinned,
+    /// Images that nothing keeps.
+    ImagesUnused,
+    /// Containers.
+    Containers,
+    /// Leaks that can be taken back.
+    LeaksReclaimable,
+    /// Leaks that stay until a person or a repair has dealt with them.
+    LeaksKept,
+    /// The store's bookkeeping.
+    Metadata,
+    /// Everything else below the store's root.
+    Other,
+}
+
+/// A line of the summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What it counts.
+    pub kind: RowKind,
+    /// How many objects.
+    pub count: usize,
+    /// What they weigh as a set; `exclusive.frees_bytes` is what would come back if the
+    /// whole row went and nothing else. For containers, layers of images are left out.
+    pub weight: Weight,
+}
+
+/// The summary of one store.
+#[must_use]
+pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
+    let mut sets: Vec<(RowKind, Vec<Root>)> = [
+        RowKind::ImagesInUse,
+        RowKind::ImagesPinned,
+        RowKind::ImagesUnused,
+        RowKind::Containers,
+        RowKind::LeaksReclaimable,
+        RowKind::LeaksKept,
+    ]
+    .map(|kind| (kind, Vec::new()))
+    .into();
+    for root in roots_of(inventory, store) {
+        let kind = kind_of(inventory, root);
+        let set = sets.iter_mut().find(|(of, _)| *of == kind);
+        set.into_iter().for_each(|(_, set)| set.push(root));
+    }
+    let mut rows: Vec<Row> = sets
+        .into_iter()
+        .map(|(kind, set)| {
+            let mut weight = refs.weight_of_set(inventory, &set);
+            if kind == RowKind::Containers {
+                weight = without_images(inventory, refs, &set, weight);
+            }
+            Row { kind, count: set.len(), weight }
+        })
+        .collect();
+    let sums = breakdown(inventory, refs, store);
+    for (kind, size) in [(RowKind::Metadata, sums.metadata), (RowKind::Other, sums.other)] {
+        let weight = Weight { total: size, shared: size, exclusive: Size::default() };
+        rows.push(Row { kind, count: 0, weight });
+    }
+    rows
+}
+
+fn kind_of(inventory: &Inventory, root: Root) -> RowKind {
+    match root {
+        Root::Image(at) => match standing(inventory, at) {
+            Standing::InUse => RowKind::ImagesInUse,
+            Standing::Pinned | Standing::ReadOnly => RowKind::ImagesPinned,
+            Standing::Unused => RowKind::ImagesUnused,
+        },
+        Root::Container(_) => RowKind::Containers,
+        Root::Leak(at) => match inventory.leaks[at.get()].verdict {
+            Verdict::Reclaim => RowKind::LeaksReclaimable,
+            Verdict::Repair | Verdict::Keep | Verdict::Report => RowKind::LeaksKept,
+        },
+    }
+}
+
+/// A container reaches its image's layers; in the summary those are the images'.
+fn without_images(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: Weight) -> Weight {
+    let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes.retain(|node| !refs.reached_by(*node).any(|root| matches!(root, Root::Image(_))));
+    weight.total = nodes.iter().map(|node| inventory.nodes[node.get()].size).sum();
+    weight.shared.bytes = weight.total.bytes - weight.exclusive.bytes;
+    weight.shared.apparent_bytes = weight.total.apparent_bytes - weight.exclusive.apparent_bytes;
+    weight.shared.inodes = weight.total.inodes - weight.exclusive.inodes;
+    weight.shared.frees_bytes = weight.total.frees_bytes - weight.exclusive.frees_bytes;
+    weight
+}
+
+/// Everything in `stores` that could be deleted at once: unused images, and leaks whose
+/// verdict is reclaim.
+#[must_use]
+pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
+    let roots = stores.iter().flat_map(|store| roots_of(inventory, *store));
+    let roots = roots.filter(|root| {
+        matches!(kind_of(inventory, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
+    });
+    refs.weight_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
+}

@@ -1,0 +1,317 @@
+//! From a survey to the objects of the documents.
+
+use std::path::Path;
+
+use super::parts::{
+    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
+    StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
+};
+use crate::inventory::refs::{self, Refs, Root, RowKind, Standing};
+use crate::inventory::{
+    Consistency, ContainerIx, ContainerState, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind,
+    Owner, StoreIx, StoreKind, Verdict,
+};
+use crate::survey::Survey;
+
+fn path(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The word for an owner.
+#[must_use]
+pub fn owner(owner: Owner) -> &'static str {
+    match owner {
+        Owner::CriO => "cri-o",
+        Owner::Podman => "podman",
+        Owner::Buildah => "buildah",
+        Owner::Containerd => "containerd",
+        Owner::Unknown => "unknown",
+    }
+}
+
+/// The word for a verdict.
+#[must_use]
+pub fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Reclaim => "reclaim",
+        Verdict::Repair => "repair",
+        Verdict::Keep => "keep",
+        Verdict::Report => "report",
+    }
+}
+
+/// A filesystem.
+#[must_use]
+pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
+    FilesystemDoc {
+        mount: path(&filesystem.mount),
+        device: filesystem.device.clone(),
+        fstype: filesystem.fstype.clone(),
+        capacity_bytes: filesystem.capacity_bytes,
+        used_bytes: filesystem.used_bytes,
+        available_bytes: filesystem.available_bytes,
+        used_percent: filesystem.used_percent().map(|percent| (percent * 100.0).round() / 100.0),
+        inodes: filesystem.inodes,
+        inodes_free: filesystem.inodes_free,
+    }
+}
+
+fn root(survey: &Survey, store: StoreIx) -> String {
+    path(&survey.inventory.stores[store.get()].root)
+}
+
+fn mount(survey: &Survey, filesystem: FilesystemIx) -> String {
+    path(&survey.inventory.filesystems[filesystem.get()].mount)
+}
+
+fn is_layer(kind: NodeKind) -> bool {
+    matches!(kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob)
+}
+
+/// A store.
+#[must_use]
+pub fn store(survey: &Survey, at: StoreIx) -> StoreDoc {
+    let inventory = &survey.inventory;
+    let store = &inventory.stores[at.get()];
+    let sums = refs::breakdown(inventory, &survey.refs, at);
+    let nodes = || inventory.nodes.iter().filter(|node| node.store == at);
+    let other = nodes().filter(|node| node.kind == NodeKind::Other);
+    StoreDoc {
+        kind: match store.kind {
+            StoreKind::ContainersStorage => "containers-storage",
+            StoreKind::Containerd => "containerd",
+        },
+        root: path(&store.root),
+        driver: store.driver.clone(),
+        filesystem: mount(survey, store.filesystem),
+        images: inventory.images.iter().filter(|image| image.store == at).count(),
+        layers: nodes().filter(|node| is_layer(node.kind)).count(),
+        containers: inventory.containers.iter().filter(|container| container.store == at).count(),
+        bytes: BytesDoc {
+            images: sums.images.bytes,
+            containers: sums.containers.bytes,
+            leaks: sums.leaks.bytes,
+            metadata: sums.metadata.bytes,
+            other: sums.other.bytes,
+            total: sums.total().bytes,
+        },
+        other: other.map(|node| OtherDoc { name: node.id.clone(), bytes: node.size.bytes }).collect(),
+        reclaimable_bytes: refs::reclaimable(inventory, &survey.refs, &[at]).frees_bytes,
+        read_only: store.read_only,
+        origin: store.origin.clone(),
+        consistency: match store.consistency {
+            Consistency::Consistent => "consistent",
+            Consistency::WriterActive => "writer-active",
+            Consistency::Damaged => "damaged",
+        },
+    }
+}
+
+/// A store with its summary.
+#[must_use]
+pub fn usage_store(survey: &Survey, at: StoreIx) -> UsageStoreDoc {
+    let rows = refs::rows(&survey.inventory, &survey.refs, at);
+    let rows = rows.into_iter().map(|row| RowDoc {
+        kind: match row.kind {
+            RowKind::ImagesInUse => "images_in_use",
+            RowKind::ImagesPinned => "images_pinned",
+            RowKind::ImagesUnused => "images_unused",
+            RowKind::Containers => "containers",
+            RowKind::LeaksReclaimable => "leaks",
+            RowKind::LeaksKept => "leaks_kept",
+            RowKind::Metadata => "metadata",
+            RowKind::Other => "other",
+        },
+        count: row.count,
+        bytes: row.weight.total.bytes,
+        exclusive_bytes: row.weight.exclusive.bytes,
+        reclaimable_bytes: row.weight.exclusive.frees_bytes,
+        inodes: row.weight.total.inodes,
+    });
+    UsageStoreDoc { store: store(survey, at), rows: rows.collect() }
+}
+
+/// An image.
+#[must_use]
+pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
+    let inventory = &survey.inventory;
+    let image = &inventory.images[at.get()];
+    let weight = survey.refs.weight(inventory, Root::Image(at));
+    let used_by: Vec<_> = inventory
+        .containers
+        .iter()
+        .enumerate()
+        .filter(|(_, container)| container.image == Some(at))
+        .map(|(container, _)| user(survey, Root::Container(container.into())))
+        .collect();
+    ImageDoc {
+        id: image.id.clone(),
+        names: image.names.clone(),
+        digests: image.digests.clone(),
+        store: root(survey, image.store),
+        manifest_list: image.is_list,
+        created_at: image.created,
+        first_detected: None,
+        last_used: None,
+        use_count: None,
+        in_use: !used_by.is_empty(),
+        used_by,
+        pinned: !image.pinned_by.is_empty(),
+        pinned_by: image.pinned_by.clone(),
+        layers: image.layers.clone(),
+        total_bytes: weight.total.bytes,
+        shared_bytes: weight.shared.bytes,
+        exclusive_bytes: weight.exclusive.bytes,
+        frees_bytes: weight.exclusive.frees_bytes,
+        listed_bytes: image.listed_bytes,
+    }
+}
+
+/// What a root is called.
+#[must_use]
+pub fn user(survey: &Survey, root: Root) -> UserDoc {
+    let inventory = &survey.inventory;
+    match root {
+        Root::Image(at) => {
+            let image = &inventory.images[at.get()];
+            let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
+            UserDoc { kind: "image", id: image.id.clone(), name, owner: None }
+        }
+        Root::Container(at) => {
+            let container = &inventory.containers[at.get()];
+            UserDoc {
+                kind: "container",
+                id: container.id.clone(),
+                name: container.name.clone(),
+                owner: Some(owner(container.owner)),
+            }
+        }
+        Root::Leak(at) => {
+            let leak = &inventory.leaks[at.get()];
+            UserDoc { kind: "leak", id: leak.id.clone(), name: leak.class.into(), owner: None }
+        }
+    }
+}
+
+/// A layer, snapshot or blob; `None` for other nodes.
+#[must_use]
+pub fn layer(survey: &Survey, at: NodeIx) -> Option<LayerDoc> {
+    let inventory = &survey.inventory;
+    let node = &inventory.nodes[at.get()];
+    let facts = node.layer.as_ref()?;
+    let mut images = Vec::new();
+    let mut containers = Vec::new();
+    for root in survey.refs.reached_by(at) {
+        match root {
+            Root::Image(at) => images.push(inventory.images[at.get()].id.clone()),
+            Root::Container(at) => containers.push(inventory.containers[at.get()].id.clone()),
+            Root::Leak(_) => {}
+        }
+    }
+    let size = Refs::alone(inventory, at);
+    Some(LayerDoc {
+        id: node.id.clone(),
+        store: root(survey, node.store),
+        kind: match node.kind {
+            NodeKind::Snapshot => "snapshot",
+            NodeKind::Blob => "blob",
+            _ => "layer",
+        },
+        parent: facts.parent.clone(),
+        diff_id: facts.diff_id.clone(),
+        created_at: facts.created,
+        read_write: facts.read_write,
+        refcount: survey.refs.refcount(at),
+        images,
+        containers,
+        bytes: size.bytes,
+        apparent_bytes: size.apparent_bytes,
+        inodes: size.inodes,
+        path: path(&node.path),
+    })
+}
+
+/// A container.
+#[must_use]
+pub fn container(survey: &Survey, at: ContainerIx) -> ContainerDoc {
+    let inventory = &survey.inventory;
+    let container = &inventory.containers[at.get()];
+    let image = container.image.map(|at| &inventory.images[at.get()]);
+    let named = image.and_then(|image| image.names.first()).cloned();
+    ContainerDoc {
+        id: container.id.clone(),
+        name: container.name.clone(),
+        store: root(survey, container.store),
+        image: named.or_else(|| container.image_id.clone()),
+        image_id: container.image_id.clone(),
+        owner: owner(container.owner),
+        state: match container.state {
+            ContainerState::Created => "created",
+            ContainerState::Running => "running",
+            ContainerState::Exited => "exited",
+            ContainerState::Unknown => "unknown",
+        },
+        sandbox: container.sandbox,
+        created_at: container.created,
+        bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+        listed_bytes: container.listed_bytes,
+    }
+}
+
+/// A leak.
+#[must_use]
+pub fn leak(survey: &Survey, at: LeakIx) -> LeakDoc {
+    let inventory = &survey.inventory;
+    let leak = &inventory.leaks[at.get()];
+    let age = leak.since.map(|since| survey.taken_at.duration_since(since).as_secs());
+    LeakDoc {
+        class: leak.class,
+        store: root(survey, leak.store),
+        path: path(&leak.path),
+        id: leak.id.clone(),
+        bytes: leak.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+        age_seconds: age.map(|age| u64::try_from(age).unwrap_or(0)),
+        verdict: verdict(leak.verdict),
+        evidence: leak.evidence.clone(),
+    }
+}
+
+/// Sums over all stores.
+#[must_use]
+pub fn totals(survey: &Survey) -> TotalsDoc {
+    let inventory = &survey.inventory;
+    let stores: Vec<_> = (0..inventory.stores.len()).map(StoreIx::from).collect();
+    let images = (0..inventory.images.len()).map(ImageIx::from);
+    TotalsDoc {
+        images: inventory.images.len(),
+        images_unused: images.filter(|at| refs::standing(inventory, *at) == Standing::Unused).count(),
+        layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
+        containers: inventory.containers.len(),
+        leaks: inventory.leaks.len(),
+        bytes: inventory.nodes.iter().map(|node| node.size.bytes).sum(),
+        inodes: inventory.nodes.iter().map(|node| node.size.inodes).sum(),
+        reclaimable_bytes: refs::reclaimable(inventory, &survey.refs, &stores).frees_bytes,
+    }
+}
+
+/// How the scan was done.
+#[must_use]
+pub fn effort(survey: &Survey) -> EffortDoc {
+    EffortDoc {
+        seconds: (survey.effort.seconds * 1000.0).round() / 1000.0,
+        inodes: survey.effort.inodes,
+        cached_layers: survey.effort.cached_layers,
+        measured_layers: survey.effort.measured_layers,
+    }
+}
+
+/// Warnings.
+#[must_use]
+pub fn warnings(survey: &Survey) -> Vec<WarningDoc> {
+    let of = |finding: &crate::inventory::Finding| WarningDoc {
+        path: path(&finding.path),
+        message: finding.message.clone(),
+        incomplete: finding.incomplete,
+    };
+    survey.inventory.findings.iter().map(of).collect()
+}

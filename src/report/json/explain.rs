@@ -1,0 +1,127 @@
+//! The document about one object.
+
+use super::build::{container, image, layer, leak, user, warnings};
+use super::{ExplainDoc, LayerDoc, RuleDoc, SCHEMA_VERSION};
+use crate::inventory::refs::{Refs, Root};
+use crate::inventory::rules;
+use crate::inventory::{ImageIx, LeakIx, NodeIx, NodeKind};
+use crate::survey::Survey;
+use crate::survey::lookup::Subject;
+
+/// Tells everything about `subject`.
+#[must_use]
+pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
+    let inventory = &survey.inventory;
+    let mut document = ExplainDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "explain",
+        generated_at: survey.taken_at,
+        complete: survey.is_complete(),
+        subject: "other",
+        id: String::new(),
+        path: String::new(),
+        image: None,
+        chain: Vec::new(),
+        container: None,
+        leaks: Vec::new(),
+        held_by: Vec::new(),
+        bytes: 0,
+        frees_bytes: 0,
+        rules: Vec::new(),
+        warnings: warnings(survey),
+    };
+    match subject {
+        Subject::Image(at) => of_image(survey, at, &mut document),
+        Subject::Container(at) => {
+            let root = Root::Container(at);
+            let holds = &inventory.containers[at.get()].holds;
+            of_holder(survey, root, holds, &mut document);
+            document.subject = "container";
+            document.container = Some(container(survey, at));
+            document.id.clone_from(&inventory.containers[at.get()].id);
+            let layer = holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
+            document.chain = layer.map_or_else(Vec::new, |layer| chain(survey, *layer));
+        }
+        Subject::Leak(at) => of_leak(survey, at, &mut document),
+        Subject::Node(at) => of_node(survey, at, &mut document),
+    }
+    document.leaks = leaks_about(survey, &document.id, subject);
+    document
+}
+
+fn of_image(survey: &Survey, at: ImageIx, document: &mut ExplainDoc) {
+    let inventory = &survey.inventory;
+    let record = &inventory.images[at.get()];
+    of_holder(survey, Root::Image(at), &record.holds, document);
+    document.subject = "image";
+    document.id.clone_from(&record.id);
+    let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
+    document.chain = top.map_or_else(Vec::new, |top| chain(survey, *top));
+    let described = image(survey, at);
+    document.held_by.clone_from(&described.used_by);
+    document.image = Some(described);
+    document.rules = rules::rulings(inventory, &survey.refs, at)
+        .into_iter()
+        .map(|ruling| RuleDoc {
+            rule: ruling.rule,
+            verdict: if ruling.stays { "stay" } else { "pass" },
+            detail: ruling.detail,
+        })
+        .collect();
+}
+
+/// Path and bytes of a root: what it holds directly, and what goes with it.
+fn of_holder(survey: &Survey, root: Root, holds: &[NodeIx], document: &mut ExplainDoc) {
+    let inventory = &survey.inventory;
+    if let Some(first) = holds.first() {
+        document.path = inventory.nodes[first.get()].path.to_string_lossy().into_owned();
+    }
+    let weight = survey.refs.weight(inventory, root);
+    document.bytes = weight.exclusive.bytes;
+    document.frees_bytes = weight.exclusive.frees_bytes;
+}
+
+fn of_leak(survey: &Survey, at: LeakIx, document: &mut ExplainDoc) {
+    let record = &survey.inventory.leaks[at.get()];
+    of_holder(survey, Root::Leak(at), &record.holds, document);
+    document.subject = "leak";
+    document.id.clone_from(&record.id);
+    document.path = record.path.to_string_lossy().into_owned();
+}
+
+fn of_node(survey: &Survey, at: NodeIx, document: &mut ExplainDoc) {
+    let node = &survey.inventory.nodes[at.get()];
+    document.subject = match node.kind {
+        NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob => "layer",
+        NodeKind::StoreMetadata => "metadata",
+        _ => "other",
+    };
+    document.id.clone_from(&node.id);
+    document.path = node.path.to_string_lossy().into_owned();
+    document.bytes = Refs::alone(&survey.inventory, at).bytes;
+    document.held_by = survey.refs.reached_by(at).map(|root| user(survey, root)).collect();
+    document.chain = chain(survey, at);
+    // A layer goes with its last holder, not by itself.
+    document.frees_bytes = if survey.refs.is_held(at) { 0 } else { node.size.frees_bytes };
+}
+
+/// The layer and its parents, down to the base.
+fn chain(survey: &Survey, top: NodeIx) -> Vec<LayerDoc> {
+    let nodes = &survey.inventory.nodes;
+    let mut seen = std::collections::HashSet::new();
+    let mut chain = Vec::new();
+    let mut next = Some(top);
+    while let Some(at) = next.filter(|at| seen.insert(*at)) {
+        chain.extend(layer(survey, at));
+        next = nodes[at.get()].needs.iter().copied().find(|needed| nodes[needed.get()].layer.is_some());
+    }
+    chain
+}
+
+/// Leaks that name the object, or are the object.
+fn leaks_about(survey: &Survey, id: &str, subject: Subject) -> Vec<super::LeakDoc> {
+    let about = survey.inventory.leaks.iter().enumerate().filter(|(at, leak)| {
+        subject == Subject::Leak(LeakIx::from(*at)) || (leak.id == id && !matches!(subject, Subject::Leak(_)))
+    });
+    about.map(|(at, _)| leak(survey, LeakIx::from(at))).collect()
+}

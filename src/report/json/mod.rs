@@ -1,0 +1,167 @@
+//! The documents that `--format json` prints: one a command, with fixed field names
+//! (`docs/schema/`). Every `*_bytes` is allocated bytes unless its name says otherwise.
+
+mod build;
+mod explain;
+mod parts;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
+pub use explain::explain;
+pub use parts::{
+    BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
+    StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
+};
+
+/// Version of the documents' shape; a field is never renamed or removed within one.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// `layersweep scan`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ScanDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `scan`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Everything was read: figures are exact. If false, they are lower bounds.
+    pub complete: bool,
+    /// Filesystems that hold a store.
+    pub filesystems: Vec<FilesystemDoc>,
+    /// Stores.
+    pub stores: Vec<StoreDoc>,
+    /// Images.
+    pub images: Vec<ImageDoc>,
+    /// Layers.
+    pub layers: Vec<LayerDoc>,
+    /// Containers.
+    pub containers: Vec<ContainerDoc>,
+    /// What nothing uses, or does not fit together.
+    pub leaks: Vec<LeakDoc>,
+    /// Sums over all stores.
+    pub totals: TotalsDoc,
+    /// How it was measured.
+    pub scan: EffortDoc,
+    /// What could not be read or contradicts itself.
+    pub warnings: Vec<WarningDoc>,
+}
+
+/// `layersweep images`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ImagesDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `images`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Everything was read.
+    pub complete: bool,
+    /// Images, in the order asked for.
+    pub images: Vec<ImageDoc>,
+    /// What could not be read or contradicts itself.
+    pub warnings: Vec<WarningDoc>,
+}
+
+/// `layersweep layers`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LayersDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `layers`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Everything was read.
+    pub complete: bool,
+    /// Layers, the largest first.
+    pub layers: Vec<LayerDoc>,
+    /// What could not be read or contradicts itself.
+    pub warnings: Vec<WarningDoc>,
+}
+
+/// `layersweep usage`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UsageDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `usage`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Everything was read.
+    pub complete: bool,
+    /// Filesystems that hold a store.
+    pub filesystems: Vec<FilesystemDoc>,
+    /// Stores with the rows of the summary.
+    pub stores: Vec<UsageStoreDoc>,
+    /// Sums over all stores.
+    pub totals: TotalsDoc,
+    /// What could not be read or contradicts itself.
+    pub warnings: Vec<WarningDoc>,
+}
+
+/// `layersweep explain`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExplainDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `explain`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Everything was read.
+    pub complete: bool,
+    /// `image`, `layer`, `container`, `leak`, `metadata` or `other`.
+    pub subject: &'static str,
+    /// The object's id or name.
+    pub id: String,
+    /// Where it lies.
+    pub path: String,
+    /// The image, if it is one.
+    pub image: Option<ImageDoc>,
+    /// Its chain (of an image or layer), from the top down to the base.
+    pub chain: Vec<LayerDoc>,
+    /// The container, if it is one.
+    pub container: Option<ContainerDoc>,
+    /// Leaks that concern it.
+    pub leaks: Vec<LeakDoc>,
+    /// Who keeps these bytes on the disk.
+    pub held_by: Vec<UserDoc>,
+    /// Allocated bytes of the object itself.
+    pub bytes: u64,
+    /// What the filesystem would give back if it alone were deleted now.
+    pub frees_bytes: u64,
+    /// The verdict of every rule, in order; the first that says stay decides.
+    pub rules: Vec<RuleDoc>,
+    /// What could not be read or contradicts itself.
+    pub warnings: Vec<WarningDoc>,
+}
+
+/// What one rule says of an image.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RuleDoc {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// `stay` or `pass`.
+    pub verdict: &'static str,
+    /// Why, in words.
+    pub detail: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! The objects that documents are made of.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// A filesystem.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FilesystemDoc {
+    /// Where it is mounted.
+    pub mount: String,
+    /// Its device.
+    pub device: String,
+    /// Its type.
+    pub fstype: String,
+    /// Size.
+    pub capacity_bytes: u64,
+    /// Bytes that are not free.
+    pub used_bytes: u64,
+    /// Bytes that an unprivileged user can still write.
+    pub available_bytes: u64,
+    /// Percent of the capacity that is not available (the kubelet's measure), two
+    /// decimals; null where the filesystem's numbers contradict each other.
+    pub used_percent: Option<f64>,
+    /// Inodes in all; 0 where there is no fixed number.
+    pub inodes: u64,
+    /// Free inodes; 0 where there is no fixed number.
+    pub inodes_free: u64,
+}
+
+/// A store.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StoreDoc {
+    /// `containers-storage` or `containerd`.
+    pub kind: &'static str,
+    /// Its root.
+    pub root: String,
+    /// Storage driver or snapshotter.
+    pub driver: String,
+    /// Mount point of its filesystem.
+    pub filesystem: String,
+    /// Number of images.
+    pub images: usize,
+    /// Number of layers (snapshots, blobs).
+    pub layers: usize,
+    /// Number of containers.
+    pub containers: usize,
+    /// Its bytes by who holds them, each byte once.
+    pub bytes: BytesDoc,
+    /// The part of `bytes.other` by name.
+    pub other: Vec<OtherDoc>,
+    /// What would come back if all unused images and reclaimable leaks went together.
+    pub reclaimable_bytes: u64,
+    /// An additional image store: never deleted from.
+    pub read_only: bool,
+    /// What made us look here.
+    pub origin: String,
+    /// `consistent`, `writer-active` or `damaged`.
+    pub consistency: &'static str,
+}
+
+/// A store's bytes: the parts add up to the total, which is what `du` says.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BytesDoc {
+    /// What images reach.
+    pub images: u64,
+    /// What only containers reach.
+    pub containers: u64,
+    /// What only leaks reach.
+    pub leaks: u64,
+    /// The store's own bookkeeping.
+    pub metadata: u64,
+    /// Everything else below the root.
+    pub other: u64,
+    /// The sum.
+    pub total: u64,
+}
+
+/// Something below a store's root that belongs to no image and no container.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OtherDoc {
+    /// Its path below the root.
+    pub name: String,
+    /// Allocated bytes.
+    pub bytes: u64,
+}
+
+/// An image.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ImageDoc {
+    /// Image id.
+    pub id: String,
+    /// All names; empty for a dangling image.
+    pub names: Vec<String>,
+    /// Manifest digests.
+    pub digests: Vec<String>,
+    /// Root of its store.
+    pub store: String,
+    /// A manifest list: names other images, has no layers.
+    pub manifest_list: bool,
+    /// When its record was made here.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub created_at: Option<Timestamp>,
+    /// When we first saw it; null without records.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub first_detected: Option<Timestamp>,
+    /// When a container last used it; null without records.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub last_used: Option<Timestamp>,
+    /// How often it was seen to come into use; null without records.
+    pub use_count: Option<u64>,
+    /// A container was made from it.
+    pub in_use: bool,
+    /// These containers.
+    pub used_by: Vec<UserDoc>,
+    /// Configuration keeps it.
+    pub pinned: bool,
+    /// This configuration.
+    pub pinned_by: Vec<String>,
+    /// Layer ids from the top down to the base.
+    pub layers: Vec<String>,
+    /// All that it reaches.
+    pub total_bytes: u64,
+    /// Of that, what others reach too.
+    pub shared_bytes: u64,
+    /// Of that, what only it reaches.
+    pub exclusive_bytes: u64,
+    /// What the filesystem is expected to give back if it alone is deleted now.
+    pub frees_bytes: u64,
+    /// The size that the runtime's own tools print; null where they cannot know it.
+    pub listed_bytes: Option<u64>,
+}
+
+/// Who uses or holds something.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UserDoc {
+    /// `image`, `container` or `leak`.
+    pub kind: &'static str,
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// A container's owner; null for the rest.
+    pub owner: Option<&'static str>,
+}
+
+/// A layer, snapshot or blob.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LayerDoc {
+    /// Its id.
+    pub id: String,
+    /// Root of its store.
+    pub store: String,
+    /// `layer`, `snapshot` or `blob`.
+    pub kind: &'static str,
+    /// The parent as recorded.
+    pub parent: Option<String>,
+    /// Digest of the uncompressed tar.
+    pub diff_id: Option<String>,
+    /// When it was made here.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub created_at: Option<Timestamp>,
+    /// A container's writable layer.
+    pub read_write: bool,
+    /// How many images and containers reach it.
+    pub refcount: u32,
+    /// Ids of these images.
+    pub images: Vec<String>,
+    /// Ids of these containers.
+    pub containers: Vec<String>,
+    /// Allocated bytes, files shared with other layers by hard links included.
+    pub bytes: u64,
+    /// Sum of the file lengths.
+    pub apparent_bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Where it lies.
+    pub path: String,
+}
+
+/// A container.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ContainerDoc {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Root of its store.
+    pub store: String,
+    /// Its image by name, or by id where the image has none; null if it was made from scratch.
+    pub image: Option<String>,
+    /// Its image's id as recorded.
+    pub image_id: Option<String>,
+    /// `cri-o`, `podman`, `buildah`, `containerd` or `unknown`.
+    pub owner: &'static str,
+    /// `created`, `running`, `exited`, or `unknown` where the disk does not tell.
+    pub state: &'static str,
+    /// A pod sandbox.
+    pub sandbox: bool,
+    /// When it was made.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub created_at: Option<Timestamp>,
+    /// Its writable layer and its own files.
+    pub bytes: u64,
+    /// The size that podman prints: apparent bytes of the writable layer's content.
+    pub listed_bytes: Option<u64>,
+}
+
+/// Something that nothing uses, or that does not fit together.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LeakDoc {
+    /// Class.
+    pub class: &'static str,
+    /// Root of its store.
+    pub store: String,
+    /// Where it lies.
+    pub path: String,
+    /// The object's id or name.
+    pub id: String,
+    /// Allocated bytes of the object itself; 0 where only a record is wrong.
+    pub bytes: u64,
+    /// Age in seconds; null where the disk has no evidence of it.
+    pub age_seconds: Option<u64>,
+    /// `reclaim`, `repair`, `keep` or `report`.
+    pub verdict: &'static str,
+    /// What proves it.
+    pub evidence: String,
+}
+
+/// A row of the summary.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RowDoc {
+    /// `images_in_use`, `images_pinned`, `images_unused`, `containers`, `leaks`,
+    /// `leaks_kept`, `metadata` or `other`.
+    pub kind: &'static str,
+    /// Number of objects.
+    pub count: usize,
+    /// What they reach together, each byte once.
+    pub bytes: u64,
+    /// Of that, what nothing outside the row reaches.
+    pub exclusive_bytes: u64,
+    /// What would come back if the whole row went, and nothing else.
+    pub reclaimable_bytes: u64,
+    /// Inodes that they reach together.
+    pub inodes: u64,
+}
+
+/// A store with the rows of its summary.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UsageStoreDoc {
+    /// The store.
+    #[serde(flatten)]
+    pub store: StoreDoc,
+    /// The summary.
+    pub rows: Vec<RowDoc>,
+}
+
+/// Sums over all stores.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TotalsDoc {
+    /// Number of images.
+    pub images: usize,
+    /// Number of images that no container uses and no configuration keeps.
+    pub images_unused: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Number of containers.
+    pub containers: usize,
+    /// Number of leaks.
+    pub leaks: usize,
+    /// Allocated bytes of all stores.
+    pub bytes: u64,
+    /// Inodes of all stores.
+    pub inodes: u64,
+    /// What would come back if all unused images and reclaimable leaks went together.
+    pub reclaimable_bytes: u64,
+}
+
+/// How the scan was done.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EffortDoc {
+    /// How long it took.
+    pub seconds: f64,
+    /// Inodes examined.
+    pub inodes: u64,
+    /// Layers whose size came from an earlier scan.
+    pub cached_layers: usize,
+    /// Layers measured on the disk.
+    pub measured_layers: usize,
+}
+
+/// Something that could not be read or contradicts itself.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WarningDoc {
+    /// The file or object.
+    pub path: String,
+    /// What is wrong, and what that means.
+    pub message: String,
+    /// The figures are lower bounds because of it.
+    pub incomplete: bool,
+}

@@ -1,0 +1,104 @@
+//! Single values as text.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+/// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    #[allow(clippy::cast_precision_loss)] // one decimal is shown
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.95 would be shown as 1024.0.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// Time since `since` in one unit: `45s`, `12m`, `5h`, `19d`.
+#[must_use]
+pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
+    let Some(since) = since else { return "-".into() };
+    match now.duration_since(since).as_secs().max(0) {
+        secs @ 0..120 => format!("{secs}s"),
+        secs @ 120..7200 => format!("{}m", secs / 60),
+        secs @ 7200..172_800 => format!("{}h", secs / 3600),
+        secs => format!("{}d", secs / 86_400),
+    }
+}
+
+/// The first twelve digits of an id, as the runtimes' tools print it.
+#[must_use]
+pub fn short_id(id: &str) -> String {
+    let id = id.strip_prefix("sha256:").unwrap_or(id);
+    safe(&id.chars().take(12).collect::<String>())
+}
+
+/// A foreign text that cannot move the cursor, ring a bell or turn the line around:
+/// control characters and those that change the direction of writing are escaped.
+#[must_use]
+pub fn safe(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let bidi = matches!(c,
+            '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let line = matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+        if c.is_control() || bidi || line {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_one_decimal_and_the_right_unit() {
+        for (given, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (1 << 20, "1.0 MiB"),
+            (5_905_580_032, "5.5 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(given), shown);
+        }
+    }
+
+    #[test]
+    fn ages_use_one_unit() {
+        let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+        for (since, shown) in [
+            ("2026-11-21T11:59:15Z", "45s"),
+            ("2026-11-21T11:48:00Z", "12m"),
+            ("2026-11-21T02:00:00Z", "10h"),
+            ("2026-11-02T12:00:00Z", "19d"),
+            ("2027-01-01T00:00:00Z", "0s"),
+        ] {
+            assert_eq!(age(since.parse().ok(), now), shown);
+        }
+        assert_eq!(age(None, now), "-");
+    }
+
+    #[test]
+    fn foreign_text_cannot_act_on_the_terminal() {
+        assert_eq!(safe("a\x1b[31mb\n\u{202e}c"), "a\\u{1b}[31mb\\u{a}\\u{202e}c");
+        assert_eq!(safe("quay.io/ü/画像:1"), "quay.io/ü/画像:1");
+        assert_eq!(short_id("sha256:0123456789abcdef"), "0123456789ab");
+    }
+}

@@ -1,0 +1,98 @@
+//! One line a layer, or the forest that the layers form.
+
+use std::collections::{HashMap, HashSet};
+
+use super::format::{bytes, safe, short_id};
+use super::table::Table;
+use crate::report::json::LayerDoc;
+
+/// What images and containers are called.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// By the id of the image or container.
+    pub by_id: HashMap<String, String>,
+    /// Those whose top layer a layer is, by its id.
+    pub on_top: HashMap<String, Vec<String>>,
+}
+
+/// The table of layers.
+#[must_use]
+pub fn layers(layers: &[LayerDoc], names: &Names) -> String {
+    let mut table = Table::new(&["LAYER", "PARENT", "KIND", ">REFS", ">SIZE", ">INODES", "HELD BY"]);
+    for layer in layers {
+        table.row(vec![
+            short_id(&layer.id),
+            layer.parent.as_deref().map_or_else(|| "-".into(), short_id),
+            if layer.read_write { "read-write".into() } else { layer.kind.into() },
+            layer.refcount.to_string(),
+            bytes(layer.bytes),
+            layer.inodes.to_string(),
+            holders(layer, names),
+        ]);
+    }
+    table.render()
+}
+
+fn holders(layer: &LayerDoc, names: &Names) -> String {
+    let all: Vec<_> = layer.images.iter().chain(&layer.containers).collect();
+    let name = |id: &String| names.by_id.get(id).map_or_else(|| short_id(id), |name| safe(name));
+    match all.as_slice() {
+        [] => "nobody".into(),
+        [one] => name(one),
+        [first, more @ ..] => format!("{} +{}", name(first), more.len()),
+    }
+}
+
+/// The forest: a base layer a tree, its children below it, the largest first.
+#[must_use]
+pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
+    // A layer's id is only unique within its store.
+    let known: HashSet<(&str, &str)> =
+        layers.iter().map(|layer| (layer.store.as_str(), layer.id.as_str())).collect();
+    let mut children: HashMap<Option<(&str, &str)>, Vec<&LayerDoc>> = HashMap::new();
+    for layer in layers {
+        let parent = layer.parent.as_deref().map(|parent| (layer.store.as_str(), parent));
+        children.entry(parent.filter(|parent| known.contains(parent))).or_default().push(layer);
+    }
+    for siblings in children.values_mut() {
+        siblings.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
+    }
+    let mut out = String::new();
+    let mut drawn = HashSet::new();
+    // A stack of our own: chains may be longer than the program's.
+    let mut stack: Vec<(&LayerDoc, String, String)> = Vec::new();
+    let push = |stack: &mut Vec<_>, parent, indent: &str, top: bool| {
+        let Some(siblings): Option<&Vec<&LayerDoc>> = children.get(&parent) else { return };
+        for (from_end, layer) in siblings.iter().rev().enumerate() {
+            let (branch, below) = match (top, from_end == 0) {
+                (true, _) => ("", ""),
+                (false, true) => ("└─ ", "   "),
+                (false, false) => ("├─ ", "│  "),
+            };
+            stack.push((*layer, format!("{indent}{branch}"), format!("{indent}{below}")));
+        }
+    };
+    push(&mut stack, None, "", true);
+    while let Some((layer, line, below)) = stack.pop() {
+        if !drawn.insert((layer.store.as_str(), layer.id.as_str())) {
+            continue;
+        }
+        out.push_str(&format!("{line}{}\n", label(layer, names)));
+        push(&mut stack, Some((layer.store.as_str(), layer.id.as_str())), &below, false);
+    }
+    // Chains that bite their own tail have no base.
+    for layer in layers.iter().filter(|layer| !drawn.contains(&(layer.store.as_str(), layer.id.as_str()))) {
+        out.push_str(&format!("{} (its chain of parents is a circle)\n", label(layer, names)));
+    }
+    out
+}
+
+fn label(layer: &LayerDoc, names: &Names) -> String {
+    let kind = if layer.read_write { "  read-write" } else { "" };
+    let tops: Vec<_> = names.on_top.get(&layer.id).into_iter().flatten().map(|name| safe(name)).collect();
+    let tops = match tops.as_slice() {
+        [] => String::new(),
+        tops => format!("  {}", tops.join(", ")),
+    };
+    format!("{}  {}  refs {}{kind}{tops}", short_id(&layer.id), bytes(layer.bytes), layer.refcount)
+}

@@ -1,0 +1,115 @@
+//! Everything that a scan found.
+
+use super::format::{bytes, safe, short_id};
+use super::images::images;
+use super::table::{Table, heading};
+use super::usage::{filesystem_line, store_line};
+use crate::report::json::{LeakDoc, ScanDoc, WarningDoc};
+
+/// The whole scan.
+#[must_use]
+pub fn scan(document: &ScanDoc) -> String {
+    let mut out = String::new();
+    for filesystem in &document.filesystems {
+        out.push_str(&filesystem_line(filesystem));
+    }
+    for store in &document.stores {
+        out.push_str(&store_line(store));
+        let sums = &store.bytes;
+        out.push_str(&format!(
+            "  images {}, containers {}, leaks {}, metadata {}, other {}: {} on disk\n",
+            bytes(sums.images),
+            bytes(sums.containers),
+            bytes(sums.leaks),
+            bytes(sums.metadata),
+            bytes(sums.other),
+            bytes(sums.total),
+        ));
+        for other in store.other.iter().filter(|other| other.bytes >= 1 << 20) {
+            out.push_str(&format!("  other: {} {}\n", safe(&other.name), bytes(other.bytes)));
+        }
+    }
+    out.push('\n');
+    out.push_str(&images(&document.images, document.generated_at));
+    out.push_str(&containers(document));
+    out.push_str(&leaks(&document.leaks));
+    let totals = &document.totals;
+    out.push_str(&format!(
+        "\n{} images ({} unused), {} layers, {} containers, {} findings; {} on disk, {} reclaimable\n",
+        totals.images,
+        totals.images_unused,
+        totals.layers,
+        totals.containers,
+        totals.leaks,
+        bytes(totals.bytes),
+        bytes(totals.reclaimable_bytes),
+    ));
+    out.push_str(&format!("{} inodes examined in {:.1} s\n", document.scan.inodes, document.scan.seconds));
+    out.push_str(&warnings(&document.warnings));
+    out
+}
+
+fn containers(document: &ScanDoc) -> String {
+    if document.containers.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["CONTAINER", "ID", "OWNER", "STATE", "IMAGE", ">SIZE"]);
+    for container in &document.containers {
+        table.row(vec![
+            safe(&container.name),
+            short_id(&container.id),
+            container.owner.into(),
+            container.state.into(),
+            container.image.as_deref().map_or_else(|| "-".into(), safe),
+            bytes(container.bytes),
+        ]);
+    }
+    format!("\n{}", table.render())
+}
+
+/// The table of leaks; nothing where there are none.
+#[must_use]
+pub fn leaks(leaks: &[LeakDoc]) -> String {
+    if leaks.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", "EVIDENCE"]);
+    for leak in leaks {
+        let age = leak.age_seconds.map_or_else(|| "-".into(), age);
+        table.row(vec![
+            leak.class.into(),
+            short_id(&leak.id),
+            bytes(leak.bytes),
+            age,
+            leak.verdict.into(),
+            safe(&leak.evidence),
+        ]);
+    }
+    format!("\n{}", table.render())
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// What could not be read, as lines.
+pub(super) fn warnings(warnings: &[WarningDoc]) -> String {
+    if warnings.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}", heading("Warnings"));
+    for warning in warnings {
+        let path = match warning.path.as_str() {
+            "" => String::new(),
+            path => format!("{}: ", safe(path)),
+        };
+        let bound = if warning.incomplete { " (figures are lower bounds)" } else { "" };
+        out.push_str(&format!("  {path}{}{bound}\n", safe(&warning.message)));
+    }
+    out
+}

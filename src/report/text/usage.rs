@@ -1,0 +1,100 @@
+//! The summary that a person wants first.
+
+use super::format::{bytes, safe};
+use super::scan::warnings;
+use super::table::{Table, heading};
+use crate::report::json::{FilesystemDoc, RowDoc, StoreDoc, UsageDoc};
+
+/// The summary of every filesystem and store.
+#[must_use]
+pub fn usage(document: &UsageDoc) -> String {
+    let mut out = String::new();
+    for filesystem in &document.filesystems {
+        out.push_str(&filesystem_line(filesystem));
+    }
+    for store in &document.stores {
+        out.push('\n');
+        out.push_str(&store_line(&store.store));
+        let mut table = Table::new(&["", ">COUNT", ">SIZE", ">EXCLUSIVE", ">RECLAIMABLE"]);
+        for row in store.rows.iter().filter(|row| row.count > 0 || row.bytes > 0) {
+            table.row(cells(row));
+        }
+        table.row(vec![
+            "Total on disk".into(),
+            String::new(),
+            bytes(store.store.bytes.total),
+            String::new(),
+            bytes(store.store.reclaimable_bytes),
+        ]);
+        out.push_str(&table.render());
+    }
+    out.push_str(
+        "\nLayers are shared, so a row's SIZE may hold bytes of another row, and exclusive bytes of single \
+         images do not add up.\nRECLAIMABLE is what the filesystem gives back if the whole row goes; in the \
+         last line, if all unused images and leaks go.\n",
+    );
+    out.push_str(&warnings(&document.warnings));
+    out
+}
+
+/// One line about a filesystem.
+pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
+    let percent = match filesystem.used_percent {
+        Some(percent) => format!("{percent:.1}% used"),
+        None => "numbers that contradict each other".into(),
+    };
+    let inodes = match filesystem.inodes {
+        0 => String::new(),
+        all => {
+            let used = all.saturating_sub(filesystem.inodes_free);
+            format!("; {}% of {all} inodes used", used.saturating_mul(100) / all)
+        }
+    };
+    format!(
+        "{}{} on {} ({}): {}, {percent}, {} available{inodes}\n",
+        heading("Filesystem").trim_end(),
+        format_args!(" {}", safe(&filesystem.device)),
+        safe(&filesystem.mount),
+        safe(&filesystem.fstype),
+        bytes(filesystem.capacity_bytes),
+        bytes(filesystem.available_bytes),
+    )
+}
+
+/// One line about a store.
+pub(super) fn store_line(store: &StoreDoc) -> String {
+    let read_only = if store.read_only { ", read-only" } else { "" };
+    let state = match store.consistency {
+        "consistent" => String::new(),
+        other => format!(", records {other}"),
+    };
+    format!(
+        "{} {} ({}, {}{read_only}{state}; from {})\n",
+        heading("Store").trim_end(),
+        safe(&store.root),
+        store.kind,
+        safe(&store.driver),
+        safe(&store.origin),
+    )
+}
+
+fn cells(row: &RowDoc) -> Vec<String> {
+    let (name, counted, goes) = match row.kind {
+        "images_in_use" => ("Images in use", true, false),
+        "images_pinned" => ("Images pinned, not in use", true, false),
+        "images_unused" => ("Images not in use", true, true),
+        "containers" => ("Containers", true, true),
+        "leaks" => ("Leaks", true, true),
+        "leaks_kept" => ("Findings that stay", true, false),
+        "metadata" => ("Store metadata", false, false),
+        _ => ("Other files", false, false),
+    };
+    let dash = || "-".to_owned();
+    vec![
+        name.into(),
+        if counted { row.count.to_string() } else { dash() },
+        bytes(row.bytes),
+        if counted { bytes(row.exclusive_bytes) } else { dash() },
+        if goes { bytes(row.reclaimable_bytes) } else { dash() },
+    ]
+}

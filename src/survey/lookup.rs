@@ -1,0 +1,240 @@
+//! What a person's reference means: an image, a layer, a container, or a path.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::Survey;
+use crate::inventory::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+
+/// An object of a survey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// An image.
+    Image(ImageIx),
+    /// A container.
+    Container(ContainerIx),
+    /// A leak.
+    Leak(LeakIx),
+    /// A layer, or files that belong to no image, container or leak.
+    Node(NodeIx),
+}
+
+/// Why a reference means nothing, or too much.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nothing is called that.
+    #[error("nothing here is called {0:?}")]
+    Unknown(String),
+    /// Several objects are.
+    #[error("{reference:?} could be any of {}", candidates.join(", "))]
+    Ambiguous {
+        /// As given.
+        reference: String,
+        /// What it could be.
+        candidates: Vec<String>,
+    },
+    /// A path that is in no store.
+    #[error("{} lies in none of the stores", path.display())]
+    Outside {
+        /// As given.
+        path: PathBuf,
+    },
+}
+
+/// The shortest start of an id that is looked up.
+const SHORTEST: usize = 3;
+
+/// Finds what `reference` means. Whole names and ids come before starts of ids.
+///
+/// # Errors
+/// When nothing or more than one thing fits.
+pub fn look_up(survey: &Survey, reference: &str) -> Result<Subject, Error> {
+    if reference.starts_with('/') || reference.starts_with("./") || reference.starts_with("../") {
+        return by_path(survey, Path::new(reference));
+    }
+    let exact = exact(survey, reference);
+    let found = if exact.is_empty() { by_start(survey, reference) } else { exact };
+    match found.as_slice() {
+        [] => Err(Error::Unknown(reference.to_owned())),
+        [one] => Ok(*one),
+        several => Err(Error::Ambiguous {
+            reference: reference.to_owned(),
+            candidates: several.iter().take(10).map(|subject| describe(survey, *subject)).collect(),
+        }),
+    }
+}
+
+fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
+    let inventory = &survey.inventory;
+    let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
+    let named = |name: &String| {
+        // `docker.io/library/x:1` may be asked for as `x:1` or `x`.
+        name == reference
+            || name.strip_suffix(":latest") == Some(reference)
+            || name.strip_suffix(reference).is_some_and(|start| start.ends_with('/'))
+            || name
+                .strip_suffix(":latest")
+                .and_then(|name| name.strip_suffix(reference))
+                .is_some_and(|start| start.ends_with('/'))
+    };
+    let images = inventory.images.iter().enumerate().filter(|(_, image)| {
+        let by_digest = |digest: &String| {
+            digest == reference
+                || image.names.iter().any(|name| format!("{}@{digest}", repository(name)) == reference)
+        };
+        image.id == bare || image.names.iter().any(named) || image.digests.iter().any(by_digest)
+    });
+    let images = images.map(|(at, _)| Subject::Image(at.into()));
+    let containers = inventory.containers.iter().enumerate();
+    let containers = containers.filter(|(_, container)| container.id == bare || container.name == reference);
+    let containers = containers.map(|(at, _)| Subject::Container(at.into()));
+    let layers = layers(survey).filter(|(_, id)| *id == bare).map(|(at, _)| Subject::Node(at));
+    let mut found: Vec<_> = images.chain(containers).chain(layers).collect();
+    if found.is_empty() {
+        let leaks = inventory.leaks.iter().enumerate().filter(|(_, leak)| leak.id == bare);
+        found.extend(leaks.map(|(at, _)| Subject::Leak(at.into())));
+    }
+    found
+}
+
+fn layers(survey: &Survey) -> impl Iterator<Item = (NodeIx, &str)> {
+    let nodes = survey.inventory.nodes.iter().enumerate();
+    nodes.filter(|(_, node)| node.layer.is_some()).map(|(at, node)| (at.into(), node.id.as_str()))
+}
+
+/// The name without tag or digest.
+fn repository(name: &str) -> &str {
+    let name = name.split('@').next().unwrap_or(name);
+    match name.rsplit_once(':') {
+        // A colon before a slash belongs to the registry's port.
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        _ => name,
+    }
+}
+
+fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
+    let start = reference.strip_prefix("sha256:").unwrap_or(reference);
+    if start.len() < SHORTEST {
+        return Vec::new();
+    }
+    let inventory = &survey.inventory;
+    let images = inventory.images.iter().enumerate().filter(|(_, image)| {
+        let digest =
+            |digest: &String| digest.strip_prefix("sha256:").is_some_and(|hex| hex.starts_with(start));
+        image.id.starts_with(start) || image.digests.iter().any(digest)
+    });
+    let images = images.map(|(at, _)| Subject::Image(at.into()));
+    let containers = inventory.containers.iter().enumerate();
+    let containers = containers.filter(|(_, container)| container.id.starts_with(start));
+    let containers = containers.map(|(at, _)| Subject::Container(at.into()));
+    let layers = layers(survey).filter(|(_, id)| id.starts_with(start)).map(|(at, _)| Subject::Node(at));
+    let found: Vec<_> = images.chain(containers).chain(layers).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let leaks = inventory.leaks.iter().enumerate().filter(|(_, leak)| leak.id.starts_with(start));
+    leaks.map(|(at, _)| Subject::Leak(at.into())).collect()
+}
+
+fn describe(survey: &Survey, subject: Subject) -> String {
+    let inventory = &survey.inventory;
+    match subject {
+        Subject::Image(at) => {
+            let image = &inventory.images[at.get()];
+            format!("image {} {}", image.names.first().map_or("<none>", String::as_str), short(&image.id))
+        }
+        Subject::Container(at) => {
+            let container = &inventory.containers[at.get()];
+            format!("container {} {}", container.name, short(&container.id))
+        }
+        Subject::Leak(at) => format!("{} {}", inventory.leaks[at.get()].class, inventory.leaks[at.get()].id),
+        Subject::Node(at) => format!("layer {}", short(&inventory.nodes[at.get()].id)),
+    }
+}
+
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+/// Whose bytes lie at `path`? Nothing below the store is opened or followed for that.
+fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
+    let outside = || Error::Outside { path: path.to_path_buf() };
+    let absolute = std::path::absolute(path).map_err(|_| outside())?;
+    let (store, below) = store_above(survey, &absolute).ok_or_else(outside)?;
+    let inventory = &survey.inventory;
+    let names: Vec<_> = below
+        .components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            _ => None,
+        })
+        .collect();
+    let ids = names.iter().map(|name| name.strip_suffix(".tar-split.gz").unwrap_or(name));
+    for id in ids {
+        let node = inventory.nodes.iter().position(|node| node.store == store && node.id == id);
+        if let Some(at) = node {
+            return Ok(owner_of(survey, at.into()));
+        }
+    }
+    // What no id names belongs to the node with the longest path above it.
+    let root = &inventory.stores[store.get()].root;
+    let wanted = root.join(&below);
+    let nodes = inventory.nodes.iter().enumerate().filter(|(_, node)| {
+        node.store == store && (wanted.starts_with(&node.path) || node.id == "store metadata")
+    });
+    let deepest =
+        nodes.max_by_key(|(_, node)| (wanted.starts_with(&node.path), node.path.components().count()));
+    deepest.map(|(at, _)| owner_of(survey, at.into())).ok_or_else(outside)
+}
+
+/// An image's or container's files mean the image or container.
+fn owner_of(survey: &Survey, node: NodeIx) -> Subject {
+    let inventory = &survey.inventory;
+    if inventory.nodes[node.get()].layer.is_some() {
+        return Subject::Node(node);
+    }
+    if let Some(at) = inventory.images.iter().position(|image| image.holds.first() == Some(&node)) {
+        return Subject::Image(at.into());
+    }
+    if let Some(at) = inventory.containers.iter().position(|container| container.holds.first() == Some(&node))
+    {
+        return Subject::Container(at.into());
+    }
+    match inventory.leaks.iter().position(|leak| leak.holds.contains(&node)) {
+        Some(at) => Subject::Leak(at.into()),
+        None => Subject::Node(node),
+    }
+}
+
+/// The store above a path, found by inode, so that symlinks and mounts above the store do
+/// not matter; and the rest of the path.
+fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
+    let stores: Vec<_> = survey
+        .inventory
+        .stores
+        .iter()
+        .enumerate()
+        .filter_map(|(at, store)| {
+            let facts = std::fs::metadata(&store.root).ok()?;
+            Some((StoreIx::from(at), (facts.dev(), facts.ino()), &store.driver))
+        })
+        .collect();
+    let mut above: Vec<&Path> = path.ancestors().collect();
+    above.reverse();
+    for ancestor in above {
+        let Ok(facts) = std::fs::metadata(ancestor) else { break };
+        let here = (facts.dev(), facts.ino());
+        let Ok(below) = path.strip_prefix(ancestor) else { continue };
+        let mut fitting = stores.iter().filter(|(_, identity, _)| *identity == here).peekable();
+        let first = fitting.peek().map(|(at, _, _)| *at);
+        // One graphroot may hold the records of several drivers.
+        let top = below.components().next().map(|top| top.as_os_str().to_string_lossy().into_owned());
+        let of_driver = fitting.find(|(_, _, driver)| {
+            top.as_deref().is_some_and(|top| top == *driver || top.starts_with(&format!("{driver}-")))
+        });
+        if let Some(store) = of_driver.map(|(at, _, _)| *at).or(first) {
+            return Some((store, below.to_path_buf()));
+        }
+    }
+    None
+}

@@ -1,0 +1,257 @@
+//! Opening below a directory: never through a symlink, never out of it, and into another
+//! mount only where the caller says so.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::{Errno, Result};
+
+/// How a directory is opened for reading. `O_NOATIME`: reading a store must not change it.
+pub const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NOATIME)
+    .union(OFlags::CLOEXEC);
+
+/// How anything is opened to be examined only: no device and no fifo is woken by it.
+pub const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// `EAGAIN` from `openat2` means that somebody renamed or mounted meanwhile.
+const RETRIES: u32 = 1000;
+
+/// Opens below directories, with `openat2` (Linux 5.6) where the kernel and its seccomp
+/// filters let us, step by step where not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opener {
+    /// The kernel keeps the rules.
+    Openat2,
+    /// We keep them: one `openat` a component, and mount ids compared.
+    Steps,
+}
+
+impl Opener {
+    /// Tries `openat2` once on `dir`. `ENOSYS` comes from old kernels, `EPERM` from old
+    /// seccomp filters; with `O_PATH` there is no other reason for an `EPERM`.
+    #[must_use]
+    pub fn detect(dir: BorrowedFd<'_>) -> Self {
+        let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+        match rustix::fs::openat2(dir, c".", HANDLE, Mode::empty(), resolve) {
+            Err(Errno::NOSYS | Errno::PERM) => Self::Steps,
+            _ => Self::Openat2,
+        }
+    }
+
+    /// Opens the directory `name`, an entry of `parent`.
+    ///
+    /// # Errors
+    /// `XDEV` where it is a mount point, `NOENT` where it is gone, `NOTDIR` or `LOOP` where
+    /// it is no directory (any more), and what else `open` knows.
+    pub fn directory(self, parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
+        match self {
+            // One component cannot lead out of its parent, so RESOLVE_BENEATH would only
+            // cost its check of all ancestors, which takes the kernel's global mount lock.
+            Self::Openat2 => without_atime(DIRECTORY, |flags| {
+                let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+                again(|| rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve))
+            }),
+            Self::Steps => {
+                let fd = open_entry(parent, name, DIRECTORY)?;
+                same_mount(parent, fd.as_fd())?;
+                Ok(fd)
+            }
+        }
+    }
+
+    /// Opens `path`, any number of components below `root`; the empty path is `root` itself.
+    /// With `into_mounts` the way may lead into another mount, else that is `XDEV`.
+    ///
+    /// # Errors
+    /// As [`Self::directory`]; `XDEV` also where the path is absolute or has `..`, and
+    /// `NAMETOOLONG` where it is longer than the kernel takes.
+    pub fn beneath(
+        self,
+        root: BorrowedFd<'_>,
+        path: &Path,
+        flags: OFlags,
+        into_mounts: bool,
+    ) -> Result<OwnedFd> {
+        // `..` could not leave the root, but what it means depends on who renames what.
+        if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(Errno::XDEV);
+        }
+        match self {
+            Self::Openat2 => {
+                let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+                resolve.set(ResolveFlags::NO_XDEV, !into_mounts);
+                let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+                without_atime(flags, |flags| {
+                    again(|| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve))
+                })
+            }
+            Self::Steps => steps(root, path, flags, into_mounts),
+        }
+    }
+}
+
+fn steps(root: BorrowedFd<'_>, path: &Path, flags: OFlags, into_mounts: bool) -> Result<OwnedFd> {
+    let mut names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    let mut here: Option<OwnedFd> = None;
+    let mut name = names.next();
+    loop {
+        let parent = here.as_ref().map_or(root, AsFd::as_fd);
+        let Some(entry) = name else {
+            return open_entry(parent, c".", flags);
+        };
+        name = names.next();
+        let entry = std::ffi::CString::new(entry.as_bytes()).map_err(|_| Errno::INVAL)?;
+        let wanted = if name.is_some() { HANDLE | OFlags::DIRECTORY } else { flags };
+        let fd = open_entry(parent, &entry, wanted)?;
+        if !into_mounts {
+            same_mount(parent, fd.as_fd())?;
+        }
+        if name.is_none() {
+            return Ok(fd);
+        }
+        here = Some(fd);
+    }
+}
+
+/// Opens again, for reading, what the handle `fd` (`O_PATH`) refers to. Only for what is
+/// known to be a regular file: opening a device or a fifo does something.
+///
+/// # Errors
+/// As `open`; `NOENT` where `/proc` is not mounted.
+pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    let magic = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    without_atime(flags | OFlags::NOATIME, |flags| {
+        again(|| rustix::fs::openat(CWD, &*magic, flags, Mode::empty()))
+    })
+}
+
+/// The kernel's number for the mount that `fd` lies on: the first column of
+/// `/proc/self/mountinfo`. Unlike `st_dev` it tells bind mounts apart.
+///
+/// # Errors
+/// Where neither `statx` (Linux 5.8) nor `/proc/self/fdinfo` knows it.
+pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    match rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID) {
+        Ok(facts) if facts.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(facts.stx_mnt_id),
+        Ok(_) | Err(Errno::NOSYS | Errno::PERM) => mount_id_from_fdinfo(fd),
+        Err(error) => Err(error),
+    }
+}
+
+fn mount_id_from_fdinfo(fd: BorrowedFd<'_>) -> Result<u64> {
+    use std::os::fd::AsRawFd;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok()).ok_or(Errno::NOSYS)
+}
+
+fn same_mount(parent: BorrowedFd<'_>, child: BorrowedFd<'_>) -> Result<()> {
+    let same = match (mount_id(parent), mount_id(child)) {
+        (Ok(parent), Ok(child)) => parent == child,
+        // Neither statx nor /proc: the device is all that is left, and misses bind mounts.
+        _ => rustix::fs::fstat(parent)?.st_dev == rustix::fs::fstat(child)?.st_dev,
+    };
+    if same { Ok(()) } else { Err(Errno::XDEV) }
+}
+
+fn open_entry(parent: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
+    without_atime(flags, |flags| again(|| rustix::fs::openat(parent, name, flags, Mode::empty())))
+}
+
+/// `O_NOATIME` is for the owner and for root: others get `EPERM` and go without it.
+fn without_atime(flags: OFlags, open: impl Fn(OFlags) -> Result<OwnedFd>) -> Result<OwnedFd> {
+    match open(flags) {
+        Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => open(flags.difference(OFlags::NOATIME)),
+        result => result,
+    }
+}
+
+fn again(open: impl Fn() -> Result<OwnedFd>) -> Result<OwnedFd> {
+    for _ in 0..RETRIES {
+        match open() {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            result => return result,
+        }
+    }
+    open()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn both(check: impl Fn(Opener)) {
+        check(Opener::Openat2);
+        check(Opener::Steps);
+    }
+
+    #[test]
+    fn symlinks_and_parents_lead_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a/link")).unwrap();
+        let root = File::open(dir.path()).unwrap();
+        both(|opener| {
+            let open = |path: &str| opener.beneath(root.as_fd(), Path::new(path), DIRECTORY, false).map(drop);
+            assert_eq!(open(""), Ok(()));
+            assert_eq!(open("a/b"), Ok(()));
+            assert_eq!(open("./a/./b/"), Ok(()));
+            assert!(matches!(open("link"), Err(Errno::LOOP | Errno::NOTDIR)));
+            assert!(matches!(open("link/b"), Err(Errno::LOOP | Errno::NOTDIR)));
+            assert!(matches!(open("a/link"), Err(Errno::LOOP | Errno::NOTDIR)));
+            assert_eq!(open("a/../a"), Err(Errno::XDEV));
+            assert_eq!(open("/"), Err(Errno::XDEV));
+            assert_eq!(open("a/none"), Err(Errno::NOENT));
+            assert!(matches!(
+                opener.directory(root.as_fd(), c"link").map(drop),
+                Err(Errno::LOOP | Errno::NOTDIR)
+            ));
+            assert!(opener.directory(root.as_fd(), c"a").is_ok());
+            // A symlink can be held without being followed.
+            let link = opener.beneath(root.as_fd(), Path::new("a/link"), HANDLE, false).unwrap();
+            let stat = rustix::fs::fstat(link).unwrap();
+            assert!(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink());
+        });
+    }
+
+    #[test]
+    fn a_mount_on_the_way_is_refused() {
+        let root = File::open("/").unwrap();
+        both(|opener| {
+            let open = |into| opener.beneath(root.as_fd(), Path::new("proc/self"), HANDLE, into).map(drop);
+            assert_eq!(open(false), Err(Errno::XDEV));
+            // `self` is a symlink: held, not followed.
+            assert_eq!(open(true), Ok(()));
+            assert_eq!(opener.directory(root.as_fd(), c"proc").map(drop), Err(Errno::XDEV));
+        });
+    }
+
+    #[test]
+    fn both_sources_of_the_mount_id_agree() {
+        for path in ["/", "/proc", "/dev"] {
+            let fd = File::open(path).unwrap();
+            assert_eq!(mount_id(fd.as_fd()), mount_id_from_fdinfo(fd.as_fd()));
+        }
+    }
+
+    #[test]
+    fn detects_what_the_kernel_offers() {
+        let root = File::open("/").unwrap();
+        // Whatever it is, it works.
+        assert!(Opener::detect(root.as_fd()).directory(root.as_fd(), c"usr").is_ok());
+    }
+}

@@ -1,0 +1,214 @@
+//! The mount table, `/proc/self/mountinfo`; its format is in `proc_pid_mountinfo(5)`.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// One line of the mount table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Number of the mount, as `statx` reports it.
+    pub id: u64,
+    /// Number of the mount that it lies on.
+    pub parent: u64,
+    /// Major and minor number of the filesystem's device. On btrfs it is that of the whole
+    /// filesystem, whatever `st_dev` says in a subvolume.
+    pub device: (u32, u32),
+    /// What part of the filesystem is mounted; `/` for all of it.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Type, for example `xfs`.
+    pub fstype: String,
+    /// Source, for example `/dev/vda4`.
+    pub source: String,
+}
+
+/// The mounts that this process sees, in the kernel's order.
+///
+/// # Errors
+/// When `/proc/self/mountinfo` cannot be read.
+pub fn read() -> io::Result<Vec<Mount>> {
+    std::fs::read("/proc/self/mountinfo").map(|text| parse(&text))
+}
+
+/// Mount points strictly below `path` (absolute, without symlinks), in the kernel's order.
+///
+/// # Errors
+/// When `/proc/self/mountinfo` cannot be read.
+pub fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(points_below(&read()?, path))
+}
+
+fn points_below(mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
+    mounts
+        .iter()
+        .filter(|mount| mount.mount_point != path && mount.mount_point.starts_with(path))
+        .map(|mount| mount.mount_point.clone())
+        .collect()
+}
+
+/// Reads the text of a mount table. A line that does not have the format is passed over
+/// and logged; the kernel writes none.
+#[must_use]
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines
+        .filter_map(|line| {
+            let mount = parse_line(line);
+            if mount.is_none() {
+                tracing::warn!(line = %line.escape_ascii(), "not a line of a mount table");
+            }
+            mount
+        })
+        .collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let mut device = fields.next()?.splitn(2, |&byte| byte == b':');
+    let device = (number(device.next()?)?, number(device.next()?)?);
+    let root = path(fields.next()?);
+    let mount_point = path(fields.next()?);
+    let _options = fields.next()?;
+    // Any number of optional fields, ended by a lone hyphen.
+    fields.by_ref().find(|&field| field == b"-")?;
+    let fstype = text(fields.next()?);
+    let source = text(fields.next()?);
+    Some(Mount { id, parent, device, root, mount_point, fstype, source })
+}
+
+fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+fn path(field: &[u8]) -> PathBuf {
+    OsString::from_vec(unescape(field)).into()
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(&unescape(field)).into_owned()
+}
+
+/// Space, tab, newline and backslash are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        match octal(rest) {
+            Some(decoded) => {
+                plain.push(decoded);
+                rest = &rest[4..];
+            }
+            None => {
+                plain.push(byte);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+fn octal(text: &[u8]) -> Option<u8> {
+    let [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] = text else {
+        return None;
+    };
+    Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lines() {
+        type Fields<'a> = (u64, (u32, u32), &'a str, &'a str, &'a str, &'a str);
+        let cases: [(&[u8], Option<Fields<'_>>); 9] = [
+            (
+                b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
+                Some((36, (98, 0), "/mnt1", "/mnt2", "ext3", "/dev/root")),
+            ),
+            // No optional field, and two of them.
+            (b"1 0 8:1 / / rw - xfs /dev/sda1 rw", Some((1, (8, 1), "/", "/", "xfs", "/dev/sda1"))),
+            (
+                b"1 0 8:1 / / rw shared:5 master:2 - xfs /dev/sda1 rw",
+                Some((1, (8, 1), "/", "/", "xfs", "/dev/sda1")),
+            ),
+            (
+                br"7 1 0:40 /a\040b /c\011d\012e\134f rw - btrfs /dev/x\040y rw",
+                Some((7, (0, 40), "/a b", "/c\td\ne\\f", "btrfs", "/dev/x y")),
+            ),
+            // What is no escape stays as it is.
+            (br"7 1 0:40 /\9 /\04 rw - t \777 rw", Some((7, (0, 40), "/\\9", "/\\04", "t", "\\777"))),
+            (b"7 1 0:40 / / rw shared:1", None),
+            (b"7 1 0-40 / / rw - t s rw", None),
+            (b"x 1 0:40 / / rw - t s rw", None),
+            (b"", None),
+        ];
+        for (line, expected) in cases {
+            let mount = parse_line(line);
+            let seen = mount.as_ref().map(|mount| {
+                (
+                    mount.id,
+                    mount.device,
+                    mount.root.to_str().unwrap(),
+                    mount.mount_point.to_str().unwrap(),
+                    mount.fstype.as_str(),
+                    mount.source.as_str(),
+                )
+            });
+            assert_eq!(seen, expected, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_bad_line_hides_no_other() {
+        let text = b"1 0 8:1 / / rw - xfs /dev/a rw\nnonsense\n2 1 8:2 / /b rw - xfs /dev/b rw\n";
+        assert_eq!(parse(text).iter().map(|mount| mount.id).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn below_is_strict_and_by_component() {
+        let text = b"1 0 8:1 / / rw - t s rw\n2 1 8:2 / /a rw - t s rw\n\
+            3 2 8:3 / /a/b rw - t s rw\n4 1 8:4 / /ab rw - t s rw\n";
+        let below = |path: &str| points_below(&parse(text), Path::new(path));
+        assert_eq!(below("/a"), [Path::new("/a/b")]);
+        assert_eq!(below("/a/b"), Vec::<PathBuf>::new());
+        assert_eq!(below("/").len(), 3);
+    }
+
+    #[test]
+    fn reads_this_machines_table() {
+        let mounts = read().unwrap();
+        assert!(mounts.iter().any(|mount| mount.mount_point == Path::new("/proc")));
+        assert!(below(Path::new("/")).unwrap().contains(&PathBuf::from("/proc")));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn never_panics_on_near_lines(line in r"[0-9]{0,25} [0-9]{1,3} [0-9:]{0,9} [ /\\0-9a-]{0,30} - t \\[0-9]{0,4} rw") {
+            let _ = parse(line.as_bytes());
+        }
+
+        #[test]
+        fn escapes_come_back(name in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let escaped: Vec<u8> = name
+                .iter()
+                .flat_map(|&byte| match byte {
+                    b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+                    _ => vec![byte],
+                })
+                .collect();
+            prop_assert_eq!(unescape(&escaped), name);
+        }
+    }
+}

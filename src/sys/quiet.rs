@@ -1,0 +1,175 @@
+//! Reading that leaves no trace: no access time moves, nothing is created, no symlink is
+//! followed at the last step.
+//!
+//! `O_NOATIME` is granted to the owner of a file and to `CAP_FOWNER`. Where it is refused
+//! the read goes on without it: then only the mount's own `relatime` rule protects the
+//! access time.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+
+/// What an entry of a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symlink; never followed.
+    Symlink,
+    /// A device node, fifo or socket.
+    Special,
+}
+
+/// An entry of a directory, `.` and `..` excepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name: any bytes but NUL and `/`.
+    pub name: OsString,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// Facts of one inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Device number.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Time of the last change of its content.
+    pub modified: Option<Timestamp>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+fn kind_of(mode: FileType) -> Kind {
+    match mode {
+        FileType::Directory => Kind::Directory,
+        FileType::RegularFile => Kind::File,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Special,
+    }
+}
+
+fn open(path: &Path, extra: OFlags) -> io::Result<rustix::fd::OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | extra;
+    match rustix::fs::openat(CWD, path, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(rustix::io::Errno::PERM) => {
+            rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(io::Error::from)
+        }
+        other => other.map_err(io::Error::from),
+    }
+}
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// When it cannot be opened, is a symlink, or is not a regular file.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    // Opening a device node can have effects of its own, so its kind comes first.
+    if facts(path)?.kind != Kind::File {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let file = File::from(open(path, OFlags::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
+}
+
+/// Reads a regular file of at most `limit` bytes.
+///
+/// # Errors
+/// As [`open_file`]; also when the file is longer than `limit`.
+pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open_file(path)?;
+    let length = file.metadata()?.len();
+    let too_long = || {
+        io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("is longer than the {limit} bytes that are read at most"),
+        )
+    };
+    if length > limit {
+        return Err(too_long());
+    }
+    let mut content = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    file.take(limit + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > limit {
+        return Err(too_long());
+    }
+    Ok(content)
+}
+
+/// Lists a directory, sorted by name.
+///
+/// # Errors
+/// When it cannot be opened or read to its end, or is a symlink.
+pub fn list(path: &Path) -> io::Result<Vec<Entry>> {
+    let directory = open(path, OFlags::DIRECTORY)?;
+    let mut entries = Vec::new();
+    // `Dir::new` takes the descriptor as it is; `read_from` would open it again, without NOATIME.
+    for entry in Dir::new(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let name = OsString::from_vec(name.to_vec());
+        let kind = match entry.file_type() {
+            FileType::Unknown => facts(&path.join(&name))?.kind,
+            known => kind_of(known),
+        };
+        entries.push(Entry { name, kind });
+    }
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// Examines an inode without opening it; a symlink is examined itself.
+///
+/// # Errors
+/// When it does not exist or its directory cannot be searched.
+pub fn facts(path: &Path) -> io::Result<Facts> {
+    let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
+    Ok(Facts {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        length: u64::try_from(stat.st_size).unwrap_or(0),
+        modified: Timestamp::new(stat.st_mtime, i32::try_from(stat.st_mtime_nsec).unwrap_or(0)).ok(),
+        kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_lists_and_refuses() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("b");
+        std::fs::write(&file, b"12345").unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a")).unwrap();
+        std::fs::create_dir(dir.path().join("c")).unwrap();
+        assert_eq!(read(&file, 5).unwrap(), b"12345");
+        assert_eq!(read(&file, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert!(read(&dir.path().join("a"), 5).is_err(), "a symlink is not followed");
+        assert!(read(&dir.path().join("c"), 5).is_err(), "a directory is not a file");
+        let names: Vec<_> = list(dir.path()).unwrap().into_iter().map(|e| (e.name, e.kind)).collect();
+        assert_eq!(
+            names,
+            [("a".into(), Kind::Symlink), ("b".into(), Kind::File), ("c".into(), Kind::Directory)]
+        );
+        assert!(list(&dir.path().join("a")).is_err(), "a symlink is not listed");
+    }
+}

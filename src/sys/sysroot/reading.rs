@@ -1,0 +1,129 @@
+//! Small files and directory listings inside a root, read without a trace: no access time
+//! changes, nothing but regular files is opened, and nothing is read without end.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Sysroot;
+
+/// What a directory entry is, without following it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symlink.
+    Symlink,
+    /// A socket, FIFO or device.
+    Other,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+impl Sysroot {
+    /// The text of a file inside the root, UTF-8, at most `limit_bytes` long. `/dev/null`
+    /// reads as empty, since people name it to mean "no configuration".
+    ///
+    /// # Errors
+    /// When it cannot be found or read, is no regular file, is longer, or is not UTF-8.
+    pub fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<String> {
+        String::from_utf8(self.read_bytes(path, limit_bytes)?).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            io::Error::new(io::ErrorKind::InvalidData, format!("not UTF-8 from byte {at} on"))
+        })
+    }
+
+    /// The bytes of a file inside the root, at most `limit_bytes` of them.
+    ///
+    /// # Errors
+    /// As [`Self::read`], but for the encoding.
+    pub fn read_bytes(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+        let placed = self.resolve(path)?;
+        // Looked at before it is opened: opening a device or a FIFO can have effects.
+        let kind = std::fs::symlink_metadata(&placed)?.file_type();
+        if kind.is_char_device() && placed == Path::new("/dev/null") {
+            return Ok(Vec::new());
+        }
+        if !kind.is_file() {
+            return Err(not_a_file(kind.is_dir()));
+        }
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = File::from(open_without_trace(&placed, flags)?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(not_a_file(metadata.is_dir()));
+        }
+        let mut bytes = Vec::new();
+        file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit_bytes {
+            let message = format!("larger than {limit_bytes} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
+        Ok(bytes)
+    }
+
+    /// What is in a directory inside the root, sorted by name as bytes.
+    ///
+    /// # Errors
+    /// When it cannot be found or listed, or is no directory.
+    pub fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let placed = self.resolve(path)?;
+        let fd = open_without_trace(&placed, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let mut kind = entry.file_type();
+            if kind == FileType::Unknown {
+                let stat = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                kind = FileType::from_raw_mode(stat.st_mode);
+            }
+            let kind = match kind {
+                FileType::Directory => EntryKind::Directory,
+                FileType::RegularFile => EntryKind::File,
+                FileType::Symlink => EntryKind::Symlink,
+                _ => EntryKind::Other,
+            };
+            entries.push(Entry { name: name.to_os_string(), kind });
+        }
+        entries.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(entries)
+    }
+}
+
+/// Opens what holds no symlinks any more, and leaves its access time alone. Only its owner and
+/// root may ask for that; for anybody else the kernel's own rules apply.
+fn open_without_trace(placed: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::openat(CWD, placed, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => Ok(rustix::fs::openat(CWD, placed, flags, Mode::empty())?),
+        other => Ok(other?),
+    }
+}
+
+fn not_a_file(is_directory: bool) -> io::Error {
+    if is_directory {
+        io::Error::new(io::ErrorKind::IsADirectory, "a directory, not a file")
+    } else {
+        io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+    }
+}

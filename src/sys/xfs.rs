@@ -1,0 +1,74 @@
+//! `XFS_IOC_FSGEOMETRY`: what an XFS was made with. The structure is that of
+//! `xfs/libxfs/xfs_fs.h`.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Result;
+use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
+
+/// `struct xfs_fsop_geom_v4`; version 5 only appends to it, and every kernel since 4.20
+/// knows both.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Geometry {
+    blocksize: u32,
+    rtextsize: u32,
+    agblocks: u32,
+    agcount: u32,
+    logblocks: u32,
+    sectsize: u32,
+    inodesize: u32,
+    imaxpct: u32,
+    blocks_and_extents: [u64; 4],
+    uuid: [u8; 16],
+    sunit: u32,
+    swidth: u32,
+    version: i32,
+    flags: u32,
+    logsectsize: u32,
+    rtsectsize: u32,
+    dirblocksize: u32,
+    logsunit: u32,
+}
+
+const XFS_IOC_FSGEOMETRY_V4: Opcode = opcode::read::<Geometry>(b'X', 124);
+const REFLINK: u32 = 1 << 20;
+
+/// What matters of an XFS's geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XfsGeometry {
+    /// Bytes that one inode takes.
+    pub inode_bytes: u32,
+    /// Files may share extents.
+    pub reflink: bool,
+}
+
+/// The geometry of the XFS that `fd` (opened for reading) lies on.
+///
+/// # Errors
+/// `NOTTY` where it is no XFS.
+#[allow(unsafe_code)]
+pub fn geometry(fd: BorrowedFd<'_>) -> Result<XfsGeometry> {
+    // SAFETY: the number carries the size of `Geometry`, which is `repr(C)` and all plain
+    // integers, and the kernel fills exactly that.
+    let raw = unsafe { ioctl(fd, Getter::<XFS_IOC_FSGEOMETRY_V4, Geometry>::new())? };
+    Ok(XfsGeometry { inode_bytes: raw.inodesize, reflink: raw.flags & REFLINK != 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_the_kernels() {
+        assert_eq!(size_of::<Geometry>(), 112);
+        assert_eq!(XFS_IOC_FSGEOMETRY_V4, 0x8070_587C);
+    }
+
+    #[test]
+    fn other_filesystems_say_so() {
+        use std::os::fd::AsFd;
+        let proc = std::fs::File::open("/proc").unwrap();
+        assert_eq!(geometry(proc.as_fd()), Err(rustix::io::Errno::NOTTY));
+    }
+}

@@ -1,0 +1,69 @@
+//! The figures that all threads add to, a directory at a time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::types::{Progress, Tally};
+
+/// One tally a unit, and the progress that others watch.
+#[derive(Debug)]
+pub struct Counters<'a> {
+    units: Vec<Unit>,
+    progress: Option<&'a Progress>,
+    all: Unit,
+}
+
+#[derive(Debug, Default)]
+struct Unit {
+    bytes: AtomicU64,
+    apparent_bytes: AtomicU64,
+    inodes: AtomicU64,
+}
+
+impl Unit {
+    fn add(&self, tally: Tally) {
+        self.bytes.fetch_add(tally.bytes, Ordering::Relaxed);
+        self.apparent_bytes.fetch_add(tally.apparent_bytes, Ordering::Relaxed);
+        self.inodes.fetch_add(tally.inodes, Ordering::Relaxed);
+    }
+
+    fn into_tally(self) -> Tally {
+        Tally {
+            bytes: self.bytes.into_inner(),
+            apparent_bytes: self.apparent_bytes.into_inner(),
+            inodes: self.inodes.into_inner(),
+        }
+    }
+}
+
+impl<'a> Counters<'a> {
+    /// For units 0 up to `units`; none if `None`.
+    pub fn new(units: Option<usize>, progress: Option<&'a Progress>) -> Self {
+        let units = (0..units.unwrap_or(0)).map(|_| Unit::default()).collect();
+        Self { units, progress, all: Unit::default() }
+    }
+
+    /// Adds what a directory holds.
+    pub fn add(&self, unit: usize, tally: Tally) {
+        if let Some(unit) = self.units.get(unit) {
+            unit.add(tally);
+        }
+        if let Some(progress) = self.progress {
+            self.all.add(tally);
+            progress.inodes.fetch_add(tally.inodes, Ordering::Relaxed);
+            progress.bytes.fetch_add(tally.bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes from the progress what a walk has added that starts again.
+    pub fn take_back(&self) {
+        if let Some(progress) = self.progress {
+            progress.inodes.fetch_sub(self.all.inodes.load(Ordering::Relaxed), Ordering::Relaxed);
+            progress.bytes.fetch_sub(self.all.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// The tallies, by unit number.
+    pub fn into_tallies(self) -> Vec<Tally> {
+        self.units.into_iter().map(Unit::into_tally).collect()
+    }
+}

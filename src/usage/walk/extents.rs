@@ -1,0 +1,127 @@
+//! Asking files for the extents that they share.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{FileType, Stat};
+use rustix::io::{Errno, Result};
+
+use super::sharing::{Groups, Reference};
+use super::types::SharedExtents;
+use crate::sys::beneath::{self, HANDLE, Opener};
+use crate::sys::fiemap::{self, SharedExtent};
+
+/// The shared extents of one file.
+pub type FileExtents = Vec<SharedExtent>;
+
+/// From how many allocated bytes on a probe asks a file.
+const BIG: u64 = 1 << 20;
+
+/// Which files are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// None.
+    Nobody,
+    /// Those that weigh at least [`BIG`], until one of them shares anything.
+    Big,
+    /// Every regular file that has blocks.
+    Everybody,
+}
+
+/// The references found so far, by filesystem.
+#[derive(Debug)]
+pub struct Collector {
+    ask: Ask,
+    found: AtomicBool,
+    references: Mutex<HashMap<u64, Vec<Reference>>>,
+}
+
+impl Collector {
+    pub fn new(ask: Ask) -> Self {
+        Self { ask, found: AtomicBool::new(false), references: Mutex::default() }
+    }
+
+    /// Whether a file with this `stat` is to be asked.
+    pub fn wants(&self, kind: FileType, bytes: u64) -> bool {
+        match self.ask {
+            Ask::Nobody => false,
+            Ask::Big => bytes >= BIG && kind.is_file(),
+            Ask::Everybody => bytes > 0 && kind.is_file(),
+        }
+    }
+
+    /// Whether hard links must be kept to the end for [`super::links::Links::attach`].
+    pub fn keeps_links(&self) -> bool {
+        self.ask == Ask::Everybody
+    }
+
+    /// Whether references are wanted, and therefore the filesystem of each tree.
+    pub fn collects(&self) -> bool {
+        self.ask == Ask::Everybody
+    }
+
+    /// A probe found sharing: this walk is to be given up for one that asks everybody.
+    pub fn give_up(&self) -> bool {
+        self.ask == Ask::Big && self.found.load(Ordering::Relaxed)
+    }
+
+    /// What the file shares; for a probe only that it shares something.
+    pub fn note(&self, extents: FileExtents, filesystem: u64, unit: Option<usize>) {
+        if extents.is_empty() {
+            return;
+        }
+        self.found.store(true, Ordering::Relaxed);
+        if self.ask != Ask::Everybody {
+            return;
+        }
+        let unit = unit.and_then(|unit| u32::try_from(unit).ok());
+        let mut all = self.references.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(filesystem).or_default().extend(extents.iter().map(|extent| Reference {
+            start: extent.physical,
+            length: extent.length,
+            unit,
+            encoded: extent.encoded,
+        }));
+    }
+
+    /// Who shares what.
+    pub fn finish(self) -> Vec<SharedExtents> {
+        let mut groups = Groups::default();
+        for references in self.references.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
+            groups.add(references);
+        }
+        groups.into_shared()
+    }
+}
+
+/// Asks the entry `name` of `parent`, which `stat` called a regular file.
+///
+/// It is held with `O_PATH` first and opened for reading only if it still is that very
+/// file: an open wakes devices and waits for fifos, and the entry may have been replaced.
+/// A filesystem that does not know the request has no shared extents.
+pub fn ask(opener: Opener, parent: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Result<FileExtents> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    let handle = opener.beneath(parent, path, HANDLE, false)?;
+    let now = rustix::fs::fstat(&handle)?;
+    if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino)
+        || !FileType::from_raw_mode(now.st_mode).is_file()
+    {
+        return Err(Errno::NOENT);
+    }
+    ask_held(handle.as_fd())
+}
+
+/// Asks the regular file that `handle` (`O_PATH`) holds.
+pub fn ask_held(handle: BorrowedFd<'_>) -> Result<FileExtents> {
+    let file = beneath::reopen(handle)?;
+    match fiemap::shared_extents(file.as_fd()) {
+        Err(Errno::OPNOTSUPP | Errno::NOTTY) => Ok(FileExtents::new()),
+        result => result,
+    }
+}

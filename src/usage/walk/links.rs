@@ -1,0 +1,247 @@
+//! Inodes with several hard links: each weighs once, and whose it is shows only when all
+//! its links were seen.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::extents::FileExtents;
+use super::types::{SharedInodes, Tally};
+
+/// An inode of the machine: device and inode number.
+pub type InodeKey = (u64, u64);
+
+/// Locks, so that threads seldom wait for each other.
+const SHARDS: usize = 64;
+
+/// All inodes with further links that are still missing.
+#[derive(Debug)]
+pub struct Links {
+    shards: Box<[Mutex<HashMap<InodeKey, Entry>>]>,
+    hasher: RandomState,
+    /// Keep complete inodes to the end: their extents are still to come.
+    keep_complete: bool,
+    groups: Mutex<Groups>,
+}
+
+type Groups = HashMap<(Vec<usize>, bool), Tally>;
+
+#[derive(Debug)]
+struct Entry {
+    seen: u64,
+    links: u64,
+    units: Units,
+    tally: Tally,
+    extents: Option<(u64, FileExtents)>,
+}
+
+#[derive(Debug)]
+enum Units {
+    One(usize),
+    /// Ascending, at least two.
+    Several(Vec<usize>),
+}
+
+/// What a link turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// The inode's first link.
+    First,
+    /// Another link, and more are missing, or it is no unit's own.
+    Further,
+    /// The last link, all of them in this unit: the inode's weight is the unit's.
+    Complete(Tally),
+}
+
+/// Where an inode belongs that was kept to the end.
+#[derive(Debug)]
+pub struct Settled {
+    /// The unit that holds all links; `None` for a shared inode.
+    pub unit: Option<usize>,
+    /// What it weighs, if it is the unit's and was not handed out by [`Links::see`].
+    pub tally: Tally,
+    /// Its filesystem and its shared extents, where it was asked for them.
+    pub extents: Option<(u64, FileExtents)>,
+}
+
+impl Units {
+    fn add(&mut self, unit: usize) {
+        match self {
+            Self::One(first) if *first == unit => {}
+            Self::One(first) => {
+                *self = Self::Several(vec![unit.min(*first), unit.max(*first)]);
+            }
+            Self::Several(units) => {
+                if let Err(at) = units.binary_search(&unit) {
+                    units.insert(at, unit);
+                }
+            }
+        }
+    }
+
+    fn into_vec(self) -> Vec<usize> {
+        match self {
+            Self::One(unit) => vec![unit],
+            Self::Several(units) => units,
+        }
+    }
+}
+
+impl Links {
+    /// With `keep_complete`, [`Self::see`] never answers [`Sight::Complete`] and
+    /// [`Self::attach`] finds every inode; without, memory holds incomplete ones only.
+    pub fn new(keep_complete: bool) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            keep_complete,
+            groups: Mutex::default(),
+        }
+    }
+
+    /// A link of the inode `key` was found in `unit`; the inode now has `links` links.
+    pub fn see(&self, key: InodeKey, links: u64, unit: usize, tally: Tally) -> Sight {
+        let mut shard = self.shard(key);
+        let first = !shard.contains_key(&key);
+        let entry = shard.entry(key).or_insert_with(|| Entry {
+            seen: 0,
+            links,
+            units: Units::One(unit),
+            tally,
+            extents: None,
+        });
+        entry.seen += 1;
+        entry.links = links;
+        entry.units.add(unit);
+        if first {
+            return Sight::First;
+        }
+        if self.keep_complete || entry.seen < links {
+            return Sight::Further;
+        }
+        let Some(entry) = shard.remove(&key) else {
+            return Sight::Further;
+        };
+        drop(shard);
+        match entry.units {
+            Units::One(_) => Sight::Complete(entry.tally),
+            units @ Units::Several(_) => {
+                self.group(units.into_vec(), false, entry.tally);
+                Sight::Further
+            }
+        }
+    }
+
+    /// Remembers the shared extents of an inode that [`Self::see`] knows.
+    pub fn attach(&self, key: InodeKey, filesystem: u64, extents: FileExtents) {
+        if let Some(entry) = self.shard(key).get_mut(&key) {
+            entry.extents = Some((filesystem, extents));
+        }
+    }
+
+    /// Ends the walk: hands each remaining inode to `settle` and returns the shared ones,
+    /// ascending by their units.
+    pub fn finish(self, mut settle: impl FnMut(Settled)) -> Vec<SharedInodes> {
+        for shard in &self.shards {
+            let entries = std::mem::take(&mut *lock(shard));
+            for entry in entries.into_values() {
+                let Entry { seen, links, units, tally, extents } = entry;
+                match units {
+                    Units::One(unit) if seen >= links => {
+                        settle(Settled { unit: Some(unit), tally, extents });
+                    }
+                    units => {
+                        self.group(units.into_vec(), seen < links, tally);
+                        settle(Settled { unit: None, tally: Tally::default(), extents });
+                    }
+                }
+            }
+        }
+        let groups = self.groups.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut shared: Vec<SharedInodes> = groups
+            .into_iter()
+            .map(|((units, outside), tally)| SharedInodes { units, outside, tally })
+            .collect();
+        shared.sort_unstable_by(|a, b| (&a.units, a.outside).cmp(&(&b.units, b.outside)));
+        shared
+    }
+
+    fn group(&self, units: Vec<usize>, outside: bool, tally: Tally) {
+        *lock(&self.groups).entry((units, outside)).or_default() += tally;
+    }
+
+    fn shard(&self, key: InodeKey) -> MutexGuard<'_, HashMap<InodeKey, Entry>> {
+        #[allow(clippy::cast_possible_truncation)] // the low bits are all that is wanted
+        let at = self.hasher.hash_one(key) as usize % SHARDS;
+        lock(&self.shards[at])
+    }
+}
+
+/// A thread that panicked while it held the lock left whole values behind.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WEIGHT: Tally = Tally { bytes: 4096, apparent_bytes: 10, inodes: 1 };
+
+    fn finish(links: Links) -> (Vec<SharedInodes>, Vec<(Option<usize>, u64)>) {
+        let mut settled = Vec::new();
+        let shared = links.finish(|one| settled.push((one.unit, one.tally.bytes)));
+        (shared, settled)
+    }
+
+    fn shared(units: &[usize], outside: bool, count: u64) -> SharedInodes {
+        let tally = Tally { bytes: 4096 * count, apparent_bytes: 10 * count, inodes: count };
+        SharedInodes { units: units.to_vec(), outside, tally }
+    }
+
+    #[test]
+    fn all_links_in_one_unit_weigh_once_and_are_forgotten() {
+        let links = Links::new(false);
+        assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::First);
+        assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::Further);
+        assert_eq!(links.see((1, 1), 3, 7, WEIGHT), Sight::Complete(WEIGHT));
+        assert!(links.shard((1, 1)).is_empty());
+        assert_eq!(finish(links), (vec![], vec![]));
+    }
+
+    #[test]
+    fn links_in_several_units_or_outside_are_grouped() {
+        let links = Links::new(false);
+        for inode in [1, 2] {
+            links.see((1, inode), 2, 5, WEIGHT);
+            links.see((1, inode), 2, 3, WEIGHT);
+        }
+        // The same number on another device is another inode.
+        links.see((2, 1), 2, 3, WEIGHT);
+        links.see((1, 3), 4, 3, WEIGHT);
+        links.see((1, 3), 4, 5, WEIGHT);
+        links.see((1, 3), 4, 4, WEIGHT);
+        let expected = vec![shared(&[3], true, 1), shared(&[3, 4, 5], true, 1), shared(&[3, 5], false, 2)];
+        assert_eq!(finish(links).0, expected);
+    }
+
+    #[test]
+    fn kept_inodes_are_settled_at_the_end() {
+        let links = Links::new(true);
+        links.see((1, 1), 2, 7, WEIGHT);
+        assert_eq!(links.see((1, 1), 2, 7, WEIGHT), Sight::Further);
+        links.see((1, 2), 2, 7, WEIGHT);
+        links.see((1, 2), 2, 8, WEIGHT);
+        let (groups, mut settled) = finish(links);
+        settled.sort_unstable();
+        assert_eq!(groups, [shared(&[7, 8], false, 1)]);
+        assert_eq!(settled, [(None, 0), (Some(7), 4096)]);
+    }
+
+    #[test]
+    fn a_link_that_goes_meanwhile_completes_the_rest() {
+        let links = Links::new(false);
+        links.see((1, 1), 3, 7, WEIGHT);
+        assert_eq!(links.see((1, 1), 2, 7, WEIGHT), Sight::Complete(WEIGHT));
+    }
+}

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Installs what the tests and the demo need and a fresh machine lacks. Asks the package
+# lists only when something is missing, so a second run costs nothing.
+set -eu
+
+need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
+      busybox-static openssl jq strace util-linux mount python3-minimal'
+
+fail() { echo "tests/setup.sh: $1" >&2; echo "hint: $2" >&2; exit 1; }
+
+PATH="$PATH:$HOME/.cargo/bin"
+command -v cargo >/dev/null ||
+    fail 'cargo is not there' 'install Rust 1.89 or newer, for example from https://rustup.rs'
+command -v cc >/dev/null || need="$need gcc libc6-dev"
+command -v dpkg-query >/dev/null ||
+    fail 'this is not Debian, and only Debian packages are known here' \
+         "install the equivalents of: $(echo $need)"
+
+missing=
+for package in $need; do
+    status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+    [ "$status" = 'install ok installed' ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || fail "missing packages:$missing" 'run this as root once'
+    as_root=sudo
+fi
+echo "installing:$missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq </dev/null >&2 ||
+    fail 'the package lists cannot be read' 'see what apt-get update says above'
+$as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -qq -y --no-install-recommends $missing </dev/null >&2 ||
+    fail "cannot install:$missing" 'see what apt-get says above'

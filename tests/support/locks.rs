@@ -1,0 +1,86 @@
+//! The library's locks, taken as the library takes them, and watched in others.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
+use super::program::{self, Run};
+use super::store::Store;
+
+/// A POSIX write lock on a whole file; gone with the returned file, and with any other
+/// descriptor of that file that this process closes.
+pub fn write_lock(path: &Path) -> File {
+    let file = File::options().read(true).write(true).open(path);
+    let file = file.expect("opening a lock file");
+    while fcntl(&file, FcntlArg::F_SETLK(&whole_file(libc::F_WRLCK))).is_err() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    file
+}
+
+fn whole_file(kind: i32) -> libc::flock {
+    libc::flock {
+        l_type: i16::try_from(kind).expect("a lock type"),
+        l_whence: i16::try_from(libc::SEEK_SET).expect("a position"),
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+/// Writes another token into a lock file, under its lock: what a writer leaves behind.
+pub fn touch(path: &Path) {
+    let file = write_lock(path);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    let mut token = [7; 64];
+    token[..16].copy_from_slice(&now.expect("a clock").as_nanos().to_le_bytes());
+    file.write_all_at(&token, 0).expect("writing a token");
+}
+
+/// Scans under strace; the run, and how long each shared lock was held (strace's own
+/// slowness included).
+pub fn trace_locks(store: &Store) -> (Run, Vec<Duration>) {
+    let output = store.scratch().join("locks.out");
+    let mut command = store.command("strace");
+    command
+        .args(["-f", "-ttt", "-y", "-e", "trace=fcntl,close", "-o"])
+        .arg(&output)
+        .arg(env!("CARGO_BIN_EXE_layersweep"))
+        .args(program::store_args("scan", store.root(), &store.runroot()));
+    let run = program::run(&mut command);
+    let text = std::fs::read_to_string(&output).expect("strace writes its output");
+    (run, held_times(&text))
+}
+
+/// Pairs every `F_OFD_SETLK … F_RDLCK … = 0` with the unlocking or the closing of the
+/// same descriptor.
+fn held_times(trace: &str) -> Vec<Duration> {
+    let mut since: HashMap<&str, f64> = HashMap::new();
+    let mut held = Vec::new();
+    for line in trace.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(_pid), Some(time), Some(call)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let Ok(time) = time.parse::<f64>() else {
+            continue;
+        };
+        let Some((_, descriptor)) = call.split_once('(') else {
+            continue;
+        };
+        let descriptor = descriptor.trim_end_matches([',', ')']);
+        let takes = line.contains("_SETLK") && line.contains("F_RDLCK") && line.ends_with("= 0");
+        let gives = line.contains("F_UNLCK") || call.starts_with("close(");
+        if takes {
+            since.insert(descriptor, time);
+        } else if gives && let Some(start) = since.remove(descriptor) {
+            held.push(Duration::from_secs_f64((time - start).max(0.0)));
+        }
+    }
+    held
+}

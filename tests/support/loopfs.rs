@@ -1,0 +1,231 @@
+//! Real filesystems on loop devices, for tests about what a filesystem does.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// One mebibyte, for sizes of images.
+pub const MIB: u64 = 1 << 20;
+
+/// Which filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fs {
+    /// ext4 with the defaults of its mkfs, without lazy initialisation.
+    Ext4,
+    /// XFS with the defaults of its mkfs, which have reflinks (`-m reflink=0` has not).
+    Xfs,
+    /// btrfs with single data and metadata.
+    Btrfs,
+}
+
+impl Fs {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    /// The type column of the mount table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    /// Whether its mkfs is installed; skips (or fails under CI) where it is not.
+    pub fn require(self) -> bool {
+        super::require_program(&format!("mkfs.{}", self.name()))
+    }
+
+    fn mkfs_flags(self) -> &'static [&'static str] {
+        match self {
+            // Lazy initialisation writes later, and statvfs would move under the test.
+            Self::Ext4 => &[
+                "-q",
+                "-F",
+                "-m",
+                "0",
+                "-E",
+                "lazy_itable_init=0,lazy_journal_init=0",
+            ],
+            Self::Xfs => &["-q", "-f"],
+            Self::Btrfs => &["-q", "-f", "-m", "single", "-d", "single"],
+        }
+    }
+
+    /// The smallest image that its mkfs accepts, with room to work in.
+    fn minimum(self) -> u64 {
+        match self {
+            Self::Ext4 => 16 * MIB,
+            Self::Xfs => 320 * MIB,
+            Self::Btrfs => 256 * MIB,
+        }
+    }
+}
+
+/// A filesystem in an image file, mounted below a temporary directory until it is dropped.
+#[derive(Debug)]
+pub struct LoopFs {
+    fs: Fs,
+    dir: Option<TempDir>,
+    image: PathBuf,
+    mount: PathBuf,
+    options: String,
+}
+
+impl LoopFs {
+    /// A new filesystem of at least `size` bytes (sparse, so it costs what is written),
+    /// mounted with the default options. Panics with the failing command's own words.
+    pub fn new(fs: Fs, size: u64) -> Self {
+        Self::with(fs, size, &[], &[])
+    }
+
+    /// The same, with further flags for mkfs and options for mount (`["strictatime"]`).
+    pub fn with(fs: Fs, size: u64, mkfs: &[&str], mount_options: &[&str]) -> Self {
+        let dir = tempfile::Builder::new().prefix("layersweep-loopfs-").tempdir();
+        let dir = dir.expect("making a temporary directory");
+        let image = dir.path().join("image");
+        let file = File::create(&image).expect("making the image file");
+        file.set_len(size.max(fs.minimum())).expect("sizing the image file");
+        let mkfs_program = format!("mkfs.{}", fs.name());
+        run(sbin(&mkfs_program).args(fs.mkfs_flags()).args(mkfs).arg(&image));
+        let mount = dir.path().join("mnt");
+        std::fs::create_dir(&mount).expect("making the mount point");
+        let mut options = String::from("loop");
+        for option in mount_options {
+            options.push(',');
+            options.push_str(option);
+        }
+        let loopfs = Self { fs, dir: Some(dir), image, mount, options };
+        loopfs.mount();
+        loopfs
+    }
+
+    /// The mount point.
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    /// The image file.
+    pub fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// Which filesystem it is.
+    pub fn fs(&self) -> Fs {
+        self.fs
+    }
+
+    /// Writes everything to the device: `syncfs`.
+    pub fn sync(&self) {
+        run(Command::new("sync").arg("-f").arg(&self.mount));
+    }
+
+    /// Bytes in use as `statvfs` says, after `syncfs`.
+    pub fn used_bytes(&self) -> u64 {
+        self.sync();
+        let facts = nix::sys::statvfs::statvfs(&self.mount).expect("statvfs on the loop mount");
+        (facts.blocks() - facts.blocks_free()) * facts.fragment_size()
+    }
+
+    /// Unmounts and mounts again: nothing of it is in the page cache afterwards.
+    pub fn remount(&self) {
+        umount(&self.mount).expect("unmounting to mount again");
+        self.mount();
+    }
+
+    /// Unmounts and mounts again with `options` (`"ro,norecovery"`) in place of the first ones.
+    pub fn remount_with(&mut self, options: &str) {
+        umount(&self.mount).expect("unmounting to mount again");
+        self.options = format!("loop,{options}");
+        self.mount();
+    }
+
+    fn mount(&self) {
+        run(sbin("mount")
+            .args(["-t", self.fs.name(), "-o", &self.options])
+            .args([self.image.as_os_str(), self.mount.as_os_str()]));
+    }
+}
+
+impl Drop for LoopFs {
+    fn drop(&mut self) {
+        if let (Err(message), Some(dir)) = (umount(&self.mount), self.dir.take()) {
+            // Removing the directory now would remove what is mounted there.
+            let kept = dir.keep();
+            #[allow(clippy::print_stderr)] // the test harness shows it
+            {
+                eprintln!("{} stays behind: {message}", kept.display());
+            }
+        }
+    }
+}
+
+/// A bind mount until it is dropped.
+#[derive(Debug)]
+pub struct BindMount {
+    target: PathBuf,
+}
+
+impl BindMount {
+    /// Mounts `source` on `target`, which exists. Drop it before the [`LoopFs`] below it.
+    pub fn new(source: &Path, target: &Path) -> Self {
+        run(sbin("mount").arg("--bind").args([source, target]));
+        Self { target: target.to_path_buf() }
+    }
+}
+
+impl Drop for BindMount {
+    fn drop(&mut self) {
+        if let Err(message) = umount(&self.target) {
+            #[allow(clippy::print_stderr)] // the test harness shows it
+            {
+                eprintln!("{message}");
+            }
+        }
+    }
+}
+
+/// Unmounts `target`, with patience for whoever is just closing a file there.
+fn umount(target: &Path) -> Result<(), String> {
+    let mut message = String::new();
+    for _ in 0..50 {
+        match attempt(sbin("umount").arg(target)) {
+            Ok(()) => return Ok(()),
+            Err(error) => message = error,
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Err(message)
+}
+
+/// A command whose program may lie in a directory that only root's PATH has.
+fn sbin(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+fn run(command: &mut Command) {
+    if let Err(message) = attempt(command) {
+        panic!("{message}");
+    }
+}
+
+fn attempt(command: &mut Command) -> Result<(), String> {
+    let line = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect::<Vec<_>>()
+        .join(" ");
+    let output = command.output().map_err(|error| format!("`{line}` cannot start: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{line}` failed ({}): {}", output.status, words.trim()))
+}

@@ -1,0 +1,42 @@
+//! What several integration tests share. Each test program compiles its own copy and uses
+//! a part of it.
+#![allow(dead_code)]
+
+pub mod archive;
+pub mod locks;
+pub mod loopfs;
+pub mod program;
+pub mod small;
+pub mod store;
+pub mod strace;
+pub mod tree;
+pub mod usage;
+
+/// Whether this test may go on: it needs root, for mounts and device nodes. Says that it
+/// is skipped where it is not root; under CI (the variable `CI` is set) it fails instead,
+/// so that a skipped test cannot pass for a good one.
+pub fn require_root() -> bool {
+    nix::unistd::geteuid().is_root() || skip("this test needs root (loop mounts, device nodes)")
+}
+
+/// Whether the program `name` can be run; like [`require_root`] where it cannot.
+pub fn require_program(name: &str) -> bool {
+    find_program(name) || skip(&format!("this test needs the program {name}"))
+}
+
+/// Skips with a message, or fails under CI.
+pub fn skip(why: &str) -> bool {
+    assert!(std::env::var_os("CI").is_none(), "CI is set, and {why}");
+    #[allow(clippy::print_stderr)] // the test harness shows it
+    {
+        eprintln!("SKIPPED: {why}");
+    }
+    false
+}
+
+fn find_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(Into::into))
+        .any(|dir| dir.join(name).is_file())
+}

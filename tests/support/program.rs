@@ -1,0 +1,169 @@
+//! Runs the program as a user does, in an environment that holds nothing of this machine's.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// What a run said.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Exit code; -1 where a signal ended it.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Run {
+    /// Standard output as one JSON document.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("stdout is not JSON ({error}): {self:?}"))
+    }
+
+    /// Fails unless the exit code is `code`.
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
+    /// Fails on the signs of a crash, whatever the exit code.
+    pub fn expect_no_crash(self) -> Self {
+        assert!(
+            self.code >= 0 && self.code != 101 && !self.stderr.contains("panicked"),
+            "the program crashed: {self:?}"
+        );
+        self
+    }
+}
+
+/// The program with its environment, ready for arguments.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_layersweep"));
+    hermetic(&mut command);
+    command
+}
+
+/// Takes away what this machine and this user would add.
+pub fn hermetic(command: &mut Command) {
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", "/nonexistent")
+        .env("TZ", "UTC")
+        .env("LANG", "C.UTF-8")
+        .env("TERM", "dumb")
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null());
+    // Coverage tools pass the place of their profile this way.
+    if let Some(profile) = std::env::var_os("LLVM_PROFILE_FILE") {
+        command.env("LLVM_PROFILE_FILE", profile);
+    }
+}
+
+/// Runs the program with `args` to its end.
+pub fn layersweep<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    let mut command = command();
+    command.args(args);
+    run(&mut command)
+}
+
+/// Runs `command` to its end. Fails after five minutes.
+pub fn run(command: &mut Command) -> Run {
+    let start = Instant::now();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?} cannot start: {error}"));
+    let stdout = drain(child.stdout.take().expect("a pipe"));
+    let stderr = drain(child.stderr.take().expect("a pipe"));
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("waiting for the program") {
+            break status;
+        }
+        if start.elapsed() > Duration::from_secs(300) {
+            child.kill().expect("killing a run that hangs");
+            panic!("{command:?} did not end within five minutes");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    Run {
+        code: status.code().unwrap_or(-1),
+        stdout: stdout.join().expect("reading stdout"),
+        stderr: stderr.join().expect("reading stderr"),
+        took: start.elapsed(),
+    }
+}
+
+fn drain(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("reading a pipe");
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// `layersweep COMMAND --format json --graphroot ROOT --runroot RUNROOT`, which must end
+/// with exit code 0.
+pub fn json_of(command: &str, graphroot: &Path, runroot: &Path) -> Value {
+    store_run(command, graphroot, runroot).expect_code(0).json()
+}
+
+/// The same run whatever it ends with.
+pub fn store_run(command: &str, graphroot: &Path, runroot: &Path) -> Run {
+    layersweep(store_args(command, graphroot, runroot))
+}
+
+/// The arguments of [`store_run`].
+pub fn store_args(command: &str, graphroot: &Path, runroot: &Path) -> Vec<std::ffi::OsString> {
+    let mut args: Vec<std::ffi::OsString> = vec![command.into()];
+    for (flag, value) in [
+        ("--format", OsStr::new("json")),
+        ("--graphroot", graphroot.as_os_str()),
+        ("--runroot", runroot.as_os_str()),
+    ] {
+        args.push(flag.into());
+        args.push(value.into());
+    }
+    if command == "scan" {
+        args.push("--no-record".into());
+    }
+    args
+}
+
+/// A field that must be there and be a whole number.
+pub fn number(value: &Value, pointer: &str) -> u64 {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| panic!("no whole number at {pointer} in {value:#}"))
+}
+
+/// A field that must be there and be a text.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| panic!("no text at {pointer} in {value:#}"))
+}
+
+/// A field that must be there and be a list.
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .unwrap_or_else(|| panic!("no list at {pointer} in {value:#}"))
+}
+
+/// The texts of a list.
+pub fn texts(value: &Value, pointer: &str) -> Vec<String> {
+    list(value, pointer).iter().map(|item| item.as_str().expect("a list of texts").to_owned()).collect()
+}

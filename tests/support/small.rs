@@ -1,0 +1,36 @@
+//! A store of a few hundred kilobytes, for tests that want many of them.
+
+use std::path::Path;
+
+use super::archive::{ImageSpec, LayerSpec};
+use super::store::Store;
+
+/// Five images in a small tree and one container, made by podman.
+pub fn store(root: &Path) -> Store {
+    let store = Store::at(root, "overlay");
+    store.load(&images());
+    store.podman(["create", "--name", "web", "--network", "none", &name("a"), "/x"]);
+    store
+}
+
+/// The reference of one of the images `base`, `a`, `a2`, `b`, `other`.
+pub fn name(image: &str) -> String {
+    format!("localhost/small/{image}:1")
+}
+
+fn images() -> Vec<ImageSpec> {
+    let layer = |name: &str| LayerSpec { small_files: 6, ..LayerSpec::new(name) };
+    [
+        ("base", vec!["base"]),
+        ("a", vec!["base", "a"]),
+        ("a2", vec!["base", "a", "a2"]),
+        ("b", vec!["base", "b"]),
+        ("other", vec!["other"]),
+    ]
+    .map(|(image, layers)| ImageSpec {
+        names: vec![name(image)],
+        layers: layers.into_iter().map(layer).collect(),
+        label: image.into(),
+    })
+    .into()
+}

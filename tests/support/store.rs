@@ -1,0 +1,232 @@
+//! Real stores, made and changed by podman, buildah and containers-storage, without a
+//! network and without touching the machine's own storage.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::archive;
+use super::program::{self, Run};
+
+/// A graphroot and the tools that work on it.
+#[derive(Debug)]
+pub struct Store {
+    driver: String,
+    root: PathBuf,
+    scratch: TempDir,
+}
+
+/// Whether the programs that make stores are there; skips, or fails under CI.
+pub fn require_tools() -> bool {
+    super::require_root()
+        && ["podman", "buildah", "containers-storage", "busybox", "openssl"]
+            .iter()
+            .all(|program| super::require_program(program))
+}
+
+/// A script beside the tests.
+pub fn rig(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rigs").join(name)
+}
+
+impl Store {
+    /// Tools for a graphroot at `root`, which need not exist yet. The runroot and all
+    /// temporary files lie elsewhere, so that only the store's own bytes are on its filesystem.
+    pub fn at(root: &Path, driver: &str) -> Self {
+        let scratch = tempfile::Builder::new()
+            .prefix("layersweep-store-")
+            .tempdir()
+            .expect("making a scratch directory");
+        let dir = scratch.path();
+        for name in ["run", "tmp", "libpod"] {
+            std::fs::create_dir(dir.join(name)).expect("making a scratch directory");
+        }
+        // Locks in files: podman's shared memory lock is one for the whole machine.
+        let engine = format!(
+            "[engine]\nlock_type = \"file\"\ntmp_dir = \"{0}/libpod\"\n\
+             image_copy_tmp_dir = \"{0}/tmp\"\ncgroup_manager = \"cgroupfs\"\n\
+             events_logger = \"none\"\n[network]\nnetwork_config_dir = \"{0}/net\"\n",
+            dir.display()
+        );
+        std::fs::write(dir.join("containers.conf"), engine).expect("writing containers.conf");
+        let storage = format!(
+            "[storage]\ndriver = \"{driver}\"\ngraphroot = \"{}\"\nrunroot = \"{}/run\"\n",
+            root.display(),
+            dir.display()
+        );
+        std::fs::write(dir.join("storage.conf"), storage).expect("writing storage.conf");
+        Self { driver: driver.to_owned(), root: root.to_path_buf(), scratch }
+    }
+
+    /// The small store of `mkstore.sh`: 13 images, 3 containers, every kind of relation.
+    pub fn rig(root: &Path, driver: &str) -> Self {
+        let store = Self::at(root, driver);
+        let mut command = store.command(rig("mkstore.sh"));
+        command
+            .arg(store.scratch.path().join("rig"))
+            .arg(driver)
+            .env("GRAPHROOT", root)
+            .env("RUNROOT", store.runroot());
+        succeed(&mut command);
+        store
+    }
+
+    /// The store of [`archive::forest`], loaded by podman.
+    pub fn forest(root: &Path, driver: &str) -> Self {
+        let store = Self::at(root, driver);
+        store.load(&archive::forest());
+        store
+    }
+
+    /// Loads `images` with podman.
+    pub fn load(&self, images: &[archive::ImageSpec]) {
+        let path = self.scratch.path().join("images.tar");
+        archive::write(&path, images).expect("writing an archive of images");
+        self.podman([OsStr::new("load"), "-q".as_ref(), "-i".as_ref(), path.as_ref()]);
+        std::fs::remove_file(path).expect("removing the archive of images");
+    }
+
+    /// The graphroot.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The storage driver.
+    pub fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// The runroot.
+    pub fn runroot(&self) -> PathBuf {
+        self.scratch.path().join("run")
+    }
+
+    /// A directory for the test's own files, outside the store.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// A file `layers`, `images` or `containers` of records or its lock, by its full name.
+    pub fn record(&self, name: &str) -> PathBuf {
+        let kind = name.trim_start_matches("volatile-");
+        let kind = kind.split('.').next().expect("a file name");
+        self.root.join(format!("{}-{kind}", self.driver)).join(name)
+    }
+
+    /// Any program in the environment of this store.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let dir = self.scratch.path();
+        let mut command = Command::new(program);
+        program::hermetic(&mut command);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command
+            .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+            .env("HOME", dir)
+            .env("TMPDIR", dir.join("tmp"))
+            .env("CONTAINERS_CONF", dir.join("containers.conf"))
+            .env("CONTAINERS_STORAGE_CONF", dir.join("storage.conf"))
+            .env("BUILDAH_ISOLATION", "chroot")
+            .env("BUILDAH_FORMAT", "oci");
+        command
+    }
+
+    /// podman with its flags for this store, ready for a subcommand.
+    pub fn podman_command(&self) -> Command {
+        self.tool("podman")
+    }
+
+    /// buildah with its flags for this store, ready for a subcommand.
+    pub fn buildah_command(&self) -> Command {
+        self.tool("buildah")
+    }
+
+    fn tool(&self, program: &str) -> Command {
+        let mut command = self.command(program);
+        command.arg("--root").arg(&self.root);
+        command.arg("--runroot").arg(self.runroot());
+        command.args(["--storage-driver", &self.driver]);
+        command
+    }
+
+    /// podman's standard output; fails where podman does.
+    pub fn podman<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        succeed(self.podman_command().args(args))
+    }
+
+    /// podman's standard output as JSON.
+    pub fn podman_json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Value {
+        let text = self.podman(args);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// buildah's standard output; fails where buildah does.
+    pub fn buildah<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        succeed(self.buildah_command().args(args))
+    }
+
+    /// The library's own tool; fails where it does.
+    pub fn storage<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        succeed(self.command("containers-storage").args(args))
+    }
+
+    /// Removes one image and nothing else, as `podman rmi` does: no parents without a name
+    /// are taken along (`--no-prune`), no containers (no `--force`).
+    pub fn remove_image(&self, image: &Value) {
+        let id = program::text(image, "/id");
+        if program::list(image, "/layers").is_empty() {
+            // podman rmi follows a manifest list to the image of this machine's
+            // architecture and would delete that one.
+            self.storage(["delete-image", id]);
+            return;
+        }
+        let mut targets = program::texts(image, "/names");
+        if targets.is_empty() {
+            targets.push(id.to_owned());
+        }
+        let arguments = ["rmi", "--no-prune"].map(String::from);
+        self.podman(arguments.into_iter().chain(targets));
+    }
+
+    /// Makes a container that keeps an image in use; its id, for [`Store::unpin`].
+    pub fn pin(&self, image: &str) -> String {
+        let made = self.storage(["create-container", image]);
+        let id = made.split_whitespace().next();
+        id.expect("the container's id").to_owned()
+    }
+
+    /// Removes a container made by [`Store::pin`].
+    pub fn unpin(&self, container: &str) {
+        self.storage(["delete-container", container]);
+    }
+
+    /// Removes every container of every owner.
+    pub fn remove_containers(&self) {
+        self.podman(["rm", "--all", "--force"]);
+        self.buildah(["rm", "--all"]);
+    }
+
+    /// What the program says, for exit code 0.
+    pub fn json(&self, command: &str) -> Value {
+        program::json_of(command, &self.root, &self.runroot())
+    }
+
+    /// A run of the program on this store.
+    pub fn run(&self, command: &str) -> Run {
+        program::store_run(command, &self.root, &self.runroot())
+    }
+
+    /// `images[]` of the program.
+    pub fn images(&self) -> Vec<Value> {
+        program::list(&self.json("images"), "/images").to_vec()
+    }
+}
+
+/// Runs a command that must succeed; its standard output.
+pub fn succeed(command: &mut Command) -> String {
+    let run = program::run(command);
+    assert_eq!(run.code, 0, "{command:?}: {run:?}");
+    run.stdout
+}
