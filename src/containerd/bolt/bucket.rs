@@ -27,14 +27,7 @@ impl<'a> Bucket<'a> {
     /// All its keys.
     #[must_use]
     pub fn entries(&self) -> Entries<'a> {
-        Entries {
-            pages: self.pages,
-            path: self
-                .first_page()
-                .map(|page| (page, 0))
-                .into_iter()
-                .collect(),
-        }
+        Entries { pages: self.pages, path: self.first_page().map(|page| (page, 0)).into_iter().collect() }
     }
 
     /// All its buckets.

@@ -14,11 +14,7 @@ const DEPTH: usize = 64;
 pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
     let words = usize::try_from(pages.high_water / 64 + 1).unwrap_or(0);
     let words = words.min(pages.bytes.len() / pages.page_size / 64 + 1);
-    let mut check = Check {
-        pages,
-        seen: vec![0; words],
-        used: 0,
-    };
+    let mut check = Check { pages, seen: vec![0; words], used: 0 };
     check.tree(root, 0, Bounds::default())?;
     Ok(check.used)
 }
@@ -77,41 +73,21 @@ impl<'a> Check<'_, 'a> {
             order.next(page, at, 0, element.key, element.end)?;
             if let Some((child, from)) = previous {
                 let below = Some(element.key);
-                self.tree(
-                    child,
-                    depth + 1,
-                    Bounds {
-                        from: Some(from),
-                        below,
-                    },
-                )?;
+                self.tree(child, depth + 1, Bounds { from: Some(from), below })?;
             }
             previous = Some((element.child, element.key));
         }
         match previous {
             Some((child, from)) => {
                 let below = bounds.below;
-                self.tree(
-                    child,
-                    depth + 1,
-                    Bounds {
-                        from: Some(from),
-                        below,
-                    },
-                )
+                self.tree(child, depth + 1, Bounds { from: Some(from), below })
             }
             None => Ok(()),
         }
     }
 
     /// `nests`: buckets may lie in it. bolt inlines only buckets that hold none.
-    fn leaf(
-        &mut self,
-        page: &Page<'a>,
-        depth: usize,
-        bounds: Bounds<'a>,
-        nests: bool,
-    ) -> Result<(), Damage> {
+    fn leaf(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>, nests: bool) -> Result<(), Damage> {
         let mut order = Order::new(page, bounds);
         for at in 0..page.count {
             let element = page.leaf(at)?;
@@ -141,11 +117,7 @@ struct Order<'a> {
 
 impl<'a> Order<'a> {
     fn new(page: &Page<'a>, bounds: Bounds<'a>) -> Self {
-        Self {
-            bounds,
-            last: None,
-            end: page.elements_end(),
-        }
+        Self { bounds, last: None, end: page.elements_end() }
     }
 
     fn next(

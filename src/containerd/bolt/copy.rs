@@ -60,11 +60,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            bytes: 1 << 30,
-            attempts: 100,
-            patience: Duration::from_secs(3),
-        }
+        Self { bytes: 1 << 30, attempts: 100, patience: Duration::from_secs(3) }
     }
 }
 
@@ -135,11 +131,7 @@ pub fn take(source: &impl Source, limits: &Limits) -> Result<Copy, BoltError> {
             // An error counts only if nobody wrote meanwhile, too.
             (Ok((newest, older)), whole, Ok((after, _))) if after == newest => {
                 whole?;
-                return Ok(Copy {
-                    bytes,
-                    newest,
-                    older,
-                });
+                return Ok(Copy { bytes, newest, older });
             }
             (Err(error), _, Err(_)) => return Err(error),
             _ => {}
@@ -152,12 +144,7 @@ pub fn take(source: &impl Source, limits: &Limits) -> Result<Copy, BoltError> {
 }
 
 /// Reads what `newest` uses into `bytes`.
-fn fill(
-    source: &impl Source,
-    newest: &Meta,
-    limits: &Limits,
-    bytes: &mut Vec<u8>,
-) -> Result<(), BoltError> {
+fn fill(source: &impl Source, newest: &Meta, limits: &Limits, bytes: &mut Vec<u8>) -> Result<(), BoltError> {
     let used = newest.used_bytes().unwrap_or(u64::MAX);
     let length = source.length()?;
     if used > length {

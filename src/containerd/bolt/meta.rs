@@ -57,16 +57,8 @@ pub fn parse(page: &[u8]) -> Result<Meta, &'static str> {
     if u32_at(4) != VERSION {
         return Err("its format version is not 2");
     }
-    let page_size = page_sizes()
-        .find(|size| *size == u32_at(8) as usize)
-        .ok_or("its page size is none")?;
-    let meta = Meta {
-        order,
-        page_size,
-        root: u64_at(16),
-        high_water: u64_at(40),
-        txid: u64_at(48),
-    };
+    let page_size = page_sizes().find(|size| *size == u32_at(8) as usize).ok_or("its page size is none")?;
+    let meta = Meta { order, page_size, root: u64_at(16), high_water: u64_at(40), txid: u64_at(48) };
     if meta.root < 2 || meta.root >= meta.high_water {
         return Err("its root lies outside the file");
     }
@@ -80,9 +72,9 @@ pub fn page_sizes() -> impl Iterator<Item = usize> {
 
 /// The checksum of a meta page: FNV-1a, 64 bits.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -114,13 +106,7 @@ mod tests {
     fn valid_in_both_byte_orders() {
         for order in [Order::Little, Order::Big] {
             let meta = parse(&page(order, |_| ())).expect("valid");
-            let expected = Meta {
-                order,
-                page_size: 4096,
-                root: 3,
-                high_water: 4,
-                txid: 7,
-            };
+            let expected = Meta { order, page_size: 4096, root: 3, high_water: 4, txid: 7 };
             assert_eq!(meta, expected);
         }
     }

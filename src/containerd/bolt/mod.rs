@@ -59,11 +59,7 @@ impl Database {
             Ok(database) if database.damage.is_none() => Ok(database),
             once => {
                 let again = copy::take(source, limits)?;
-                if again.newest == newest {
-                    once
-                } else {
-                    Self::prove(again)
-                }
+                if again.newest == newest { once } else { Self::prove(again) }
             }
         }
     }
@@ -74,21 +70,13 @@ impl Database {
         let (meta, used_pages, damage) = match whole(&copy.newest) {
             Ok(used) => (copy.newest, used, None),
             Err(damage) => {
-                let older = copy
-                    .older
-                    .filter(|meta| fits(&copy.bytes, &copy.newest, meta));
-                let (older, used) = older
-                    .and_then(|meta| Some((meta, whole(&meta).ok()?)))
-                    .ok_or(damage.clone())?;
+                let older = copy.older.filter(|meta| fits(&copy.bytes, &copy.newest, meta));
+                let (older, used) =
+                    older.and_then(|meta| Some((meta, whole(&meta).ok()?))).ok_or(damage.clone())?;
                 (older, used, Some(damage))
             }
         };
-        Ok(Self {
-            bytes: copy.bytes,
-            meta,
-            used_pages,
-            damage,
-        })
+        Ok(Self { bytes: copy.bytes, meta, used_pages, damage })
     }
 
     /// The bucket that holds all others.
@@ -121,16 +109,9 @@ impl Database {
 fn fits(bytes: &[u8], newest: &Meta, older: &Meta) -> bool {
     older.order == newest.order
         && older.page_size == newest.page_size
-        && older
-            .used_bytes()
-            .is_some_and(|used| used <= bytes.len() as u64)
+        && older.used_bytes().is_some_and(|used| used <= bytes.len() as u64)
 }
 
 fn pages<'a>(bytes: &'a [u8], meta: &Meta) -> Pages<'a> {
-    Pages {
-        bytes,
-        page_size: meta.page_size,
-        order: meta.order,
-        high_water: meta.high_water,
-    }
+    Pages { bytes, page_size: meta.page_size, order: meta.order, high_water: meta.high_water }
 }

@@ -103,19 +103,14 @@ impl<'a> Pages<'a> {
         if id < 2 || id >= self.high_water {
             return Err(damage("it lies outside the file"));
         }
-        let start = usize::try_from(id)
-            .ok()
-            .and_then(|id| id.checked_mul(self.page_size));
-        let from = start
-            .and_then(|start| self.bytes.get(start..))
-            .ok_or(damage("it lies outside the file"))?;
+        let start = usize::try_from(id).ok().and_then(|id| id.checked_mul(self.page_size));
+        let from =
+            start.and_then(|start| self.bytes.get(start..)).ok_or(damage("it lies outside the file"))?;
         if self.order.u64(from, 0) != Some(id) {
             return Err(damage("it says that it is another page"));
         }
         let overflow = u64::from(self.order.u32(from, 12).unwrap_or(u32::MAX));
-        let length = usize::try_from(overflow + 1)
-            .ok()
-            .and_then(|pages| pages.checked_mul(self.page_size));
+        let length = usize::try_from(overflow + 1).ok().and_then(|pages| pages.checked_mul(self.page_size));
         let bytes = length
             .filter(|_| overflow < self.high_water - id)
             .and_then(|length| from.get(..length))
@@ -136,22 +131,12 @@ impl<'a> Page<'a> {
         if PAGE_HEADER + count * ELEMENT > bytes.len() {
             return Err(damage("it has more elements than room"));
         }
-        Ok(Self {
-            id,
-            overflow,
-            kind,
-            count,
-            bytes,
-            order,
-        })
+        Ok(Self { id, overflow, kind, count, bytes, order })
     }
 
     /// Something wrong on this page.
     pub fn damage(&self, what: &'static str) -> Damage {
-        Damage {
-            page: self.id,
-            what,
-        }
+        Damage { page: self.id, what }
     }
 
     /// Where the first key may begin.
@@ -161,9 +146,7 @@ impl<'a> Page<'a> {
 
     /// The bytes from `start` on, `length` of them, and where they end.
     fn slice(&self, start: usize, length: u32) -> Result<(&'a [u8], usize), Damage> {
-        let end = usize::try_from(length)
-            .ok()
-            .and_then(|length| start.checked_add(length));
+        let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length));
         let slice = end.and_then(|end| Some((self.bytes.get(start..end)?, end)));
         slice.ok_or(self.damage("an element points outside the page"))
     }
@@ -175,17 +158,13 @@ impl<'a> Page<'a> {
         }
         let start = PAGE_HEADER + at * ELEMENT;
         let offset = self.number(start + pos)?;
-        let key = usize::try_from(offset)
-            .ok()
-            .and_then(|offset| start.checked_add(offset));
+        let key = usize::try_from(offset).ok().and_then(|offset| start.checked_add(offset));
         let key = key.ok_or(self.damage("an element points outside the page"))?;
         Ok((start, key))
     }
 
     fn number(&self, at: usize) -> Result<u32, Damage> {
-        self.order
-            .u32(self.bytes, at)
-            .ok_or(self.damage("an element is cut off"))
+        self.order.u32(self.bytes, at).ok_or(self.damage("an element is cut off"))
     }
 
     /// Element `at` of a branch page.
@@ -209,12 +188,7 @@ impl<'a> Page<'a> {
         let flags = self.number(start)?;
         let (key, key_end) = self.slice(key, self.number(start + 8)?)?;
         let (value, end) = self.slice(key_end, self.number(start + 12)?)?;
-        Ok(Leaf {
-            key,
-            value,
-            is_bucket: flags & IS_BUCKET != 0,
-            end,
-        })
+        Ok(Leaf { key, value, is_bucket: flags & IS_BUCKET != 0, end })
     }
 
     /// The bucket that `leaf`, an element of this page, is.

@@ -177,11 +177,7 @@ fn every_page_size_and_byte_order() {
     for order in [Order::Little, Order::Big] {
         for page_size in [1024, 4096, 16_384, 65_536] {
             for fanout in [1, 3, 1000] {
-                let builder = Builder {
-                    order,
-                    page_size,
-                    fanout,
-                };
+                let builder = Builder { order, page_size, fanout };
                 let database = read(&builder.file(&sample())).expect("reads");
                 assert_eq!((database.txid(), database.damage()), (7, None));
                 lookups_agree(&database.root());
@@ -190,22 +186,14 @@ fn every_page_size_and_byte_order() {
         }
     }
     contents.dedup();
-    assert_eq!(
-        contents.len(),
-        1,
-        "the content does not depend on the layout"
-    );
+    assert_eq!(contents.len(), 1, "the content does not depend on the layout");
     assert!(contents[0].len() > 200_000 + 200 * 36);
 }
 
 #[test]
 fn the_second_meta_alone_tells_the_page_size() {
     for page_size in [1024, 4096, 65_536] {
-        let builder = Builder {
-            order: Order::Little,
-            page_size,
-            fanout: 10,
-        };
+        let builder = Builder { order: Order::Little, page_size, fanout: 10 };
         let mut file = builder.file(&sample());
         file[20] ^= 1; // transaction 6, in the first slot
         assert_eq!(read(&file).expect("reads").txid(), 7);

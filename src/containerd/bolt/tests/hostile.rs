@@ -17,11 +17,7 @@ fn survives(bytes: &[u8]) {
 }
 
 fn small_file() -> Vec<u8> {
-    let builder = Builder {
-        order: Order::Little,
-        page_size: 1024,
-        fanout: 8,
-    };
+    let builder = Builder { order: Order::Little, page_size: 1024, fanout: 8 };
     let mut tree = sample();
     tree.remove(b"big".as_slice());
     builder.file(&tree)

@@ -8,11 +8,7 @@ use super::super::order::Order;
 use super::build::{Builder, Value, sample};
 use super::*;
 
-const BUILDER: Builder = Builder {
-    order: Order::Little,
-    page_size: 4096,
-    fanout: 3,
-};
+const BUILDER: Builder = Builder { order: Order::Little, page_size: 4096, fanout: 3 };
 
 /// A file whose content is exchanged after `calm` reads of pages, `changes` times.
 struct Changing {
@@ -42,20 +38,11 @@ fn commit(file: &mut [u8], txid: u64) {
     let high_water = (file.len() / 4096) as u64;
     let root = u64::from_le_bytes(file[32..40].try_into().expect("8 bytes"));
     let newest = u64::from_le_bytes(file[4096 + 32..4096 + 40].try_into().expect("8 bytes"));
-    BUILDER.meta(
-        file,
-        txid,
-        if txid.is_multiple_of(2) { root } else { newest },
-        high_water,
-    );
+    BUILDER.meta(file, txid, if txid.is_multiple_of(2) { root } else { newest }, high_water);
 }
 
 fn changing(changes: u32) -> Changing {
-    Changing {
-        now: RefCell::new(BUILDER.file(&sample())),
-        txid: Cell::new(7),
-        changes: Cell::new(changes),
-    }
+    Changing { now: RefCell::new(BUILDER.file(&sample())), txid: Cell::new(7), changes: Cell::new(changes) }
 }
 
 #[test]
@@ -68,18 +55,12 @@ fn a_copy_counts_only_if_nobody_committed_meanwhile() {
 
 #[test]
 fn a_writer_that_never_rests_makes_us_give_up() {
-    let limits = Limits {
-        attempts: 5,
-        ..Limits::default()
-    };
+    let limits = Limits { attempts: 5, ..Limits::default() };
     match Database::read_from(&changing(u32::MAX), &limits) {
         Err(BoltError::Busy { attempts: 5 }) => {}
         other => panic!("{other:?}"),
     }
-    let limits = Limits {
-        patience: Duration::ZERO,
-        ..Limits::default()
-    };
+    let limits = Limits { patience: Duration::ZERO, ..Limits::default() };
     match Database::read_from(&changing(u32::MAX), &limits) {
         Err(BoltError::Busy { attempts: 1 }) => {}
         other => panic!("{other:?}"),
@@ -89,10 +70,7 @@ fn a_writer_that_never_rests_makes_us_give_up() {
 #[test]
 fn not_what_it_should_be() {
     let good = BUILDER.file(&sample());
-    let limits = Limits {
-        bytes: 8192,
-        ..Limits::default()
-    };
+    let limits = Limits { bytes: 8192, ..Limits::default() };
     let table: Vec<(&str, &[u8], Limits)> = vec![
         (
             "no bolt database: its first page is no meta page (it is too short), nor is its second",
@@ -104,11 +82,7 @@ fn not_what_it_should_be() {
             &[b'x'; 5000],
             Limits::default(),
         ),
-        (
-            "cut off: 8192 bytes of at least ",
-            &good[..8192],
-            Limits::default(),
-        ),
+        ("cut off: 8192 bytes of at least ", &good[..8192], Limits::default()),
         ("too large: ", &good, limits),
     ];
     for (message, bytes, limits) in table {
@@ -120,9 +94,7 @@ fn not_what_it_should_be() {
 #[test]
 fn trees_that_break_a_rule() {
     let tree = |keys: &[&str]| {
-        let values = keys
-            .iter()
-            .map(|key| (key.as_bytes().to_vec(), Value::Bytes(vec![1])));
+        let values = keys.iter().map(|key| (key.as_bytes().to_vec(), Value::Bytes(vec![1])));
         BUILDER.file(&values.collect())
     };
     // Four keys on two leaves: the second transaction's pages are 5 and 6, its root 7.
@@ -130,34 +102,18 @@ fn trees_that_break_a_rule() {
     let element = |page: usize, at: usize| page * 4096 + 16 + at * 16;
     let table: &[(&str, usize, u8)] = &[
         ("page 5: it says that it is another page", 5 * 4096, 9),
-        (
-            "page 5: it is neither a branch nor a leaf",
-            5 * 4096 + 8,
-            16,
-        ),
+        ("page 5: it is neither a branch nor a leaf", 5 * 4096 + 8, 16),
         ("page 5: it has more elements than room", 5 * 4096 + 11, 2),
         ("page 5: it runs over the end of the file", 5 * 4096 + 12, 7),
         ("page 5: two elements overlap", element(5, 0) + 4, 46),
-        (
-            "page 5: an element points outside the page",
-            element(5, 2) + 13,
-            16,
-        ),
-        (
-            "page 5: keys do not ascend",
-            element(5, 2) + 32 - 16 + 2,
-            b'a',
-        ),
+        ("page 5: an element points outside the page", element(5, 2) + 13, 16),
+        ("page 5: keys do not ascend", element(5, 2) + 32 - 16 + 2, b'a'),
         ("page 7: keys do not ascend", 7 * 4096 + 16 + 32 + 1, b'a'),
         ("page 5: it is used twice", element(7, 1) + 8, 5),
         ("page 9: it lies outside the file", element(7, 1) + 8, 9),
         ("page 7: it is an empty branch", 7 * 4096 + 10, 0),
         ("page 5: a bucket is cut off", element(5, 0), 1),
-        (
-            "page 6: a key lies outside its branch",
-            element(6, 0) + 16,
-            b'c',
-        ),
+        ("page 6: a key lies outside its branch", element(6, 0) + 16, b'c'),
     ];
     for &(message, at, byte) in table {
         let mut broken = file.clone();
@@ -172,16 +128,10 @@ fn trees_that_break_a_rule() {
 
 #[test]
 fn an_inline_bucket_holds_no_bucket() {
-    let inner = Value::Bucket(
-        [(b"x".to_vec(), Value::Bucket([].into(), true))].into(),
-        true,
-    );
+    let inner = Value::Bucket([(b"x".to_vec(), Value::Bucket([].into(), true))].into(), true);
     let file = BUILDER.file(&[(b"outer".to_vec(), inner)].into());
     let error = read(&file).expect_err("refused");
-    assert_eq!(
-        error.to_string(),
-        "damaged: page 3: an inline bucket holds a bucket"
-    );
+    assert_eq!(error.to_string(), "damaged: page 3: an inline bucket holds a bucket");
 }
 
 #[test]
@@ -191,8 +141,5 @@ fn a_tree_too_deep() {
         tree = [(b"deeper".to_vec(), Value::Bucket(tree, false))].into();
     }
     let error = read(&BUILDER.file(&tree)).expect_err("refused");
-    assert!(
-        error.to_string().contains("the tree is too deep"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("the tree is too deep"), "{error}");
 }
