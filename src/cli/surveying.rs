@@ -1,6 +1,5 @@
 //! From global flags to a survey.
 
-use std::env;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -32,10 +31,10 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
         tracing::warn!("setting the IO priority: {error}; going on at normal priority");
     }
     let request = Request {
+        environment: Environment::of_process(&sysroot),
         sysroot,
         graphroots: absolute(&global.graphroot)?,
         runroot: absolute(global.runroot.as_slice())?.into_iter().next(),
-        environment: environment(),
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
         now: Timestamp::now(),
@@ -54,20 +53,6 @@ fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         })
     };
     paths.iter().map(absolute).collect()
-}
-
-fn environment() -> Environment {
-    let path = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    Environment {
-        uid: nix::unistd::geteuid().as_raw(),
-        home: path("HOME"),
-        xdg_config_home: path("XDG_CONFIG_HOME"),
-        xdg_data_home: path("XDG_DATA_HOME"),
-        xdg_runtime_dir: path("XDG_RUNTIME_DIR"),
-        containers_storage_conf: path("CONTAINERS_STORAGE_CONF"),
-        containers_storage_conf_override: path("CONTAINERS_STORAGE_CONF_OVERRIDE"),
-        storage_driver: env::var("STORAGE_DRIVER").ok().filter(|value| !value.is_empty()),
-    }
 }
 
 /// Done, or done with lower bounds.

@@ -68,6 +68,7 @@ impl Found {
             let config = StoreConfig {
                 graphroot: path.clone(),
                 imagestore: None,
+                other_imagestores: Vec::new(),
                 additional_image_stores: Vec::new(),
                 driver: None,
                 origin: format!("additional image store of {}", store.graphroot.display()),
@@ -103,16 +104,25 @@ impl Found {
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(unreadable(error)),
         };
-        let imagestore = store.imagestore.as_ref().and_then(|path| request.sysroot.resolve(path).ok());
-        let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
-        let runroot = request.sysroot.resolve(runroot).ok();
+        let resolve = |paths: Vec<&PathBuf>| -> Vec<PathBuf> {
+            let mut found: Vec<_> =
+                paths.into_iter().filter_map(|path| request.sysroot.resolve(path).ok()).collect();
+            found.dedup();
+            found
+        };
+        let imagestores = resolve(store.imagestore.iter().chain(&store.other_imagestores).collect());
+        let runroots = match (&request.runroot, read_only) {
+            (_, true) => Vec::new(),
+            (Some(named), false) => resolve(vec![named]),
+            (None, false) => resolve(std::iter::once(&store.runroot).chain(&store.other_runroots).collect()),
+        };
         let first =
             store.driver.as_ref().filter(|driver| drivers.contains(driver)).or(drivers.first()).cloned();
         for driver in &drivers {
             let places = Places {
                 graphroot: graphroot.clone(),
-                imagestore: imagestore.clone(),
-                runroot: runroot.clone().filter(|_| !read_only),
+                imagestores: imagestores.clone(),
+                runroots: runroots.clone(),
                 driver: driver.clone(),
                 other_drivers: drivers.iter().filter(|other| *other != driver).cloned().collect(),
                 primary: Some(driver) == first.as_ref(),
