@@ -24,11 +24,7 @@ fn write_random(path: &Path, length: u64) {
 }
 
 fn reflink(from: &Path, to: &Path) {
-    let status = Command::new("cp")
-        .arg("--reflink=always")
-        .args([from, to])
-        .status()
-        .unwrap();
+    let status = Command::new("cp").arg("--reflink=always").args([from, to]).status().unwrap();
     assert!(status.success(), "cp --reflink=always failed");
 }
 
@@ -49,18 +45,11 @@ fn settled(loopfs: &LoopFs) -> u64 {
 fn assert_close(what: &str, predicted: u64, measured: u64) {
     let allowed = (measured / 100).max(64 * 1024);
     let off = predicted.abs_diff(measured);
-    assert!(
-        off <= allowed,
-        "{what}: predicted {predicted}, measured {measured}, off by {off}"
-    );
+    assert!(off <= allowed, "{what}: predicted {predicted}, measured {measured}, off by {off}");
 }
 
 fn shared(counted: &[(usize, u64)], outside: bool, physical_bytes: u64) -> SharedExtents {
-    SharedExtents {
-        counted: counted.to_vec(),
-        outside,
-        physical_bytes,
-    }
+    SharedExtents { counted: counted.to_vec(), outside, physical_bytes }
 }
 
 #[test]
@@ -69,18 +58,9 @@ fn the_filesystem_is_told_from_its_mounts() {
         return;
     }
     let expected = |fs| match fs {
-        Fs::Ext4 => CostModel {
-            bytes_per_inode: 0,
-            reflinks: false,
-        },
-        Fs::Xfs => CostModel {
-            bytes_per_inode: 512,
-            reflinks: true,
-        },
-        Fs::Btrfs => CostModel {
-            bytes_per_inode: 630,
-            reflinks: true,
-        },
+        Fs::Ext4 => CostModel { bytes_per_inode: 0, reflinks: false },
+        Fs::Xfs => CostModel { bytes_per_inode: 512, reflinks: true },
+        Fs::Btrfs => CostModel { bytes_per_inode: 630, reflinks: true },
     };
     for fs in Fs::ALL.into_iter().filter(|fs| fs.require()) {
         let loopfs = LoopFs::new(fs, 128 * MIB);
@@ -101,10 +81,7 @@ fn the_filesystem_is_told_from_its_mounts() {
         fs::create_dir(&below).unwrap();
         let bind = BindMount::new(&loopfs.path().join("source"), &below);
         assert_eq!(filesystem::of(&below.join("deep")).unwrap().0.mount, below);
-        assert_eq!(
-            layersweep::sys::mounts::below(loopfs.path()).unwrap(),
-            [below]
-        );
+        assert_eq!(layersweep::sys::mounts::below(loopfs.path()).unwrap(), [below]);
         drop(bind);
     }
 }
@@ -116,13 +93,7 @@ fn xfs_features_come_from_the_filesystem_itself() {
     }
     let loopfs = LoopFs::with(Fs::Xfs, 0, &["-m", "reflink=0", "-i", "size=1024"], &[]);
     let (_, cost) = filesystem::of(loopfs.path()).unwrap();
-    assert_eq!(
-        cost,
-        CostModel {
-            bytes_per_inode: 1024,
-            reflinks: false
-        }
-    );
+    assert_eq!(cost, CostModel { bytes_per_inode: 1024, reflinks: false });
 }
 
 #[test]
@@ -163,10 +134,7 @@ fn reflinked(fs: Fs) -> LoopFs {
     reflink(&path("a/file"), &path("b/file"));
     reflink(&path("a/small"), &path("c/small"));
     reflink(&path("a/file"), &path("c/part"));
-    let part = fs::OpenOptions::new()
-        .write(true)
-        .open(path("c/part"))
-        .unwrap();
+    let part = fs::OpenOptions::new().write(true).open(path("c/part")).unwrap();
     part.write_all_at(&vec![b'x'; 4 << 20], 0).unwrap();
     drop(part);
     // The extents were shared before the writes reached the disk.
@@ -190,11 +158,7 @@ fn reflinked_copies_are_seen_and_give_back_nothing_alone() {
         let loopfs = reflinked(fs);
         let expected = [
             shared(&[(0, 4 * MIB), (1, 4 * MIB)], false, 4 * MIB),
-            shared(
-                &[(0, 12 * MIB), (1, 12 * MIB), (2, 12 * MIB)],
-                false,
-                12 * MIB,
-            ),
+            shared(&[(0, 12 * MIB), (1, 12 * MIB), (2, 12 * MIB)], false, 12 * MIB),
             shared(&[(0, 64 << 10), (2, 64 << 10)], false, 64 << 10),
         ];
         let measured = measure_abc(&loopfs, Extents::All);
@@ -207,10 +171,7 @@ fn reflinked_copies_are_seen_and_give_back_nothing_alone() {
 
         // Somebody outside shares.
         let alone = measure_trees(loopfs.path(), &[tree("b", 0)], Extents::Probe);
-        assert_eq!(
-            alone.shared_extents,
-            [shared(&[(0, 16 * MIB)], true, 16 * MIB)]
-        );
+        assert_eq!(alone.shared_extents, [shared(&[(0, 16 * MIB)], true, 16 * MIB)]);
 
         let (_, cost) = filesystem::of(loopfs.path()).unwrap();
         let frees = |unit: usize| {
@@ -225,10 +186,7 @@ fn reflinked_copies_are_seen_and_give_back_nothing_alone() {
         // b shares all, c its small file and three quarters of the other; what is left is a.
         let gone = |unit: &str| {
             let before = settled(&loopfs);
-            let removed = Command::new("rm")
-                .arg("-r")
-                .arg(loopfs.path().join(unit))
-                .status();
+            let removed = Command::new("rm").arg("-r").arg(loopfs.path().join(unit)).status();
             assert!(removed.unwrap().success());
             before.saturating_sub(settled(&loopfs))
         };
@@ -263,10 +221,7 @@ fn hard_links_to_reflinked_files_are_asked_once() {
     // Links in several units: the inode is nobody's own, and keeps what b shares with it.
     fs::hard_link(path("a/file"), path("c/file")).unwrap();
     let measured = measure_abc(&loopfs, Extents::All);
-    assert_eq!(
-        measured.shared_extents,
-        [shared(&[(1, 2 * MIB)], true, 2 * MIB)]
-    );
+    assert_eq!(measured.shared_extents, [shared(&[(1, 2 * MIB)], true, 2 * MIB)]);
     assert_eq!(measured.shared_inodes.len(), 1);
     assert_eq!(measured.shared_inodes[0].units, [0, 2]);
 }
@@ -279,21 +234,13 @@ fn btrfs_subvolumes_share_extents_too() {
     let loopfs = LoopFs::new(Fs::Btrfs, 0);
     let path = |name: &str| loopfs.path().join(name);
     let btrfs = |arguments: &[&std::ffi::OsStr]| {
-        let output = Command::new("btrfs")
-            .arg("subvolume")
-            .args(arguments)
-            .output()
-            .unwrap();
+        let output = Command::new("btrfs").arg("subvolume").args(arguments).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     };
     btrfs(&["create".as_ref(), path("a").as_os_str()]);
     write_random(&path("a/file"), 2 * MIB);
     loopfs.sync();
-    btrfs(&[
-        "snapshot".as_ref(),
-        path("a").as_os_str(),
-        path("b").as_os_str(),
-    ]);
+    btrfs(&["snapshot".as_ref(), path("a").as_os_str(), path("b").as_os_str()]);
     fs::create_dir(path("c")).unwrap();
     loopfs.sync();
     let measured = measure_abc(&loopfs, Extents::Probe);

@@ -12,9 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use layersweep::usage::{
-    Extents, Measured, Progress, SharedInodes, Tally, TreeScope, WalkOptions, measure,
-};
+use layersweep::usage::{Extents, Measured, Progress, SharedInodes, Tally, TreeScope, WalkOptions, measure};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use support::du::{self, measure_one, measure_trees, total, tree};
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
@@ -34,10 +32,7 @@ fn write(path: &Path, length: usize) {
 /// Fills `dir` with every kind of file.
 fn populate(dir: &Path) {
     fs::create_dir_all(dir.join("empty/emptier")).unwrap();
-    for (at, length) in [0, 1, 59, 61, 4095, 4096, 4097, 30_000, 1 << 20]
-        .into_iter()
-        .enumerate()
-    {
+    for (at, length) in [0, 1, 59, 61, 4095, 4096, 4097, 30_000, 1 << 20].into_iter().enumerate() {
         write(&dir.join(format!("file{at}")), length);
     }
     let sparse = File::create(dir.join("sparse")).unwrap();
@@ -51,14 +46,7 @@ fn populate(dir: &Path) {
     rustix::fs::mknodat(CWD, dir.join("fifo"), FileType::Fifo, mode, 0).unwrap();
     rustix::fs::mknodat(CWD, dir.join("socket"), FileType::Socket, mode, 0).unwrap();
     let whiteout = rustix::fs::makedev(0, 0);
-    rustix::fs::mknodat(
-        CWD,
-        dir.join("whiteout"),
-        FileType::CharacterDevice,
-        mode,
-        whiteout,
-    )
-    .unwrap();
+    rustix::fs::mknodat(CWD, dir.join("whiteout"), FileType::CharacterDevice, mode, whiteout).unwrap();
     let loop0 = rustix::fs::makedev(7, 0);
     rustix::fs::mknodat(CWD, dir.join("disk"), FileType::BlockDevice, mode, loop0).unwrap();
     for name in [
@@ -76,10 +64,7 @@ fn populate(dir: &Path) {
         directory.truncate(253);
         directory.extend(b".d");
         fs::create_dir(dir.join(OsStr::from_bytes(&directory))).unwrap();
-        write(
-            &dir.join(OsStr::from_bytes(&directory)).join("inside"),
-            5000,
-        );
+        write(&dir.join(OsStr::from_bytes(&directory)).join("inside"), 5000);
     }
     let many = dir.join("many");
     fs::create_dir(&many).unwrap();
@@ -108,11 +93,7 @@ fn counts_as_du_does() {
             .into_iter()
             .map(|entry| entry.unwrap())
             .filter(|entry| !entry.file_type().is_dir())
-            .filter(|entry| {
-                !["again", "and-again"]
-                    .iter()
-                    .any(|name| entry.file_name() == *name)
-            })
+            .filter(|entry| !["again", "and-again"].iter().any(|name| entry.file_name() == *name))
             .map(|entry| entry.metadata().unwrap().len())
             .sum();
         assert_eq!(measured.units[0].apparent_bytes, apparent);
@@ -133,11 +114,7 @@ fn every_number_of_threads_counts_the_same() {
     let expected = (du::bytes(&[dir.path()]), du::inodes(&[dir.path()]));
     for threads in [1, 2, 3, 32, 1000] {
         let progress = Progress::default();
-        let options = WalkOptions {
-            threads,
-            extents: Extents::Off,
-            progress: Some(&progress),
-        };
+        let options = WalkOptions { threads, extents: Extents::Off, progress: Some(&progress) };
         let measured = measure(&[dir.path().to_path_buf()], &[tree("", 0)], &options);
         assert_clean(&measured);
         assert_eq!(total(&measured), expected, "{threads} threads");
@@ -161,9 +138,7 @@ fn hard_links_belong_to_who_holds_all_of_them() {
             ("a/all", vec!["b/all", "c/all", "outside/all"]),
         ] {
             write(&path(file), 10_000);
-            links
-                .iter()
-                .for_each(|link| fs::hard_link(path(file), path(link)).unwrap());
+            links.iter().for_each(|link| fs::hard_link(path(file), path(link)).unwrap());
         }
         loopfs.sync();
         let trees = [tree("c", 2), tree("b", 1), tree("a", 0)];
@@ -181,22 +156,11 @@ fn hard_links_belong_to_who_holds_all_of_them() {
             outside,
             tally: weigh(count),
         };
-        let expected = [
-            shared(&[0, 1], false, 2),
-            shared(&[0, 1, 2], true, 1),
-            shared(&[2], true, 1),
-        ];
+        let expected = [shared(&[0, 1], false, 2), shared(&[0, 1, 2], true, 1), shared(&[2], true, 1)];
         assert_eq!(measured.shared_inodes, expected);
         let directory = fs::metadata(path("a")).unwrap().blocks() * 512;
         assert_eq!(measured.units[0].bytes, weigh(1).bytes + directory);
-        assert_eq!(
-            measured
-                .units
-                .iter()
-                .map(|unit| unit.inodes)
-                .collect::<Vec<_>>(),
-            [2, 1, 1]
-        );
+        assert_eq!(measured.units.iter().map(|unit| unit.inodes).collect::<Vec<_>>(), [2, 1, 1]);
         let (a, b, c) = (path("a"), path("b"), path("c"));
         assert_eq!(total(&measured).0, du::bytes(&[&a, &b, &c]));
     });
@@ -208,10 +172,8 @@ fn trees_may_be_files_links_or_entries_alone() {
     fs::create_dir(dir.path().join("sub")).unwrap();
     write(&dir.path().join("sub/file"), 5000);
     symlink("sub", dir.path().join("link")).unwrap();
-    let entry = |path: &str, unit| layersweep::usage::Tree {
-        scope: TreeScope::EntryOnly,
-        ..tree(path, unit)
-    };
+    let entry =
+        |path: &str, unit| layersweep::usage::Tree { scope: TreeScope::EntryOnly, ..tree(path, unit) };
     let trees = [
         tree("sub/file", 0),
         tree("link", 1),
@@ -222,12 +184,7 @@ fn trees_may_be_files_links_or_entries_alone() {
     ];
     let measured = measure_trees(dir.path(), &trees, Extents::Off);
     assert_clean(&measured);
-    let bytes = |path: &str| {
-        fs::symlink_metadata(dir.path().join(path))
-            .unwrap()
-            .blocks()
-            * 512
-    };
+    let bytes = |path: &str| fs::symlink_metadata(dir.path().join(path)).unwrap().blocks() * 512;
     let expected = [
         (bytes("sub/file"), 5000, 1),
         (bytes("link"), 3, 1),
@@ -236,11 +193,8 @@ fn trees_may_be_files_links_or_entries_alone() {
         (bytes("sub") + bytes("sub/file"), 5000, 2),
         (bytes("link"), 3, 1),
     ];
-    let seen: Vec<_> = measured
-        .units
-        .iter()
-        .map(|unit| (unit.bytes, unit.apparent_bytes, unit.inodes))
-        .collect();
+    let seen: Vec<_> =
+        measured.units.iter().map(|unit| (unit.bytes, unit.apparent_bytes, unit.inodes)).collect();
     assert_eq!(seen, expected);
 
     // The root itself may be a file, and may be reached through a symlink.
@@ -253,40 +207,16 @@ fn what_is_not_there_has_vanished_and_symlinks_lead_nowhere() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("sub")).unwrap();
     symlink("sub", dir.path().join("link")).unwrap();
-    let trees = [
-        tree("none", 0),
-        tree("sub/none/x", 1),
-        tree("link/x", 2),
-        tree("../x", 3),
-    ];
+    let trees = [tree("none", 0), tree("sub/none/x", 1), tree("link/x", 2), tree("../x", 3)];
     let measured = measure_trees(dir.path(), &trees, Extents::Off);
     let seen: Vec<_> = measured
         .errors
         .iter()
-        .map(|error| {
-            (
-                error.unit,
-                error.path.strip_prefix(dir.path()).unwrap(),
-                error.vanished,
-            )
-        })
+        .map(|error| (error.unit, error.path.strip_prefix(dir.path()).unwrap(), error.vanished))
         .collect();
-    let expected = [
-        (0, "none", true),
-        (1, "sub/none/x", true),
-        (2, "link/x", false),
-        (3, "../x", false),
-    ];
-    assert_eq!(
-        seen,
-        expected.map(|(unit, path, gone)| (unit, Path::new(path), gone))
-    );
-    assert!(
-        measured.errors[0]
-            .message
-            .starts_with("opening: No such file"),
-        "{measured:?}"
-    );
+    let expected = [(0, "none", true), (1, "sub/none/x", true), (2, "link/x", false), (3, "../x", false)];
+    assert_eq!(seen, expected.map(|(unit, path, gone)| (unit, Path::new(path), gone)));
+    assert!(measured.errors[0].message.starts_with("opening: No such file"), "{measured:?}");
 
     let nowhere = measure_one(&dir.path().join("nowhere"));
     assert_eq!(nowhere.errors.len(), 1);
@@ -313,12 +243,7 @@ fn trees_of_thousands_of_levels_are_counted() {
         }
         let measured = measure_one(loopfs.path());
         assert_clean(&measured);
-        assert_eq!(
-            total(&measured).0,
-            du::bytes(&[loopfs.path()]),
-            "{:?}",
-            loopfs.fs()
-        );
+        assert_eq!(total(&measured).0, du::bytes(&[loopfs.path()]), "{:?}", loopfs.fs());
         assert!(total(&measured).1 >= 15_001);
     });
 }
@@ -347,11 +272,7 @@ fn what_we_may_not_read_is_named_and_counted_as_du_does() {
         walk.join().unwrap()
     });
     assert_eq!(total(&measured).0, expected);
-    let failed: Vec<_> = measured
-        .errors
-        .iter()
-        .map(|error| error.path.clone())
-        .collect();
+    let failed: Vec<_> = measured.errors.iter().map(|error| error.path.clone()).collect();
     assert_eq!(failed, [path("closed"), path("names-only/file")]);
     assert!(measured.errors.iter().all(|error| !error.vanished));
     assert!(measured.errors[0].message.contains("Permission denied"));
@@ -365,12 +286,7 @@ fn mounts_are_not_entered_even_of_the_same_filesystem() {
         for dir in ["source/deep", "layer/merged", "layer/diff", "itself/sub"] {
             fs::create_dir_all(path(dir)).unwrap();
         }
-        for file in [
-            "source/big",
-            "layer/diff/file",
-            "layer/resolv.conf",
-            "itself/sub/file",
-        ] {
+        for file in ["source/big", "layer/diff/file", "layer/resolv.conf", "itself/sub/file"] {
             write(&path(file), 50_000);
         }
         write(&path("source/other"), 70_000);
@@ -436,9 +352,7 @@ fn deletion_meanwhile_is_no_failure() {
 
 /// Makes a small tree, or takes it away if it is there.
 fn churn(dir: &Path) {
-    let names: Vec<PathBuf> = (0..30)
-        .map(|at| dir.join(format!("sub/file{at}")))
-        .collect();
+    let names: Vec<PathBuf> = (0..30).map(|at| dir.join(format!("sub/file{at}"))).collect();
     if fs::create_dir(dir).is_ok() {
         fs::create_dir(dir.join("sub")).unwrap();
         names.iter().for_each(|name| write(name, 10));
@@ -464,9 +378,7 @@ fn no_access_time_changes() {
             .collect();
         let atimes = || -> Vec<(i64, i64)> {
             let facts = paths.iter().map(|path| fs::symlink_metadata(path).unwrap());
-            facts
-                .map(|facts| (facts.atime(), facts.atime_nsec()))
-                .collect()
+            facts.map(|facts| (facts.atime(), facts.atime_nsec())).collect()
         };
         let before = atimes();
         std::thread::sleep(std::time::Duration::from_millis(20));

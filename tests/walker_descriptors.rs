@@ -37,20 +37,9 @@ fn a_low_limit_of_open_files_is_enough() {
     let expected = du::bytes(&[dir.path()]);
     let maximum = getrlimit(Resource::Nofile).maximum;
     for limit in [1024, 256, 64] {
-        setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: Some(limit),
-                maximum,
-            },
-        )
-        .unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
         let measured = measure_one(dir.path());
-        assert!(
-            measured.errors.is_empty(),
-            "limit {limit}: {:?}",
-            measured.errors
-        );
+        assert!(measured.errors.is_empty(), "limit {limit}: {:?}", measured.errors);
         assert_eq!(total(&measured).0, expected);
     }
 }

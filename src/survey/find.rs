@@ -116,33 +116,6 @@ impl Found {
             (Some(named), false) => resolve(vec![named]),
             (None, false) => resolve(std::iter::once(&store.runroot).chain(&store.other_runroots).collect()),
         };
-        let first = self.candidates.len();
-        self.areas(request, store, false)?;
-        for candidate in &mut self.candidates[first..] {
-            candidate.additional.clone_from(&additional);
-        }
-        Ok(())
-    }
-
-    /// Reads the store once for each driver that has records in it.
-    fn areas(&mut self, request: &Request, store: &StoreConfig, read_only: bool) -> Result<(), Error> {
-        if self.knows(request, &store.graphroot) {
-            return Ok(());
-        }
-        let unreadable = |source| Error::Unreadable { path: store.graphroot.clone(), source };
-        let graphroot = match request.sysroot.resolve(&store.graphroot) {
-            Ok(path) => path,
-            Err(error) if is_absent(&error) => return Ok(()),
-            Err(error) => return Err(unreadable(error)),
-        };
-        let drivers = match snapshot::drivers_in(&graphroot) {
-            Ok(drivers) => drivers,
-            Err(error) if is_absent(&error) => return Ok(()),
-            Err(error) => return Err(unreadable(error)),
-        };
-        let imagestore = store.imagestore.as_ref().and_then(|path| request.sysroot.resolve(path).ok());
-        let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
-        let runroot = request.sysroot.resolve(runroot).ok();
         let first =
             store.driver.as_ref().filter(|driver| drivers.contains(driver)).or(drivers.first()).cloned();
         for driver in &drivers {

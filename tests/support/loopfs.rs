@@ -43,14 +43,7 @@ impl Fs {
     fn mkfs_flags(self) -> &'static [&'static str] {
         match self {
             // Lazy initialisation writes later, and statvfs would move under the test.
-            Self::Ext4 => &[
-                "-q",
-                "-F",
-                "-m",
-                "0",
-                "-E",
-                "lazy_itable_init=0,lazy_journal_init=0",
-            ],
+            Self::Ext4 => &["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             Self::Xfs => &["-q", "-f"],
             Self::Btrfs => &["-q", "-f", "-m", "single", "-d", "single"],
         }

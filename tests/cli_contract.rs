@@ -1,0 +1,263 @@
+//! What scripts rely on: exit codes, flags, errors, and documents that fit their schemas.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+mod support;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use support::program::{self, Run, layersweep, text};
+use support::store::{self, Store};
+use support::{small, tree};
+
+const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
+
+/// An error is one line that starts with `error: `, and may be followed by hints.
+fn assert_one_error(run: &Run) {
+    let mut lines = run.stderr.lines();
+    let first = lines.next().unwrap_or_default();
+    assert!(first.starts_with("error: "), "{run:?}");
+    for line in lines {
+        assert!(line.starts_with("hint: ") || line.starts_with("  "), "{run:?}");
+    }
+}
+
+#[test]
+fn bad_usage_is_2() {
+    for args in [
+        &["no-such-command"][..],
+        &[],
+        &["scan", "--no-such-flag"],
+        &["images", "--format", "xml"],
+        &["images", "--color", "sometimes"],
+        &["explain"],
+        &["scan", "--threads", "many"],
+    ] {
+        let run = layersweep(args).expect_code(2);
+        assert!(run.stdout.is_empty(), "{run:?}");
+        assert!(!run.stderr.is_empty(), "{run:?}");
+    }
+}
+
+#[test]
+fn help_and_version_are_0_and_on_stdout() {
+    for flag in ["--help", "--version", "-h", "-V"] {
+        let run = layersweep([flag]).expect_code(0);
+        assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
+        assert!(run.stderr.is_empty(), "{run:?}");
+    }
+    for command in READING.iter().chain(&["explain"]) {
+        layersweep([command, "--help"]).expect_code(0);
+    }
+}
+
+#[test]
+fn no_store_is_10() {
+    let empty = tempfile::tempdir().unwrap();
+    let sysroot = empty.path().to_str().unwrap();
+    for command in READING {
+        let run = layersweep([command, "--sysroot", sysroot]).expect_code(10);
+        assert!(run.stdout.is_empty(), "{run:?}");
+        assert_one_error(&run);
+        assert!(run.stderr.contains("hint: "), "{run:?}");
+        let run = layersweep([command, "--graphroot", sysroot]).expect_code(10);
+        assert_one_error(&run);
+        assert!(run.stderr.contains(sysroot), "the error names the object: {run:?}");
+        let missing = format!("{sysroot}/missing");
+        let run = layersweep([command, "--graphroot", &missing]);
+        assert!(matches!(run.code, 2 | 10), "{run:?}");
+        assert_one_error(&run);
+        assert!(run.stderr.contains(&missing), "{run:?}");
+    }
+}
+
+/// The rest needs a store.
+struct Bed {
+    dir: tempfile::TempDir,
+    store: Store,
+}
+
+fn bed() -> Option<Bed> {
+    if !store::require_tools() {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("var/lib/containers/storage"));
+    Some(Bed { dir, store })
+}
+
+#[test]
+fn flags_stand_before_or_after_the_command() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let before = layersweep(["--graphroot", root, "--format", "json", "images"]).expect_code(0);
+    let after = layersweep(["images", "--format", "json", "--graphroot", root]).expect_code(0);
+    let both = layersweep(["--format=json", "images", "--graphroot", root]).expect_code(0);
+    assert_eq!(before.json()["images"], after.json()["images"]);
+    assert_eq!(before.json()["images"], both.json()["images"]);
+}
+
+#[test]
+fn every_document_says_what_it_is_and_fits_its_schema() {
+    let Some(bed) = bed() else { return };
+    let image = small::name("a2");
+    let layer = bed.store.images()[0]["layers"][0].as_str().unwrap().to_owned();
+    let inside = bed.store.root().join("overlay").join(&layer).join("diff");
+    let explained: Vec<String> = vec![image, layer, inside.to_str().unwrap().to_owned()];
+    let mut documents: Vec<(&str, Value)> = READING.map(|command| (command, bed.store.json(command))).into();
+    for subject in &explained {
+        let mut args = program::store_args("explain", bed.store.root(), &bed.store.runroot());
+        args.push(subject.into());
+        documents.push(("explain", layersweep(args).expect_code(0).json()));
+    }
+    for (command, document) in documents {
+        assert_eq!(document["schema_version"], 1, "{command}");
+        assert_eq!(document["kind"], *command);
+        let at = text(&document, "/generated_at");
+        let at: jiff::Timestamp = at.parse().expect("RFC 3339");
+        let age = jiff::Timestamp::now().duration_since(at).as_secs().abs();
+        assert!(age < 120, "{command}: made {age} s ago");
+        assert_fits_schema(command, &document);
+    }
+}
+
+fn assert_fits_schema(command: &str, document: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema").join(format!("{command}.json"));
+    let schema = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let schema: Value = serde_json::from_slice(&schema).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> =
+        validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{command}: {errors:#?}");
+    // A schema that allows everything proves nothing.
+    let kindless = serde_json::json!({"schema_version": 1});
+    assert!(!validator.is_valid(&kindless), "{} is too loose", path.display());
+}
+
+#[test]
+fn the_figures_of_an_image_add_up() {
+    let Some(bed) = bed() else { return };
+    for image in bed.store.images() {
+        let [total, shared, exclusive] =
+            ["total", "shared", "exclusive"].map(|name| program::number(&image, &format!("/{name}_bytes")));
+        assert_eq!(total, shared + exclusive, "{image:#}");
+        for field in ["first_detected", "last_used", "use_count", "pinned_by", "used_by"] {
+            assert!(image.get(field).is_some(), "no {field} in {image:#}");
+        }
+        for field in ["in_use", "pinned"] {
+            assert!(image[field].is_boolean(), "{field} in {image:#}");
+        }
+    }
+    let used: Vec<_> = bed.store.images().into_iter().filter(|image| image["in_use"] == true).collect();
+    assert_eq!(used.len(), 1, "{used:#?}");
+    assert_eq!(text(&used[0], "/used_by/0/name"), "web");
+    assert_eq!(text(&used[0], "/used_by/0/owner"), "podman");
+}
+
+#[test]
+fn a_closed_pipe_is_0() {
+    let Some(bed) = bed() else { return };
+    for format in ["json", "table"] {
+        let mut child = program::command()
+            .args(["scan", "--no-record", "--format", format, "--graphroot"])
+            .arg(bed.store.root())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take()); // closed before the first byte
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{format}: {stderr}");
+        assert_eq!(stderr, "", "{format}");
+    }
+}
+
+#[test]
+fn colour_is_only_where_it_is_wanted() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let args = ["usage", "--graphroot", root];
+    let piped = layersweep(args).expect_code(0);
+    assert!(!piped.stdout.contains('\u{1b}'), "colour in a pipe: {piped:?}");
+    let always = layersweep([&args[..], &["--color", "always"]].concat()).expect_code(0);
+    assert!(always.stdout.contains("\u{1b}["), "{always:?}");
+    let mut command = program::command();
+    command.args(args).env("NO_COLOR", "1").env("CLICOLOR_FORCE", "1");
+    let no_color = program::run(&mut command).expect_code(0);
+    assert!(!no_color.stdout.contains('\u{1b}'), "{no_color:?}");
+}
+
+#[test]
+fn a_store_inside_a_sysroot_is_found_and_left_alone() {
+    let Some(bed) = bed() else { return };
+    let before = tree::listing(bed.dir.path());
+    let sysroot = bed.dir.path().to_str().unwrap();
+    let found = layersweep(["images", "--format", "json", "--sysroot", sysroot]).expect_code(0);
+    let named = bed.store.images();
+    let found = found.json();
+    let found = program::list(&found, "/images");
+    assert_eq!(found.len(), named.len());
+    for (found, named) in found.iter().zip(&named) {
+        assert_eq!(found["id"], named["id"]);
+        assert_eq!(found["total_bytes"], named["total_bytes"]);
+    }
+    let changes = tree::differences(&before, &tree::listing(bed.dir.path()));
+    assert!(changes.is_empty(), "{changes:#?}");
+}
+
+#[test]
+fn quiet_images_are_ids_alone() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let quiet = layersweep(["images", "-q", "--graphroot", root]).expect_code(0);
+    let ids: Vec<String> = quiet.stdout.lines().map(str::to_owned).collect();
+    let mut expected: Vec<String> =
+        bed.store.images().iter().map(|image| text(image, "/id").to_owned()).collect();
+    let mut sorted = ids.clone();
+    sorted.sort();
+    expected.sort();
+    assert_eq!(sorted, expected);
+}
+
+#[test]
+fn explain_knows_names_ids_prefixes_and_paths() {
+    let Some(bed) = bed() else { return };
+    let images = bed.store.images();
+    let image = images
+        .iter()
+        .find(|image| program::texts(image, "/names") == [small::name("a2")])
+        .expect("the image a2");
+    let id = text(image, "/id");
+    let explain = |subject: &str| {
+        let mut args = program::store_args("explain", bed.store.root(), &bed.store.runroot());
+        args.push(subject.into());
+        layersweep(args)
+    };
+    for subject in [id, &id[..12], &small::name("a2"), text(image, "/digests/0")] {
+        let said = explain(subject).expect_code(0).json();
+        assert_eq!(said["subject"], "image", "{subject}");
+        assert_eq!(said["id"], id, "{subject}");
+        assert_eq!(said["frees_bytes"], image["frees_bytes"], "{subject}");
+        assert_eq!(program::list(&said, "/chain").len(), 3, "{subject}");
+    }
+    let top = text(image, "/layers/0");
+    let directory = bed.store.root().join("overlay").join(top);
+    for subject in [top, directory.join("diff/a2/d0/f1").to_str().unwrap()] {
+        let said = explain(subject).expect_code(0).json();
+        assert_eq!(said["subject"], "layer", "{subject}");
+        assert_eq!(said["id"], top, "{subject}");
+        assert_eq!(text(&said, "/held_by/0/id"), id, "{subject}");
+    }
+    for unknown in ["no/such/image:1", "0123456789abcdef", "/etc/passwd"] {
+        let run = explain(unknown);
+        assert!(matches!(run.code, 1 | 2), "{run:?}");
+        assert_one_error(&run);
+        assert!(run.stderr.contains(unknown), "{run:?}");
+    }
+}
