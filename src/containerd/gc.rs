@@ -306,8 +306,9 @@ fn label_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     Some(Ref::Snapshot(before_slash(snapshotter), key))
 }
 
+/// The label by its exact name, whatever its value: containerd looks no further.
 fn is_root(labels: &Labels) -> bool {
-    labels.range(ROOT.to_owned()..).next().is_some_and(|(label, _)| label.starts_with(ROOT))
+    labels.contains_key(ROOT)
 }
 
 /// How long a lease holds. An expiry that is no time counts as none, as containerd has it.

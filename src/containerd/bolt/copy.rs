@@ -199,3 +199,11 @@ fn slot(source: &impl Source, offset: u64) -> io::Result<Result<Meta, &'static s
     let read = source.read_at(offset, &mut page)?;
     Ok(parse(page.get(..read).unwrap_or(&page)))
 }
+
+/// The newest meta page.
+///
+/// # Errors
+/// When it cannot be read or is no bolt file.
+pub fn newest(source: &impl Source) -> Result<Meta, BoltError> {
+    metas(source).map(|(newest, _)| newest)
+}

@@ -115,3 +115,11 @@ fn fits(bytes: &[u8], newest: &Meta, older: &Meta) -> bool {
 fn pages<'a>(bytes: &'a [u8], meta: &Meta) -> Pages<'a> {
     Pages { bytes, page_size: meta.page_size, order: meta.order, high_water: meta.high_water }
 }
+
+/// The number of the newest transaction of `file`, without reading its tree.
+///
+/// # Errors
+/// When it cannot be read or is no bolt file.
+pub fn newest_txid(file: &File) -> Result<u64, BoltError> {
+    copy::newest(file).map(|meta| meta.txid)
+}

@@ -145,7 +145,8 @@ fn leases_hold_until_they_expire() {
 fn roots_by_label_and_by_time() {
     let mut namespace = namespace();
     namespace.images.clear();
-    namespace.blobs[4].labels = labels(&[("containerd.io/gc.root.extra", "1999-01-01T00:00:00Z")]);
+    namespace.blobs[4].labels = labels(&[("containerd.io/gc.root", "1999-01-01T00:00:00Z")]);
+    namespace.blobs[3].labels = labels(&[("containerd.io/gc.root-", "true")]);
     namespace.snapshots[1].labels = labels(&[("containerd.io/gc.root", "x")]);
     let ingest = |key: &str, expires: Option<&str>| IngestRecord {
         key: key.into(),
