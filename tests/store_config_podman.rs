@@ -47,6 +47,7 @@ const INFO: [&str; 3] = [
 ];
 
 /// Whether a test that needs `what` can run. Where the whole set must run, it has to.
+#[allow(clippy::print_stderr)] // why a test did nothing
 fn available(what: &str, there: bool) -> bool {
     if !there {
         assert!(

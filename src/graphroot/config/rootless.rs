@@ -143,14 +143,14 @@ pub(super) fn existing_stores(
         name: Some(&user.name),
     };
     let usual = defaults.graphroot.clone();
+    let mut own_problems = Problems::default();
     // Root has no rootless store, but may have left one of a time in a user namespace.
-    let mut found = if user.uid == 0 {
-        Vec::new()
-    } else {
-        stores(sysroot, &owner, problems)
+    let mut found = match user.uid {
+        0 => Vec::new(),
+        _ => stores(sysroot, &owner, &mut own_problems),
     };
     if !found.iter().any(|store| store.graphroot == usual) {
-        found.push(owner.store(&Settings::default(), defaults, problems));
+        found.push(owner.store(&Settings::default(), defaults, &mut own_problems));
     }
     found.retain(|store| is_directory(sysroot, &store.graphroot));
     found.retain(|store| {
@@ -165,6 +165,13 @@ pub(super) fn existing_stores(
         if store.graphroot == usual {
             store.origin = format!("home of {}", user.name);
         }
+    }
+    // A user without a store must not be able to make every scan end with warnings.
+    if !found.is_empty() {
+        own_problems
+            .0
+            .into_iter()
+            .for_each(|(file, reason)| problems.note(&file, reason));
     }
     found
 }
