@@ -65,6 +65,20 @@ fn users_have_their_own_stores() {
                     .to_owned(),
             ],
         ),
+        // Podman takes only some of what a named file says; the library itself takes all.
+        (
+            "environment",
+            Environment {
+                containers_storage_conf: path("/srv/rootless.conf"),
+                ..user(1000, "a")
+            },
+            vec![
+                "/of/rootless /run/user/1000/containers images=/of/images driver=vfs \
+                 (/srv/rootless.conf)"
+                    .to_owned(),
+                "/of/named /of/run images=/of/images driver=vfs (/srv/rootless.conf)".to_owned(),
+            ],
+        ),
         (
             "drop-ins",
             user(1000, "alice"),

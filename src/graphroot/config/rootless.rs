@@ -78,7 +78,11 @@ fn user(line: &[u8]) -> Option<User> {
 /// ones.
 ///
 /// By the earlier rule the user's own file stands alone, and root's file lends only its
-/// `rootless_storage_path`, and where the user has no file its driver.
+/// `rootless_storage_path`, and where the user has no file its driver. A file that
+/// `$CONTAINERS_STORAGE_CONF` names counts as the user's own for the library itself, but Podman
+/// and Buildah have it taken for root's (containers/common passes it to
+/// `SetDefaultConfigFilePath`), so that its graphroot and runroot mean nothing to them
+/// (seen with Podman 4.3.1 and Buildah 1.28.2).
 pub(super) fn stores(
     sysroot: &Sysroot,
     owner: &Owner<'_>,
@@ -91,16 +95,29 @@ pub(super) fn stores(
 
     let system_file = storage_conf::legacy_file(sysroot, environment);
     let system = Settings::read(sysroot, system_file.as_slice(), problems);
+    let driver = system
+        .driver
+        .clone()
+        .filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str()));
+    let mut candidates = Vec::new();
+    if environment.containers_storage_conf.is_some() {
+        let as_podman = Settings {
+            driver: driver.clone(),
+            graphroot: None,
+            runroot: None,
+            ..system.clone()
+        };
+        candidates.push(owner.store(&as_podman, defaults.clone(), problems));
+    }
+    let rootless_storage_path = system.rootless_storage_path;
     let lent = Settings {
-        rootless_storage_path: system.rootless_storage_path.clone(),
-        driver: system
-            .driver
-            .filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str())),
+        driver,
+        rootless_storage_path,
         ..Settings::default()
     };
     let own_file = storage_conf::legacy_file_of_user(environment)
         .filter(|file| storage_conf::exists(sysroot, file));
-    let legacy = match own_file {
+    candidates.push(match own_file {
         None => owner.store(&lent, defaults.clone(), problems),
         Some(file) => {
             let own = Settings::read(sysroot, &[file], problems);
@@ -110,15 +127,12 @@ pub(super) fn stores(
             };
             owner.store(&own, defaults.clone(), problems)
         }
-    };
+    });
 
     let files = storage_conf::drop_in_files(sysroot, environment, problems);
-    let later = owner.store(
-        &Settings::read(sysroot, &files, problems),
-        defaults,
-        problems,
-    );
-    vec![legacy, later]
+    let later = Settings::read(sysroot, &files, problems);
+    candidates.push(owner.store(&later, defaults, problems));
+    candidates
 }
 
 /// The stores of another user that are there: what root finds when it looks through the homes.
