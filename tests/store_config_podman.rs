@@ -40,20 +40,14 @@ umount -l /outside
 "$@"
 "#;
 
-const INFO: [&str; 3] = [
-    "info",
-    "--format",
-    "{{.Store.GraphRoot}} {{.Store.RunRoot}} {{.Store.GraphDriverName}}",
-];
+const INFO: [&str; 3] =
+    ["info", "--format", "{{.Store.GraphRoot}} {{.Store.RunRoot}} {{.Store.GraphDriverName}}"];
 
 /// Whether a test that needs `what` can run. Where the whole set must run, it has to.
 #[allow(clippy::print_stderr)] // why a test did nothing
 fn available(what: &str, there: bool) -> bool {
     if !there {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "{what} is missing, and CI is to test it"
-        );
+        assert!(std::env::var_os("CI").is_none(), "{what} is missing, and CI is to test it");
         eprintln!("skipped: {what} is missing");
     }
     there
@@ -63,12 +57,7 @@ fn available(what: &str, there: bool) -> bool {
 fn podman() -> Option<u32> {
     let output = Command::new("podman").arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    text.split_whitespace()
-        .last()?
-        .split('.')
-        .next()?
-        .parse()
-        .ok()
+    text.split_whitespace().last()?.split('.').next()?.parse().ok()
 }
 
 fn is_root() -> bool {
@@ -78,28 +67,17 @@ fn is_root() -> bool {
 /// What Podman may see of the environment.
 fn variables(environment: &Environment, name: &str) -> Vec<(&'static str, String)> {
     let text = |path: &Path| path.display().to_string();
-    let mut variables = vec![
-        ("PATH", std::env::var("PATH").unwrap_or_default()),
-        ("USER", name.to_owned()),
-    ];
+    let mut variables = vec![("PATH", std::env::var("PATH").unwrap_or_default()), ("USER", name.to_owned())];
     for (key, path) in [
         ("HOME", &environment.home),
         ("XDG_CONFIG_HOME", &environment.xdg_config_home),
         ("XDG_DATA_HOME", &environment.xdg_data_home),
         ("XDG_RUNTIME_DIR", &environment.xdg_runtime_dir),
-        (
-            "CONTAINERS_STORAGE_CONF",
-            &environment.containers_storage_conf,
-        ),
+        ("CONTAINERS_STORAGE_CONF", &environment.containers_storage_conf),
     ] {
         variables.extend(path.as_ref().map(|path| (key, text(path))));
     }
-    variables.extend(
-        environment
-            .storage_driver
-            .iter()
-            .map(|d| ("STORAGE_DRIVER", d.clone())),
-    );
+    variables.extend(environment.storage_driver.iter().map(|d| ("STORAGE_DRIVER", d.clone())));
     variables
 }
 
@@ -107,24 +85,9 @@ fn variables(environment: &Environment, name: &str) -> Vec<(&'static str, String
 fn podman_in_a_root(files: &Path, environment: &Environment, name: &str) -> Output {
     let top = tempfile::tempdir().expect("a directory");
     let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-c",
-        IN_A_ROOT,
-        "sh",
-    ]);
-    command
-        .arg(top.path())
-        .arg(files)
-        .arg(environment.uid.to_string());
-    command
-        .arg(environment.home.as_ref().expect("a home"))
-        .args(["podman"])
-        .args(INFO);
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", IN_A_ROOT, "sh"]);
+    command.arg(top.path()).arg(files).arg(environment.uid.to_string());
+    command.arg(environment.home.as_ref().expect("a home")).args(["podman"]).args(INFO);
     command.env_clear().envs(variables(environment, name));
     command.output().expect("unshare runs")
 }
@@ -133,21 +96,14 @@ fn podman_in_a_root(files: &Path, environment: &Environment, name: &str) -> Outp
 fn answer(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && !text.is_empty(),
-        "podman: {text} {error}"
-    );
+    assert!(output.status.success() && !text.is_empty(), "podman: {text} {error}");
     text
 }
 
 fn ours(store: &StoreConfig, driver: &str) -> String {
     // Without a configured driver, Podman picks one that works here.
     let driver = store.driver.as_deref().unwrap_or(driver);
-    format!(
-        "{} {} {driver}",
-        store.graphroot.display(),
-        store.runroot.display()
-    )
+    format!("{} {} {driver}", store.graphroot.display(), store.runroot.display())
 }
 
 /// The candidates, of which the first is by the rule of libraries up to 1.62.
@@ -158,19 +114,15 @@ fn agree(sysroot: &Sysroot, environment: &Environment, says: &str, major: u32, c
     if major < 6 {
         assert_eq!(candidates[0], says, "{case}: {environment:?}");
     } else {
-        assert!(
-            candidates.iter().any(|one| one == says),
-            "{case}: {says} not in {candidates:?}"
-        );
+        assert!(candidates.iter().any(|one| one == says), "{case}: {says} not in {candidates:?}");
     }
 }
 
 fn write(root: &Path, file: &str, graphroot: &str) {
     let file = root.join(file.trim_start_matches('/'));
     fs::create_dir_all(file.parent().expect("a parent")).expect("directories");
-    let text = format!(
-        "[storage]\ndriver = \"vfs\"\ngraphroot = \"{graphroot}\"\nrunroot = \"{graphroot}-run\"\n"
-    );
+    let text =
+        format!("[storage]\ndriver = \"vfs\"\ngraphroot = \"{graphroot}\"\nrunroot = \"{graphroot}-run\"\n");
     fs::write(file, text).expect("a file");
 }
 
@@ -190,27 +142,13 @@ fn root_s_file_is_the_one_podman_takes() {
         write(root.path(), "/srv/named.conf", "/of/named");
         fs::create_dir(root.path().join("srv/empty")).expect("a directory");
         let sysroot = Sysroot::at(root.path());
-        let base = Environment {
-            home: Some("/root".into()),
-            ..Environment::default()
-        };
-        let xdg = |path: &str| Environment {
-            xdg_config_home: Some(path.into()),
-            ..base.clone()
-        };
-        let named = Environment {
-            containers_storage_conf: Some("/srv/named.conf".into()),
-            ..xdg("/srv/xdg")
-        };
+        let base = Environment { home: Some("/root".into()), ..Environment::default() };
+        let xdg = |path: &str| Environment { xdg_config_home: Some(path.into()), ..base.clone() };
+        let named =
+            Environment { containers_storage_conf: Some("/srv/named.conf".into()), ..xdg("/srv/xdg") };
         for environment in [base.clone(), xdg("/srv/empty"), xdg("/srv/xdg"), named] {
             let output = podman_in_a_root(root.path(), &environment, "root");
-            agree(
-                &sysroot,
-                &environment,
-                &answer(&output),
-                major,
-                &format!("{there:?}"),
-            );
+            agree(&sysroot, &environment, &answer(&output), major, &format!("{there:?}"));
         }
     }
 }
@@ -222,11 +160,9 @@ fn a_user_s_store_is_the_one_podman_takes() {
         return eprintln!("skipped: this takes root");
     };
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config");
-    for (case, uid, name) in [
-        ("rootless", 1000, "alice"),
-        ("rootless", 1001, "bob"),
-        ("rootless-default", 1000, "alice"),
-    ] {
+    for (case, uid, name) in
+        [("rootless", 1000, "alice"), ("rootless", 1001, "bob"), ("rootless-default", 1000, "alice")]
+    {
         let environment = Environment {
             uid,
             home: Some(PathBuf::from(format!("/home/{name}"))),
@@ -237,13 +173,7 @@ fn a_user_s_store_is_the_one_podman_takes() {
         };
         let files = fixtures.join(case);
         let output = podman_in_a_root(&files, &environment, name);
-        agree(
-            &Sysroot::at(&files),
-            &environment,
-            &answer(&output),
-            major,
-            case,
-        );
+        agree(&Sysroot::at(&files), &environment, &answer(&output), major, case);
     }
 }
 
@@ -271,23 +201,11 @@ fn what_variables_name_is_what_podman_takes() {
         xdg_runtime_dir: Some(runtime),
         ..Environment::default()
     };
-    let named = Environment {
-        containers_storage_conf: Some(top.join("named.conf")),
-        ..base.clone()
-    };
+    let named = Environment { containers_storage_conf: Some(top.join("named.conf")), ..base.clone() };
     for environment in [base, named] {
         let mut command = Command::new("podman");
-        command
-            .args(INFO)
-            .env_clear()
-            .envs(variables(&environment, "somebody"));
+        command.args(INFO).env_clear().envs(variables(&environment, "somebody"));
         let says = answer(&command.output().expect("podman runs"));
-        agree(
-            &Sysroot::live(),
-            &environment,
-            &says,
-            major.unwrap_or(0),
-            "variables",
-        );
+        agree(&Sysroot::live(), &environment, &says, major.unwrap_or(0), "variables");
     }
 }

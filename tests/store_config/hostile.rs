@@ -15,10 +15,7 @@ fn hostile_trees_are_problems_and_nothing_worse() {
     let (disk, sysroot) = made(&[
         ("etc/containers/storage.conf/is/a/directory", b""),
         ("etc/crio/crio.conf.d/20-bytes", b"[crio]\nroot = \"/\xff\""),
-        (
-            "etc/crio/crio.conf.d/30-nul",
-            b"[crio]\nroot = \"/a\\u0000b\"",
-        ),
+        ("etc/crio/crio.conf.d/30-nul", b"[crio]\nroot = \"/a\\u0000b\""),
     ]);
     let drop_ins = disk.path().join("etc/crio/crio.conf.d");
     symlink("10-loop", drop_ins.join("10-loop")).expect("a symlink");
@@ -39,30 +36,14 @@ fn hostile_trees_are_problems_and_nothing_worse() {
     assert_eq!(lines(&discovery)[..1], default);
     let has = |file: &str| {
         let path = Path::new(file);
-        assert!(
-            discovery.problems.iter().any(|(at, _)| at == path),
-            "{file} is no problem"
-        );
+        assert!(discovery.problems.iter().any(|(at, _)| at == path), "{file} is no problem");
     };
     has("/etc/containers/storage.conf");
-    for name in [
-        "10-loop",
-        "20-bytes",
-        "40-self",
-        "50-endless",
-        "60-out",
-        "70-huge",
-        "90-nested",
-    ] {
+    for name in ["10-loop", "20-bytes", "40-self", "50-endless", "60-out", "70-huge", "90-nested"] {
         has(&format!("/etc/crio/crio.conf.d/{name}"));
     }
     has("/etc/passwd");
-    assert!(
-        discovery
-            .problems
-            .iter()
-            .any(|(_, reason)| reason.contains("too deeply"))
-    );
+    assert!(discovery.problems.iter().any(|(_, reason)| reason.contains("too deeply")));
 }
 
 /// Bytes that now and then look like a configuration.

@@ -12,26 +12,17 @@ use layersweep::graphroot::config::{Discovery, Environment, StoreConfig};
 use layersweep::sys::sysroot::Sysroot;
 
 fn fixture(case: &str) -> Sysroot {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fixtures/config")
-        .join(case);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config").join(case);
     assert!(path.is_dir(), "no fixture {case}");
     Sysroot::at(&path)
 }
 
 fn root() -> Environment {
-    Environment {
-        home: Some("/root".into()),
-        ..Environment::default()
-    }
+    Environment { home: Some("/root".into()), ..Environment::default() }
 }
 
 fn user(uid: u32, name: &str) -> Environment {
-    Environment {
-        uid,
-        home: Some(Path::new("/home").join(name)),
-        ..Environment::default()
-    }
+    Environment { uid, home: Some(Path::new("/home").join(name)), ..Environment::default() }
 }
 
 fn path(value: &str) -> Option<PathBuf> {

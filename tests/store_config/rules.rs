@@ -15,28 +15,17 @@ fn root_has_the_stores_that_its_files_name() {
     let default_run = "/run/containers/storage";
     let default = format!("/var/lib/containers/storage {default_run}");
     let cases: Vec<(&str, Environment, Vec<String>)> = vec![
-        (
-            "bare",
-            root(),
-            vec![format!("{default} (built-in default)")],
-        ),
+        ("bare", root(), vec![format!("{default} (built-in default)")]),
         // What the administrator's file leaves out is not taken from the vendor's.
         (
             "administrator",
             root(),
-            vec![format!(
-                "/data/containers/storage {default_run} driver=overlay ({ETC})"
-            )],
+            vec![format!("/data/containers/storage {default_run} driver=overlay ({ETC})")],
         ),
         (
             "administrator",
-            Environment {
-                storage_driver: Some("btrfs".into()),
-                ..root()
-            },
-            vec![format!(
-                "/data/containers/storage {default_run} driver=btrfs ({ETC})"
-            )],
+            Environment { storage_driver: Some("btrfs".into()), ..root() },
+            vec![format!("/data/containers/storage {default_run} driver=btrfs ({ETC})")],
         ),
         (
             "vendor",
@@ -51,29 +40,17 @@ fn root_has_the_stores_that_its_files_name() {
         (
             "environment",
             root(),
-            vec![format!(
-                "/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})"
-            )],
+            vec![format!("/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})")],
         ),
         (
             "environment",
-            Environment {
-                xdg_config_home: path("/srv/xdg"),
-                ..root()
-            },
-            vec![format!(
-                "/of/xdg {default_run} driver=btrfs (/srv/xdg/containers/storage.conf)"
-            )],
+            Environment { xdg_config_home: path("/srv/xdg"), ..root() },
+            vec![format!("/of/xdg {default_run} driver=btrfs (/srv/xdg/containers/storage.conf)")],
         ),
         (
             "environment",
-            Environment {
-                xdg_config_home: path("/srv/missing"),
-                ..root()
-            },
-            vec![format!(
-                "/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})"
-            )],
+            Environment { xdg_config_home: path("/srv/missing"), ..root() },
+            vec![format!("/of/etc {default_run} images=/of/etc-images driver=btrfs ({ETC})")],
         ),
         (
             "environment",
@@ -92,9 +69,7 @@ fn root_has_the_stores_that_its_files_name() {
                 containers_storage_conf_override: path("/srv/override.conf"),
                 ..root()
             },
-            vec![format!(
-                "/of/named {default_run} run=/of/override (/srv/named.conf)"
-            )],
+            vec![format!("/of/named {default_run} run=/of/override (/srv/named.conf)")],
         ),
         (
             "drop-ins",
@@ -132,9 +107,7 @@ fn root_has_the_stores_that_its_files_name() {
         (
             "crio-inherits",
             root(),
-            vec![format!(
-                "/of/storage.conf {default_run} images=/of/storage.conf-images ({ETC})"
-            )],
+            vec![format!("/of/storage.conf {default_run} images=/of/storage.conf-images ({ETC})")],
         ),
         // An empty imagestore means none, an empty root means the one of storage.conf.
         (
@@ -157,11 +130,7 @@ fn root_has_the_stores_that_its_files_name() {
 fn pins_come_from_the_last_file_that_has_them() {
     let pins = |case: &str| -> Vec<(String, String)> {
         let discovery = discover(&fixture(case), &root());
-        discovery
-            .pins
-            .into_iter()
-            .map(|pin| (pin.pattern, pin.origin))
-            .collect()
+        discovery.pins.into_iter().map(|pin| (pin.pattern, pin.origin)).collect()
     };
     let owned = |pattern: &str, origin: &str| (pattern.to_owned(), origin.to_owned());
     let drop_in = "/etc/crio/crio.conf.d/50-pinned-images";
@@ -175,10 +144,10 @@ fn pins_come_from_the_last_file_that_has_them() {
     );
     // Set to nothing; not set; no CRI-O.
     assert_eq!(pins("crio-unset"), []);
-    assert!(pins("crio-inherits").contains(&owned(
-        "registry.k8s.io/pause:3.10.1",
-        "CRI-O's built-in pause_image"
-    )));
+    assert!(
+        pins("crio-inherits")
+            .contains(&owned("registry.k8s.io/pause:3.10.1", "CRI-O's built-in pause_image"))
+    );
     assert_eq!(pins("bare"), []);
 }
 
@@ -192,9 +161,8 @@ fn what_is_wrong_is_named_by_file_and_line() {
             "/good /run/containers/storage (/etc/crio/crio.conf)",
         ]
     );
-    let problems: Vec<String> = (discovery.problems.iter())
-        .map(|(file, reason)| format!("{}: {reason}", file.display()))
-        .collect();
+    let problems: Vec<String> =
+        (discovery.problems.iter()).map(|(file, reason)| format!("{}: {reason}", file.display())).collect();
     let storage = "/etc/containers/storage.conf";
     let crio = "/etc/crio/crio.conf";
     for expected in [
@@ -211,40 +179,23 @@ fn what_is_wrong_is_named_by_file_and_line() {
             "{storage}: line 10: additionallayerstores is to be an array of strings, not string; \
              it is ignored"
         ),
-        format!(
-            "{crio}: line 3: storage_option is to be an array of strings, not string; it is ignored"
-        ),
+        format!("{crio}: line 3: storage_option is to be an array of strings, not string; it is ignored"),
         format!("{crio}: line 4: image is to be a table, not integer; it is ignored"),
         format!("{crio}.d/30-table: line 1: crio is to be a table, not string; it is ignored"),
     ] {
-        assert!(
-            problems.contains(&expected),
-            "{expected}\nis not in {problems:#?}"
-        );
+        assert!(problems.contains(&expected), "{expected}\nis not in {problems:#?}");
     }
     let starts = |start: String| problems.iter().any(|problem| problem.starts_with(&start));
-    assert!(
-        starts(format!("{crio}.d/10-syntax: line 3: ")),
-        "{problems:#?}"
-    );
-    assert!(
-        starts(format!("{crio}.d/20-duplicate: line 2: ")),
-        "{problems:#?}"
-    );
+    assert!(starts(format!("{crio}.d/10-syntax: line 3: ")), "{problems:#?}");
+    assert!(starts(format!("{crio}.d/20-duplicate: line 2: ")), "{problems:#?}");
     assert_eq!(problems.len(), 12, "each once: {problems:#?}");
 }
 
 #[test]
 fn a_named_file_that_is_missing_is_a_problem() {
-    let environment = Environment {
-        containers_storage_conf: path("/missing"),
-        ..root()
-    };
+    let environment = Environment { containers_storage_conf: path("/missing"), ..root() };
     let discovery = discover(&fixture("environment"), &environment);
-    assert_eq!(
-        lines(&discovery),
-        ["/var/lib/containers/storage /run/containers/storage (built-in default)"]
-    );
+    assert_eq!(lines(&discovery), ["/var/lib/containers/storage /run/containers/storage (built-in default)"]);
     assert_eq!(discovery.problems.len(), 1, "{:?}", discovery.problems);
 }
 
@@ -261,14 +212,8 @@ fn a_named_store_is_the_configured_one_where_there_is_one() {
             "//of/./storage.conf/",
             "/of/storage.conf /of/storage.conf-run ro=/ro/storage.conf driver=overlay transient (--graphroot)",
         ),
-        (
-            "/copy",
-            "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)",
-        ),
-        (
-            "copy",
-            "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)",
-        ),
+        ("/copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
+        ("copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
     ] {
         let store = named(&fixture("crio"), &root(), Path::new(graphroot));
         assert_eq!(line(&store), expected, "{graphroot}");
@@ -292,9 +237,7 @@ fn one_directory_is_one_store() {
     // Two drivers are configured, so the directory has to show which it has.
     assert_eq!(
         lines(&discover(&sysroot, &root())),
-        [
-            "/a /run/containers/storage run=/r images=/i (/etc/containers/storage.conf, /etc/crio/crio.conf)"
-        ]
+        ["/a /run/containers/storage run=/r images=/i (/etc/containers/storage.conf, /etc/crio/crio.conf)"]
     );
 }
 
@@ -302,22 +245,13 @@ fn one_directory_is_one_store() {
 fn a_dead_coreos_disk_is_understood() {
     let deployment = "ostree/deploy/rhcos/deploy/0123.0";
     let (disk, _) = made(&[
-        (
-            &format!("{deployment}/etc/crio/crio.conf.d/00-default"),
-            b"[crio]\nroot = \"/var/lib/crio\"",
-        ),
+        (&format!("{deployment}/etc/crio/crio.conf.d/00-default"), b"[crio]\nroot = \"/var/lib/crio\""),
         (
             &format!("{deployment}/etc/crio/crio.conf.d/50-pinned-images"),
             b"[crio.image]\npinned_images = [\"a\"]",
         ),
-        (
-            &format!("{deployment}/usr/share/containers/storage.conf"),
-            b"[storage]\ndriver = \"overlay\"",
-        ),
-        (
-            &format!("{deployment}/etc/passwd"),
-            b"core:x:1000:1000::/home/core:/bin/bash\n",
-        ),
+        (&format!("{deployment}/usr/share/containers/storage.conf"), b"[storage]\ndriver = \"overlay\""),
+        (&format!("{deployment}/etc/passwd"), b"core:x:1000:1000::/home/core:/bin/bash\n"),
     ]);
     let in_home = ".local/share/containers/storage";
     let var = disk.path().join("ostree/deploy/rhcos/var");
@@ -332,20 +266,11 @@ fn a_dead_coreos_disk_is_understood() {
         [
             "/var/lib/containers/storage /run/containers/storage driver=overlay (built-in default)",
             "/var/lib/crio /run/containers/storage driver=overlay (/etc/crio/crio.conf.d/00-default)",
-            &format!(
-                "/home/core/{in_home} /run/user/1000/containers driver=overlay (home of core)"
-            ),
+            &format!("/home/core/{in_home} /run/user/1000/containers driver=overlay (home of core)"),
         ]
     );
     assert_eq!(discovery.pins[0].pattern, "a");
     assert_eq!(discovery.problems, []);
-    let placed = sysroot
-        .resolve(&discovery.stores[0].graphroot)
-        .expect("a store");
-    assert_eq!(
-        placed,
-        var.canonicalize()
-            .expect("a path")
-            .join("lib/containers/storage")
-    );
+    let placed = sysroot.resolve(&discovery.stores[0].graphroot).expect("a store");
+    assert_eq!(placed, var.canonicalize().expect("a path").join("lib/containers/storage"));
 }

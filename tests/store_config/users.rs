@@ -14,18 +14,11 @@ fn users_have_their_own_stores() {
     const HOMES: &str = "/home/alice/.local/share/containers/storage";
     let run = "/run/user/1000/containers";
     let cases: Vec<(&str, Environment, Vec<String>)> = vec![
-        (
-            "rootless-default",
-            user(1000, "alice"),
-            vec![format!("{HOMES} {run} (built-in default)")],
-        ),
+        ("rootless-default", user(1000, "alice"), vec![format!("{HOMES} {run} (built-in default)")]),
         // A variable that is not set is looked up in the user database.
         (
             "rootless-default",
-            Environment {
-                uid: 1000,
-                ..Environment::default()
-            },
+            Environment { uid: 1000, ..Environment::default() },
             vec![format!("{HOMES} {run} (built-in default)")],
         ),
         (
@@ -43,9 +36,7 @@ fn users_have_their_own_stores() {
             "rootless",
             user(1000, "alice"),
             vec![
-                format!(
-                    "/scratch/alice-1000/home/alice/storage {run} (/etc/containers/storage.conf)"
-                ),
+                format!("/scratch/alice-1000/home/alice/storage {run} (/etc/containers/storage.conf)"),
                 format!(
                     "/var/lib/containers/storage {run} run=/run/containers/storage images=/images \
                      driver=zfs \
@@ -55,10 +46,7 @@ fn users_have_their_own_stores() {
         ),
         (
             "rootless",
-            Environment {
-                xdg_runtime_dir: path("/runtime"),
-                ..user(1001, "bob")
-            },
+            Environment { xdg_runtime_dir: path("/runtime"), ..user(1001, "bob") },
             vec![
                 "/home/bob/store /runtime/run driver=vfs \
                  (/home/bob/.config/containers/storage.conf)"
@@ -68,10 +56,7 @@ fn users_have_their_own_stores() {
         // Podman takes only some of what a named file says; the library itself takes all.
         (
             "environment",
-            Environment {
-                containers_storage_conf: path("/srv/rootless.conf"),
-                ..user(1000, "a")
-            },
+            Environment { containers_storage_conf: path("/srv/rootless.conf"), ..user(1000, "a") },
             vec![
                 "/of/rootless /run/user/1000/containers images=/of/images driver=vfs \
                  (/srv/rootless.conf)"
@@ -99,11 +84,7 @@ fn users_have_their_own_stores() {
     let bob = discover(&fixture("rootless"), &user(1001, "bob"));
     let unknown = "runroot: $NOWHERE is not known here".to_owned();
     let file = PathBuf::from("/home/bob/.config/containers/storage.conf");
-    assert!(
-        bob.problems.contains(&(file, unknown)),
-        "{:?}",
-        bob.problems
-    );
+    assert!(bob.problems.contains(&(file, unknown)), "{:?}", bob.problems);
 }
 
 #[test]
@@ -120,14 +101,8 @@ fn root_sees_the_stores_of_all_homes() {
     let in_home = ".local/share/containers/storage";
     let (disk, sysroot) = made(&[
         ("etc/passwd", &bytes),
-        (
-            "srv/svc/.config/containers/storage.conf",
-            b"[storage]\ngraphroot = \"/srv/graph\"\n",
-        ),
-        (
-            "home/thief/.config/containers/storage.conf",
-            b"[storage]\ngraphroot = \"/secret\"\n",
-        ),
+        ("srv/svc/.config/containers/storage.conf", b"[storage]\ngraphroot = \"/srv/graph\"\n"),
+        ("home/thief/.config/containers/storage.conf", b"[storage]\ngraphroot = \"/secret\"\n"),
     ]);
     let make = |name: &str| fs::create_dir_all(disk.path().join(name)).expect("directories");
     make("var/lib/containers/storage");
@@ -154,12 +129,8 @@ fn root_sees_the_stores_of_all_homes() {
         let origin = "/srv/svc/.config/containers/storage.conf";
         expected.push(format!("/srv/graph /run/user/{own}/containers ({origin})"));
     }
-    expected.push(format!(
-        "/home/caf\u{fffd}/{in_home} /run/user/1009/containers (home of caf\u{fffd})"
-    ));
-    expected.push(format!(
-        "/home/ldap/{in_home} /run/user/{own}/containers (home of ldap)"
-    ));
+    expected.push(format!("/home/caf\u{fffd}/{in_home} /run/user/1009/containers (home of caf\u{fffd})"));
+    expected.push(format!("/home/ldap/{in_home} /run/user/{own}/containers (home of ldap)"));
     assert_eq!(lines(&discovery), expected);
     // Users do not look into each other's homes.
     assert_eq!(discover(&sysroot, &user(1000, "alice")).stores.len(), 2);

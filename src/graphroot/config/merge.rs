@@ -47,8 +47,7 @@ impl<'a> Stores<'a> {
 
     /// The store with this graphroot.
     pub(super) fn get(&self, graphroot: &Path) -> Option<&StoreConfig> {
-        self.position(graphroot)
-            .map(|index| &self.found[index].store)
+        self.position(graphroot).map(|index| &self.found[index].store)
     }
 
     pub(super) fn into_list(self) -> Vec<StoreConfig> {
@@ -58,11 +57,7 @@ impl<'a> Stores<'a> {
     fn push(&mut self, store: StoreConfig) {
         let identity = self.identity(&store.graphroot);
         let drivers = store.driver.iter().cloned().collect();
-        self.found.push(Found {
-            store,
-            identity,
-            drivers,
-        });
+        self.found.push(Found { store, identity, drivers });
     }
 
     fn position(&self, graphroot: &Path) -> Option<usize> {

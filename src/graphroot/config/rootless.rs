@@ -72,11 +72,7 @@ fn user(line: &[u8]) -> Option<User> {
 /// and Buildah have it taken for root's (containers/common passes it to
 /// `SetDefaultConfigFilePath`), so that its graphroot and runroot mean nothing to them
 /// (seen with Podman 4.3.1 and Buildah 1.28.2).
-pub(super) fn stores(
-    sysroot: &Sysroot,
-    owner: &Owner<'_>,
-    problems: &mut Problems,
-) -> Vec<StoreConfig> {
+pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = owner.environment;
     let Some(defaults) = Defaults::of_user(environment) else {
         return Vec::new();
@@ -84,28 +80,16 @@ pub(super) fn stores(
 
     let system_file = storage_conf::legacy_file(sysroot, environment);
     let system = Settings::read(sysroot, system_file.as_slice(), problems);
-    let driver = system
-        .driver
-        .clone()
-        .filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str()));
+    let driver = system.driver.clone().filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str()));
     let mut candidates = Vec::new();
     if environment.containers_storage_conf.is_some() {
-        let as_podman = Settings {
-            driver: driver.clone(),
-            graphroot: None,
-            runroot: None,
-            ..system.clone()
-        };
+        let as_podman = Settings { driver: driver.clone(), graphroot: None, runroot: None, ..system.clone() };
         candidates.push(owner.store(&as_podman, defaults.clone(), problems));
     }
     let rootless_storage_path = system.rootless_storage_path;
-    let lent = Settings {
-        driver,
-        rootless_storage_path,
-        ..Settings::default()
-    };
-    let own_file = storage_conf::legacy_file_of_user(environment)
-        .filter(|file| storage_conf::exists(sysroot, file));
+    let lent = Settings { driver, rootless_storage_path, ..Settings::default() };
+    let own_file =
+        storage_conf::legacy_file_of_user(environment).filter(|file| storage_conf::exists(sysroot, file));
     candidates.push(match own_file {
         None => owner.store(&lent, defaults.clone(), problems),
         Some(file) => {
@@ -157,10 +141,7 @@ pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Pro
     }
     // A user without a store must not be able to make every scan end with warnings.
     if !found.is_empty() {
-        own_problems
-            .0
-            .into_iter()
-            .for_each(|(file, reason)| problems.note(&file, reason));
+        own_problems.0.into_iter().for_each(|(file, reason)| problems.note(&file, reason));
     }
     found
 }
