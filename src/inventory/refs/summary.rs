@@ -1,7 +1,7 @@
 //! Sums over a store: who holds how much, and what could be taken back. Pure.
 
 use super::{Refs, Root, Weight, roots_of};
-use crate::inventory::{Image, ImageIx, Inventory, NodeKind, Size, StoreIx, Verdict};
+use crate::inventory::{Consistency, Image, ImageIx, Inventory, NodeKind, Size, StoreIx, Verdict};
 
 /// Why an image stays, the strongest reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,10 +189,12 @@ fn without(
 }
 
 /// Everything in `stores` that could be deleted at once: unused images, and leaks whose
-/// verdict is reclaim.
+/// verdict is reclaim. In a store with damaged records an image that looks unused may be in
+/// use, so nothing there counts.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
-    let roots = stores.iter().flat_map(|store| roots_of(inventory, *store));
+    let stores = stores.iter().filter(|at| inventory.stores[at.get()].consistency != Consistency::Damaged);
+    let roots = stores.flat_map(|store| roots_of(inventory, *store));
     let roots = roots.filter(|root| {
         matches!(kind_of(inventory, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
     });

@@ -183,6 +183,8 @@ fn rows_tell_used_from_unused() {
     assert_eq!(of(RowKind::LeaksReclaimable), Some((1, 7)));
     assert_eq!(of(RowKind::LeaksKept), Some((1, 80)), "the layers below it are the images'");
     assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 4 + 7);
+    inventory.stores[0].consistency = Consistency::Damaged;
+    assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 0, "damaged records prove nothing");
 }
 
 #[test]
