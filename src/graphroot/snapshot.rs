@@ -412,3 +412,26 @@ pub fn drivers_in(area: &Path) -> io::Result<Vec<String>> {
     // Somebody may have deleted the records and left the layers.
     Ok(if recorded.is_empty() { with(&|driver| has(driver)) } else { recorded })
 }
+
+#[cfg(test)]
+impl Snapshot {
+    /// A reading that never was, for tests of what is made of it.
+    pub(super) fn for_tests(
+        places: Places,
+        layers: Vec<LayerRecord>,
+        images: Vec<ImageRecord>,
+        containers: Vec<ContainerRecord>,
+        listing: Listing,
+    ) -> Self {
+        Self {
+            places,
+            layers,
+            images,
+            containers,
+            listing,
+            consistency: Consistency::Consistent,
+            findings: Vec::new(),
+            signature: Signature { tokens: Vec::new(), files: Vec::new() },
+        }
+    }
+}

@@ -21,21 +21,13 @@ fn run(flag: &str, paths: &[&Path]) -> u64 {
     command.args(["-s", "-c", flag, "--"]).args(paths);
     let output = command.output().expect("running du");
     let text = String::from_utf8_lossy(&output.stdout);
-    let total = text
-        .lines()
-        .last()
-        .and_then(|line| line.split('\t').next()?.parse().ok());
+    let total = text.lines().last().and_then(|line| line.split('\t').next()?.parse().ok());
     total.unwrap_or_else(|| panic!("du says {text:?}"))
 }
 
 /// A whole tree below the only root.
 pub fn tree(path: &str, unit: usize) -> Tree {
-    Tree {
-        root: 0,
-        path: path.into(),
-        unit,
-        scope: TreeScope::Whole,
-    }
+    Tree { root: 0, path: path.into(), unit, scope: TreeScope::Whole }
 }
 
 /// Measures `root` as one unit.
@@ -46,23 +38,11 @@ pub fn measure_one(root: &Path) -> Measured {
 /// Measures trees below one root.
 pub fn measure_trees(root: &Path, trees: &[Tree], extents: Extents) -> Measured {
     let roots: [PathBuf; 1] = [root.to_path_buf()];
-    measure(
-        &roots,
-        trees,
-        &WalkOptions {
-            extents,
-            ..WalkOptions::default()
-        },
-    )
+    measure(&roots, trees, &WalkOptions { extents, ..WalkOptions::default() })
 }
 
 /// All that was measured, shared inodes once.
 pub fn total(measured: &Measured) -> (u64, u64) {
-    let tallies = measured
-        .units
-        .iter()
-        .chain(measured.shared_inodes.iter().map(|one| &one.tally));
-    tallies.fold((0, 0), |sum, tally| {
-        (sum.0 + tally.bytes, sum.1 + tally.inodes)
-    })
+    let tallies = measured.units.iter().chain(measured.shared_inodes.iter().map(|one| &one.tally));
+    tallies.fold((0, 0), |sum, tally| (sum.0 + tally.bytes, sum.1 + tally.inodes))
 }

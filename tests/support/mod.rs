@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod du;
 pub mod locks;
 pub mod loopfs;
 pub mod program;

@@ -1,5 +1,210 @@
 use super::*;
+use crate::graphroot::records::{ContainerRecord, ImageRecord, LayerRecord};
+use crate::graphroot::snapshot::{Listing, Places};
 
-fn entry(name: &str, kind: Kind) -> Entry {
-    Entry { name: name.into(), kind }
+const LAYER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const WRITABLE: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+const ORPHAN: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
+
+fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapshot {
+    let root = PathBuf::from("/g");
+    let listing: Listing = listing
+        .iter()
+        .map(|(directory, names)| {
+            // A name that ends in `/` is a directory.
+            let entries = names.iter().map(|name| match name.strip_suffix('/') {
+                Some(name) => Entry { name: name.into(), kind: Kind::Directory },
+                None => Entry { name: name.into(), kind: Kind::File },
+            });
+            (root.join(directory), entries.collect())
+        })
+        .collect();
+    Snapshot::for_tests(
+        Places {
+            graphroot: root,
+            imagestores: vec![],
+            runroots: vec![],
+            driver: driver.into(),
+            other_drivers: if primary { vec!["vfs".into()] } else { vec!["overlay".into()] },
+            primary,
+            read_only: false,
+            foreign: false,
+        },
+        vec![
+            LayerRecord { id: LAYER.into(), ..LayerRecord::default() },
+            LayerRecord { id: WRITABLE.into(), ..LayerRecord::default() },
+        ],
+        vec![ImageRecord { id: LAYER.into(), ..ImageRecord::default() }],
+        vec![ContainerRecord {
+            id: LAYER.into(),
+            layer: Some(WRITABLE.into()),
+            ..ContainerRecord::default()
+        }],
+        listing,
+    )
+}
+
+/// Every part of every unit, with what it was taken for.
+fn parts(units: &[Unit]) -> Vec<(String, String)> {
+    let mut parts: Vec<_> = units
+        .iter()
+        .flat_map(|unit| {
+            let what = match &unit.what {
+                What::Debris(debris) => debris.class().to_owned(),
+                What::Other(name) => format!("other {name}"),
+                other => format!("{other:?}"),
+            };
+            unit.parts.iter().map(move |(_, path, scope)| {
+                let only = if *scope == TreeScope::EntryOnly { " alone" } else { "" };
+                (format!("{}{only}", path.display()), what.clone())
+            })
+        })
+        .collect();
+    parts.sort();
+    parts
+}
+
+fn of<'a>(parts: &'a [(String, String)], path: &str) -> &'a str {
+    let found = parts.iter().find(|(at, _)| at == path);
+    found.map_or("nothing", |(_, what)| what)
+}
+
+#[test]
+fn an_overlay_store() {
+    let tar_split = format!("{LAYER}.tar-split.gz");
+    let lost_split = format!("{ORPHAN}.tar-split.gz");
+    let layer = format!("{LAYER}/");
+    let writable = format!("{WRITABLE}/");
+    let orphan = format!("{ORPHAN}/");
+    let in_writable = format!("overlay/{WRITABLE}");
+    let sorted = sort(&snapshot(
+        "overlay",
+        true,
+        &[
+            (
+                "",
+                &[
+                    "overlay/",
+                    "overlay-layers/",
+                    "overlay-images/",
+                    "overlay-containers/",
+                    "storage.lock",
+                    "libpod/",
+                    "volumes/",
+                    "db.sql",
+                    "vfs/",
+                    "vfs-layers/",
+                    "overlayed/",
+                ],
+            ),
+            (
+                "overlay",
+                &[
+                    "l/",
+                    "staging/",
+                    "tempdirs/",
+                    "compat123/",
+                    "metacopy-check9/",
+                    "compatible/",
+                    ".has-mount-program",
+                    "backingFsBlockDev",
+                    &layer,
+                    &writable,
+                    &orphan,
+                    "readme",
+                ],
+            ),
+            ("overlay/staging", &["111/"]),
+            ("overlay/tempdirs", &["lock-7", "temp-dir-7/", "temp-dir-8/"]),
+            (&in_writable, &["diff/", "diff1/", "work/", "link", "lower"]),
+            (
+                "overlay-layers",
+                &[
+                    "layers.json",
+                    "layers.lock",
+                    ".tmp-layers.json5",
+                    "tmp/",
+                    &tar_split,
+                    &lost_split,
+                    &layer,
+                    &orphan,
+                ],
+            ),
+            ("overlay-layers/tmp", &["lock-1"]),
+            ("overlay-images", &["images.json", &layer, &orphan]),
+            ("overlay-containers", &["containers.json", "volatile-containers.json", &layer, &orphan]),
+        ],
+    ));
+    let parts = parts(&sorted);
+    for (path, what) in [
+        (" alone", "Metadata"),
+        ("storage.lock", "Metadata"),
+        ("libpod", "other libpod"),
+        ("overlayed", "other overlayed"),
+        ("vfs", "nothing"),
+        ("vfs-layers", "nothing"),
+        ("overlay alone", "Metadata"),
+        ("overlay/l", "Metadata"),
+        ("overlay/staging alone", "Metadata"),
+        ("overlay/staging/111", "staging"),
+        ("overlay/tempdirs/lock-7", "tempdirs"),
+        ("overlay/tempdirs/temp-dir-8", "tempdirs"),
+        ("overlay/compat123", "compat-dirs"),
+        ("overlay/metacopy-check9", "compat-dirs"),
+        ("overlay/compatible", "other overlay/compatible"),
+        ("overlay/backingFsBlockDev", "Metadata"),
+        ("overlay/readme", "other overlay/readme"),
+        (&format!("overlay/{LAYER}"), "Layer(0)"),
+        (&format!("overlay/{ORPHAN}"), "orphan-dir"),
+        (&format!("{in_writable} alone"), "Layer(1)"),
+        (&format!("{in_writable}/diff"), "LayerContent(1)"),
+        (&format!("{in_writable}/diff1"), "LayerContent(1)"),
+        (&format!("{in_writable}/work"), "Layer(1)"),
+        (&format!("overlay-layers/{tar_split}"), "Layer(0)"),
+        (&format!("overlay-layers/{lost_split}"), "tarsplit-orphan"),
+        (&format!("overlay-layers/{LAYER}"), "Layer(0)"),
+        (&format!("overlay-layers/{ORPHAN}"), "layerdata-orphan"),
+        ("overlay-layers/.tmp-layers.json5", "tmp-json"),
+        ("overlay-layers/tmp/lock-1", "tempdirs"),
+        (&format!("overlay-images/{LAYER}"), "Image(0)"),
+        (&format!("overlay-images/{ORPHAN}"), "orphan-image-dir"),
+        (&format!("overlay-containers/{LAYER}"), "Container(0)"),
+        (&format!("overlay-containers/{ORPHAN}"), "orphan-ctr-dir"),
+        ("overlay-containers/volatile-containers.json", "Metadata"),
+    ] {
+        assert_eq!(of(&parts, path), what, "{path}");
+    }
+    let mut paths: Vec<_> = parts.iter().map(|(path, _)| path).collect();
+    paths.dedup();
+    assert_eq!(paths.len(), parts.len(), "no entry is counted twice");
+    let pair = sorted.iter().find(|unit| unit.id == "7").unwrap();
+    assert_eq!(pair.parts.len(), 2, "a temporary directory and its lock are one thing");
+}
+
+#[test]
+fn a_second_driver_leaves_the_top_to_the_first() {
+    let layer = format!("{LAYER}/");
+    let sorted = sort(&snapshot(
+        "vfs",
+        false,
+        &[
+            ("", &["overlay/", "overlay-layers/", "vfs/", "vfs-layers/", "storage.lock", "libpod/"]),
+            ("vfs", &["dir/", "tempdirs/", "odd"]),
+            ("vfs/dir", &[&layer]),
+        ],
+    ));
+    let parts = parts(&sorted);
+    for (path, what) in [
+        (" alone", "nothing"),
+        ("storage.lock", "nothing"),
+        ("libpod", "nothing"),
+        ("overlay", "nothing"),
+        ("vfs alone", "Metadata"),
+        ("vfs/dir alone", "Metadata"),
+        ("vfs/odd", "other odd"),
+        (&format!("vfs/dir/{LAYER}"), "Layer(0)"),
+        ("vfs-layers alone", "Metadata"),
+    ] {
+        assert_eq!(of(&parts, path), what, "{path}");
+    }
 }

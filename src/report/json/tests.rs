@@ -1,1 +1,32 @@
+use schemars::generate::SchemaSettings;
 
+use super::*;
+
+/// `docs/schema/` is made from the types; this keeps it from going stale. To write it anew:
+/// `LAYERSWEEP_WRITE_SCHEMAS=1 cargo test schemas`.
+#[test]
+fn schemas_are_the_committed_ones() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema");
+    let mut stale = Vec::new();
+    for (name, schema) in [
+        ("scan", schema::<ScanDoc>()),
+        ("images", schema::<ImagesDoc>()),
+        ("layers", schema::<LayersDoc>()),
+        ("usage", schema::<UsageDoc>()),
+        ("explain", schema::<ExplainDoc>()),
+    ] {
+        let path = directory.join(format!("{name}.json"));
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("LAYERSWEEP_WRITE_SCHEMAS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        if std::fs::read_to_string(&path).ok() != Some(text) {
+            stale.push(path);
+        }
+    }
+    assert!(stale.is_empty(), "stale: {stale:?}");
+}
+
+fn schema<T: schemars::JsonSchema>() -> schemars::Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+}
