@@ -67,6 +67,7 @@ fn a_read_only_mounted_store_gives_the_same_figures() {
         let store = Store::rig(&loopfs.path().join("root"), "overlay");
         loopfs.sync();
         let writable = timeless(store.json("scan"));
+        store.unmount();
         loopfs.remount_with(options);
         let probe = std::fs::write(loopfs.path().join("probe"), "x");
         assert!(probe.is_err(), "{options} is not read-only");
