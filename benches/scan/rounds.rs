@@ -57,7 +57,9 @@ fn order(round: usize, count: usize) -> impl Iterator<Item = usize> {
 }
 
 fn says(text: &str) -> String {
-    if let Ok(document) = serde_json::from_str::<serde_json::Value>(text) {
+    if let Ok(document) = serde_json::from_str::<serde_json::Value>(text)
+        && document.is_object()
+    {
         return format!("{} bytes", document["stores"][0]["bytes"]["total"]);
     }
     let last = text

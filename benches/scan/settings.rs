@@ -32,7 +32,7 @@ impl Settings {
         }
         Ok(Self {
             fs,
-            inodes: number("BENCH_INODES", 620_000)?,
+            inodes: number("BENCH_INODES", 700_000)?,
             seed: number("BENCH_SEED", 1)?,
             warm_rounds: usize::try_from(number("BENCH_WARM", 9)?)?,
             cold_rounds: usize::try_from(number("BENCH_COLD", 5)?)?,
