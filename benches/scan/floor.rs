@@ -45,12 +45,7 @@ fn work(shared: &Shared, threads: usize) {
         bytes += read(job, &mut buffer, &mut mine);
         if mine.len() > 1 && shared.waiting.load(Ordering::Relaxed) > 0 {
             let half = mine.drain(..mine.len() / 2).collect::<Vec<_>>();
-            shared
-                .jobs
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .0
-                .extend(half);
+            shared.jobs.lock().unwrap_or_else(PoisonError::into_inner).0.extend(half);
             shared.changed.notify_all();
         }
     }
@@ -71,10 +66,7 @@ fn wait(shared: &Shared, threads: usize) -> Option<Job> {
             shared.changed.notify_all();
             return None;
         }
-        jobs = shared
-            .changed
-            .wait(jobs)
-            .unwrap_or_else(PoisonError::into_inner);
+        jobs = shared.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner);
     }
 }
 

@@ -26,20 +26,13 @@ pub fn graphroot(graphroot: &Path, inodes: u64, seed: u64) -> Result<()> {
     let plan = Plan::new(&mut random);
     fs::create_dir_all(graphroot.join("overlay/l"))?;
     plan.write(graphroot, &mut random)?;
-    let weights: Vec<u64> = plan
-        .layers
-        .iter()
-        .map(|layer| weight(layer, &mut random))
-        .collect();
+    let weights: Vec<u64> = plan.layers.iter().map(|layer| weight(layer, &mut random)).collect();
     let sum: u64 = weights.iter().sum();
-    plan.layers
-        .par_iter()
-        .enumerate()
-        .try_for_each(|(at, layer)| {
-            let random = Random::new(seed ^ (at as u64 + 1));
-            make_layer(graphroot, &plan, layer, inodes * weights[at] / sum, random)
-                .with_context(|| format!("making layer {at}"))
-        })?;
+    plan.layers.par_iter().enumerate().try_for_each(|(at, layer)| {
+        let random = Random::new(seed ^ (at as u64 + 1));
+        make_layer(graphroot, &plan, layer, inodes * weights[at] / sum, random)
+            .with_context(|| format!("making layer {at}"))
+    })?;
     share(graphroot, &plan).context("sharing files by hard links")
 }
 
@@ -50,28 +43,16 @@ fn weight(layer: &Layer, random: &mut Random) -> u64 {
     (if layer.first_of_image { 40 } else { 8 }) + tail
 }
 
-fn make_layer(
-    graphroot: &Path,
-    plan: &Plan,
-    layer: &Layer,
-    inodes: u64,
-    mut random: Random,
-) -> Result<()> {
+fn make_layer(graphroot: &Path, plan: &Plan, layer: &Layer, inodes: u64, mut random: Random) -> Result<()> {
     let dir = graphroot.join("overlay").join(&layer.id);
     let diff = dir.join("diff");
     fs::create_dir_all(&diff)?;
     fs::create_dir(dir.join("work"))?;
     fs::create_dir(dir.join("merged"))?;
     fs::write(dir.join("link"), &layer.link)?;
-    symlink(
-        format!("../{}/diff", layer.id),
-        graphroot.join("overlay/l").join(&layer.link),
-    )?;
+    symlink(format!("../{}/diff", layer.id), graphroot.join("overlay/l").join(&layer.link))?;
     if let Some(parent) = layer.parent {
-        let lower: Vec<String> = plan
-            .chain(parent)
-            .map(|at| format!("l/{}", plan.layers[at].link))
-            .collect();
+        let lower: Vec<String> = plan.chain(parent).map(|at| format!("l/{}", plan.layers[at].link)).collect();
         fs::write(dir.join("lower"), lower.join(":"))?;
     } else {
         fs::create_dir(dir.join("empty"))?;
@@ -89,19 +70,10 @@ fn make_layer(
         fs::create_dir_all(path)?;
         let mean = left / (directories.len() - at) as u64;
         // Most directories hold few files, some very many.
-        let files = if random.chance(20) {
-            mean * 12
-        } else {
-            random.below(mean * 2 + 1)
-        };
-        let files = if at + 1 == directories.len() {
-            left
-        } else {
-            files.min(left)
-        };
+        let files = if random.chance(20) { mean * 12 } else { random.below(mean * 2 + 1) };
+        let files = if at + 1 == directories.len() { left } else { files.min(left) };
         left -= files;
-        fill(path, files, &mut first_file, &mut random)
-            .with_context(|| path.display().to_string())?;
+        fill(path, files, &mut first_file, &mut random).with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
@@ -132,23 +104,14 @@ fn directories(top: &Path, count: u64, random: &mut Random) -> Vec<PathBuf> {
         let window = made.len().min(40) as u64;
         let near = made.len() - 1 - usize::try_from(random.below(window)).unwrap_or(0);
         let (parent, depth) = &made[near];
-        let (parent, depth) = if *depth < DEPTH {
-            (parent, *depth)
-        } else {
-            (&made[0].0, 0)
-        };
+        let (parent, depth) = if *depth < DEPTH { (parent, *depth) } else { (&made[0].0, 0) };
         let word = WORDS[usize::try_from(random.below(16)).unwrap_or(0)];
         made.push((parent.join(format!("{word}{at}")), depth + 1));
     }
     made.into_iter().map(|(path, _)| path).collect()
 }
 
-fn fill(
-    dir: &Path,
-    files: u64,
-    first_file: &mut Option<PathBuf>,
-    random: &mut Random,
-) -> Result<()> {
+fn fill(dir: &Path, files: u64, first_file: &mut Option<PathBuf>, random: &mut Random) -> Result<()> {
     let at: OwnedFd = File::open(dir)?.into();
     for file in 0..files {
         let name = format!("file-{file}-{:x}.py", random.below(1 << 24));
@@ -156,8 +119,7 @@ fn fill(
             (0..90, _) => rustix::fs::symlinkat("../share/some/target", &at, &name)?,
             (90..170, Some(first)) => {
                 // The same file too often would meet the filesystem's limit.
-                if rustix::fs::linkat(rustix::fs::CWD, first, &at, &name, AtFlags::empty()).is_err()
-                {
+                if rustix::fs::linkat(rustix::fs::CWD, first, &at, &name, AtFlags::empty()).is_err() {
                     *first_file = None;
                 }
             }

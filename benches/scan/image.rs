@@ -32,12 +32,7 @@ impl Image {
         let mount = dir.join(format!("{name}.mnt"));
         fs::create_dir_all(&mount)?;
         let file = dir.join(format!("{name}.img"));
-        let image = Self {
-            graphroot: mount.join("storage"),
-            file,
-            mount,
-            keep_caches: settings.keep_caches,
-        };
+        let image = Self { graphroot: mount.join("storage"), file, mount, keep_caches: settings.keep_caches };
         if image.file.exists() {
             image.attach()?;
         } else {
@@ -60,16 +55,8 @@ impl Image {
             "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             _ => &["-q", "-f"],
         };
-        must(
-            Command::new(format!("mkfs.{}", settings.fs))
-                .args(flags)
-                .arg(&partial),
-        )?;
-        must(
-            Command::new("mount")
-                .args(["-o", "loop"])
-                .args([&partial, &self.mount]),
-        )?;
+        must(Command::new(format!("mkfs.{}", settings.fs)).args(flags).arg(&partial))?;
+        must(Command::new("mount").args(["-o", "loop"]).args([&partial, &self.mount]))?;
         // A process of its own, so that its memory is not ours.
         must(
             Command::new(std::env::current_exe()?)
@@ -79,10 +66,7 @@ impl Image {
         )?;
         self.detach()?;
         fs::rename(&partial, &self.file)?;
-        println!(
-            "made the graphroot in {:.0} s",
-            begin.elapsed().as_secs_f64()
-        );
+        println!("made the graphroot in {:.0} s", begin.elapsed().as_secs_f64());
         self.attach()
     }
 
@@ -99,11 +83,7 @@ impl Image {
     }
 
     fn attach(&self) -> Result<()> {
-        must(
-            Command::new("mount")
-                .args(["-o", "loop"])
-                .args([&self.file, &self.mount]),
-        )
+        must(Command::new("mount").args(["-o", "loop"]).args([&self.file, &self.mount]))
     }
 
     fn detach(&self) -> Result<()> {

@@ -25,10 +25,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench")
-        .collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,10 +58,7 @@ fn compare() -> Result<()> {
     }
     let image = image::Image::mount(&settings).context("preparing the graphroot")?;
     let (programs, missing) = programs::all(&settings, image.graphroot());
-    println!(
-        "{} with {} inodes, seed {}\n",
-        settings.fs, settings.inodes, settings.seed
-    );
+    println!("{} with {} inodes, seed {}\n", settings.fs, settings.inodes, settings.seed);
     for program in &programs {
         println!("{:<12} {}", program.name, program.line());
     }

@@ -20,14 +20,9 @@ pub struct Run {
 /// Runs `command` to its end, its output thrown away. This program stays small, because
 /// the kernel counts our memory at the fork as the child's.
 pub fn run(command: &mut Command) -> Result<Run> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begin = Instant::now();
-    let child = command
-        .spawn()
-        .with_context(|| format!("starting {command:?}"))?;
+    let child = command.spawn().with_context(|| format!("starting {command:?}"))?;
     let (status, usage) = wait(child.id()).with_context(|| format!("waiting for {command:?}"))?;
     let wall = begin.elapsed();
     // Some peers end with 1 for any remark; only a death or a missing program is a failure.
@@ -78,14 +73,9 @@ pub fn output(command: &mut Command) -> Result<String> {
 
 /// Runs a helper program; its failure is ours, in its own words.
 pub fn must(command: &mut Command) -> Result<()> {
-    let output = command
-        .output()
-        .with_context(|| format!("starting {command:?}"))?;
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
     if !output.status.success() {
-        bail!(
-            "{command:?}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }

@@ -72,15 +72,7 @@ pub fn all(settings: &Settings, graphroot: &Path) -> (Vec<Program>, Vec<&'static
         ),
         (
             "dust",
-            &[
-                "--depth",
-                "0",
-                "--no-progress",
-                "--no-percent-bars",
-                "--no-colors",
-                "--output-format",
-                "b",
-            ],
+            &["--depth", "0", "--no-progress", "--no-percent-bars", "--no-colors", "--output-format", "b"],
         ),
         ("dua", &["--format", "bytes", "aggregate"]),
         (
@@ -101,12 +93,7 @@ pub fn all(settings: &Settings, graphroot: &Path) -> (Vec<Program>, Vec<&'static
         match find(name) {
             Some(path) => {
                 let arguments = flags.iter().map(ToString::to_string).chain([root.clone()]);
-                programs.push(Program {
-                    name,
-                    role: Role::Peer,
-                    path,
-                    arguments: arguments.collect(),
-                });
+                programs.push(Program { name, role: Role::Peer, path, arguments: arguments.collect() });
             }
             None => missing.push(name),
         }
@@ -116,14 +103,7 @@ pub fn all(settings: &Settings, graphroot: &Path) -> (Vec<Program>, Vec<&'static
 
 /// The real command; where this build has none yet, the walker alone.
 fn ours(root: &str) -> Program {
-    let arguments = [
-        "scan",
-        "--graphroot",
-        root,
-        "--no-record",
-        "--format",
-        "json",
-    ];
+    let arguments = ["scan", "--graphroot", root, "--no-record", "--format", "json"];
     let scan = Program {
         name: OURS,
         role: Role::Ours,
@@ -131,24 +111,15 @@ fn ours(root: &str) -> Program {
         arguments: arguments.map(str::to_owned).into(),
     };
     let text = process::output(&mut scan.command()).unwrap_or_default();
-    let is_scan = serde_json::from_str::<serde_json::Value>(&text)
-        .is_ok_and(|document| document["kind"] == "scan");
-    if is_scan {
-        scan
-    } else {
-        itself(OURS, Role::Ours, &["measure", root])
-    }
+    let is_scan =
+        serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|document| document["kind"] == "scan");
+    if is_scan { scan } else { itself(OURS, Role::Ours, &["measure", root]) }
 }
 
 /// A part of this program.
 fn itself(name: &'static str, role: Role, arguments: &[&str]) -> Program {
     let path = std::env::current_exe().unwrap_or_default();
-    Program {
-        name,
-        role,
-        path,
-        arguments: arguments.iter().map(ToString::to_string).collect(),
-    }
+    Program { name, role, path, arguments: arguments.iter().map(ToString::to_string).collect() }
 }
 
 /// First where `benches/peers.sh` puts them, then in the PATH.

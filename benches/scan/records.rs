@@ -46,14 +46,10 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(random: &mut Random) -> Self {
-        let mut plan = Self {
-            layers: Vec::new(),
-            images: Vec::new(),
-        };
+        let mut plan = Self { layers: Vec::new(), images: Vec::new() };
         for image in 0..IMAGES {
-            let mut parent = (image >= BASES).then(|| {
-                usize::try_from(random.below(plan.layers.len() as u64)).unwrap_or_default()
-            });
+            let mut parent = (image >= BASES)
+                .then(|| usize::try_from(random.below(plan.layers.len() as u64)).unwrap_or_default());
             for own in 0..OWN_LAYERS {
                 plan.layers.push(Layer {
                     id: random.hex64(),
@@ -92,17 +88,10 @@ impl Plan {
         ] {
             fs::write(lock, "")?;
         }
-        let records: Vec<Value> = self
-            .layers
-            .iter()
-            .map(|layer| self.layer(layer, random))
-            .collect();
+        let records: Vec<Value> = self.layers.iter().map(|layer| self.layer(layer, random)).collect();
         fs::write(layers.join("layers.json"), serde_json::to_vec(&records)?)?;
         for layer in &self.layers {
-            fs::write(
-                layers.join(format!("{}.tar-split.gz", layer.id)),
-                EMPTY_GZIP,
-            )?;
+            fs::write(layers.join(format!("{}.tar-split.gz", layer.id)), EMPTY_GZIP)?;
         }
         let records: Vec<Value> = self
             .images
@@ -134,11 +123,8 @@ impl Plan {
 
     fn image(&self, at: usize, image: &Image, images: &Path) -> Result<Value> {
         let chain: Vec<usize> = self.chain(image.top).collect();
-        let diff_ids: Vec<&String> = chain
-            .iter()
-            .rev()
-            .map(|&layer| &self.layers[layer].diff_digest)
-            .collect();
+        let diff_ids: Vec<&String> =
+            chain.iter().rev().map(|&layer| &self.layers[layer].diff_digest).collect();
         let config = json!({
             "architecture": "amd64",
             "os": "linux",
@@ -165,20 +151,12 @@ impl Plan {
         let dir = images.join(&image.id);
         fs::create_dir(&dir)?;
         let by_digest = format!("manifest-{}", image.digest);
-        let big = [
-            ("manifest", &manifest),
-            (&by_digest, &manifest),
-            (&config_digest, &config),
-        ];
+        let big = [("manifest", &manifest), (&by_digest, &manifest), (&config_digest, &config)];
         let (mut sizes, mut digests) = (json!({}), json!({}));
         for (key, data) in big {
             fs::write(dir.join(big_data_name(key)), data)?;
             sizes[key] = json!(data.len());
-            digests[key] = json!(if key == config_digest {
-                &config_digest
-            } else {
-                &image.digest
-            });
+            digests[key] = json!(if key == config_digest { &config_digest } else { &image.digest });
         }
         Ok(json!({
             "id": image.id,
@@ -196,10 +174,7 @@ impl Plan {
 
 /// The file name that containers/storage gives to a piece of big data.
 fn big_data_name(key: &str) -> String {
-    if key
-        .bytes()
-        .all(|byte| matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z'))
-    {
+    if key.bytes().all(|byte| matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z')) {
         return key.to_owned();
     }
     format!("={}", base64::engine::general_purpose::STANDARD.encode(key))
@@ -207,12 +182,8 @@ fn big_data_name(key: &str) -> String {
 
 fn link_name(random: &mut Random) -> String {
     const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-    (0..26)
-        .map(|_| char::from(DIGITS[usize::try_from(random.below(32)).unwrap_or(0)]))
-        .collect()
+    (0..26).map(|_| char::from(DIGITS[usize::try_from(random.below(32)).unwrap_or(0)])).collect()
 }
 
 /// A gzip stream of nothing.
-const EMPTY_GZIP: [u8; 20] = [
-    0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-];
+const EMPTY_GZIP: [u8; 20] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];

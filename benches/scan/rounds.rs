@@ -24,28 +24,18 @@ pub fn run(settings: &Settings, image: &Image, programs: &[Program]) -> Result<V
     for program in programs {
         let text = process::output(&mut program.command())?;
         let (name, role) = (program.name, program.role);
-        results.push(Runs {
-            name,
-            role,
-            says: says(&text),
-            warm: vec![],
-            cold: vec![],
-        });
+        results.push(Runs { name, role, says: says(&text), warm: vec![], cold: vec![] });
     }
     for round in 0..settings.warm_rounds {
         for at in order(round, programs.len()) {
-            results[at]
-                .warm
-                .push(process::run(&mut programs[at].command())?);
+            results[at].warm.push(process::run(&mut programs[at].command())?);
         }
     }
     for round in 0..settings.cold_rounds {
         for at in order(round, programs.len()) {
             image.forget()?;
             programs[at].load();
-            results[at]
-                .cold
-                .push(process::run(&mut programs[at].command())?);
+            results[at].cold.push(process::run(&mut programs[at].command())?);
         }
     }
     Ok(results)
@@ -62,14 +52,6 @@ fn says(text: &str) -> String {
     {
         return format!("{} bytes", document["stores"][0]["bytes"]["total"]);
     }
-    let last = text
-        .lines()
-        .rfind(|line| !line.trim().is_empty())
-        .unwrap_or_default();
-    last.split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .chars()
-        .take(60)
-        .collect()
+    let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    last.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(60).collect()
 }

@@ -36,9 +36,7 @@ impl Settings {
             seed: number("BENCH_SEED", 1)?,
             warm_rounds: usize::try_from(number("BENCH_WARM", 9)?)?,
             cold_rounds: usize::try_from(number("BENCH_COLD", 5)?)?,
-            dir: text("BENCH_DIR")
-                .unwrap_or_else(|| "bench-work".into())
-                .into(),
+            dir: text("BENCH_DIR").unwrap_or_else(|| "bench-work".into()).into(),
             keep_caches: text("BENCH_KEEP_CACHES").is_some(),
         })
     }
@@ -50,8 +48,6 @@ fn text(name: &str) -> Option<String> {
 
 fn number(name: &str, default: u64) -> Result<u64> {
     text(name).map_or(Ok(default), |value| {
-        value
-            .parse()
-            .with_context(|| format!("{name} is {value:?}, not a number"))
+        value.parse().with_context(|| format!("{name} is {value:?}, not a number"))
     })
 }

@@ -12,22 +12,13 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// Median and minimum of the wall times, in milliseconds.
 fn wall(runs: &[Run]) -> (f64, f64) {
-    let mut times: Vec<f64> = runs
-        .iter()
-        .map(|run| run.wall.as_secs_f64() * 1000.0)
-        .collect();
+    let mut times: Vec<f64> = runs.iter().map(|run| run.wall.as_secs_f64() * 1000.0).collect();
     times.sort_unstable_by(f64::total_cmp);
-    (
-        times.get(times.len() / 2).copied().unwrap_or(f64::NAN),
-        times.first().copied().unwrap_or(f64::NAN),
-    )
+    (times.get(times.len() / 2).copied().unwrap_or(f64::NAN), times.first().copied().unwrap_or(f64::NAN))
 }
 
 fn cpu(runs: &[Run]) -> f64 {
-    let mut times: Vec<f64> = runs
-        .iter()
-        .map(|run| run.cpu.as_secs_f64() * 1000.0)
-        .collect();
+    let mut times: Vec<f64> = runs.iter().map(|run| run.cpu.as_secs_f64() * 1000.0).collect();
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -40,9 +31,8 @@ fn peak(result: &Runs) -> f64 {
 
 pub fn print(results: &[Runs], missing: &[&str]) {
     let floor = results.iter().find(|result| result.name == FLOOR);
-    let (floor_warm, floor_cold) = floor.map_or((f64::NAN, f64::NAN), |floor| {
-        (wall(&floor.warm).0, wall(&floor.cold).0)
-    });
+    let (floor_warm, floor_cold) =
+        floor.map_or((f64::NAN, f64::NAN), |floor| (wall(&floor.warm).0, wall(&floor.cold).0));
     println!("\nMilliseconds: median (minimum); x = median against {FLOOR}\n");
     println!(
         "{:<12} {:>17} {:>6} {:>8} {:>17} {:>6} {:>9}  says",
@@ -73,29 +63,15 @@ fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
     };
     let fastest = |time: fn(&Runs) -> f64| {
         let peers = results.iter().filter(|result| result.role == Role::Peer);
-        peers
-            .map(|peer| (time(peer), peer.name))
-            .min_by(|a, b| a.0.total_cmp(&b.0))
+        peers.map(|peer| (time(peer), peer.name)).min_by(|a, b| a.0.total_cmp(&b.0))
     };
     let warm = fastest(|result| wall(&result.warm).0).unwrap_or((f64::NAN, "none"));
     let cold = fastest(|result| wall(&result.cold).0).unwrap_or((f64::NAN, "none"));
     let (ours_warm, ours_cold) = (wall(&ours.warm).0, wall(&ours.cold).0);
     let rows = [
-        (
-            format!("warm, against {FLOOR}"),
-            ours_warm / floor_warm,
-            1.1,
-        ),
-        (
-            format!("warm, against the fastest peer ({})", warm.1),
-            ours_warm / warm.0,
-            0.7,
-        ),
-        (
-            format!("cold, against the fastest peer ({})", cold.1),
-            ours_cold / cold.0,
-            0.75,
-        ),
+        (format!("warm, against {FLOOR}"), ours_warm / floor_warm, 1.1),
+        (format!("warm, against the fastest peer ({})", warm.1), ours_warm / warm.0, 0.7),
+        (format!("cold, against the fastest peer ({})", cold.1), ours_cold / cold.0, 0.75),
         ("peak memory in MiB".to_owned(), peak(ours), 64.0),
     ];
     println!("\n{:<46} {:>9} {:>9}", "target", "at most", "measured");

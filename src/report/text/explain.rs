@@ -2,7 +2,7 @@
 
 use super::format::{age, bytes, safe, short_id};
 use super::images::name;
-use super::scan::{leaks, warnings};
+use super::scan::leaks;
 use super::table::{Table, heading};
 use crate::report::json::{ExplainDoc, ImageDoc, LayerDoc, UserDoc};
 
@@ -50,7 +50,6 @@ pub fn explain(document: &ExplainDoc) -> String {
         out.push_str(&table.render());
     }
     out.push_str(&leaks(&document.leaks));
-    out.push_str(&warnings(&document.warnings));
     out
 }
 

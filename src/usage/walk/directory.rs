@@ -64,13 +64,7 @@ impl Worker<'_, '_> {
             // They are taken from the end; the order of the directory is that of the disk.
             children.reverse();
             let identity = (stat.st_dev, stat.st_ino);
-            self.stack.push(Frame {
-                origin,
-                place,
-                identity,
-                fd: Some(Arc::new(fd)),
-                children,
-            });
+            self.stack.push(Frame { origin, place, identity, fd: Some(Arc::new(fd)), children });
         }
     }
 
@@ -102,10 +96,7 @@ impl Worker<'_, '_> {
                 return self.count(here, Some(name), &stat);
             }
         }
-        here.children.push(Child {
-            name: name.into(),
-            ino: entry.ino(),
-        });
+        here.children.push(Child { name: name.into(), ino: entry.ino() });
     }
 
     /// Counts an inode by itself; as for [`Self::count`].
@@ -167,13 +158,7 @@ impl Worker<'_, '_> {
             }
             Ok(extents) => collector.note(extents, filesystem, Some(here.unit)),
             Err(error) => {
-                self.fail(
-                    here.origin.tree,
-                    here.place,
-                    name,
-                    "asking for extents",
-                    error,
-                );
+                self.fail(here.origin.tree, here.place, name, "asking for extents", error);
             }
         }
     }
@@ -186,11 +171,7 @@ fn weight(stat: &Stat) -> Tally {
     let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     Tally {
         bytes: u64::try_from(blocks).unwrap_or(0).saturating_mul(512),
-        apparent_bytes: if directory {
-            0
-        } else {
-            u64::try_from(size).unwrap_or(0)
-        },
+        apparent_bytes: if directory { 0 } else { u64::try_from(size).unwrap_or(0) },
         inodes: 1,
     }
 }
@@ -199,9 +180,7 @@ fn weight(stat: &Stat) -> Tally {
 fn is_mount_point(here: &Here<'_>, name: &CStr, stat: &Stat) -> bool {
     let root = StatxAttributes::MOUNT_ROOT;
     match rustix::fs::statx(here.fd, name, AS_IT_IS, StatxFlags::empty()) {
-        Ok(facts) if facts.stx_attributes_mask.contains(root) => {
-            facts.stx_attributes.contains(root)
-        }
+        Ok(facts) if facts.stx_attributes_mask.contains(root) => facts.stx_attributes.contains(root),
         // Linux before 5.8: a bind mount of the same device goes unnoticed.
         _ => stat.st_dev != here.dev,
     }

@@ -184,12 +184,7 @@ mod tests {
             std::os::unix::fs::symlink("/", sub.join("link")).unwrap();
         }
         let roots = [dir.path().to_path_buf(), PathBuf::from("/")];
-        let tree = |root, path: &str, unit, scope| Tree {
-            root,
-            path: path.into(),
-            unit,
-            scope,
-        };
+        let tree = |root, path: &str, unit, scope| Tree { root, path: path.into(), unit, scope };
         let trees = [
             tree(0, "", 0, TreeScope::Whole),
             tree(0, "1/1", 1, TreeScope::Whole),
@@ -199,10 +194,7 @@ mod tests {
             tree(1, "proc", 5, TreeScope::EntryOnly),
         ];
         let measured = |opener| {
-            let walk = Walk {
-                opener,
-                ..Walk::new(&roots, &trees, None, Ask::Nobody)
-            };
+            let walk = Walk { opener, ..Walk::new(&roots, &trees, None, Ask::Nobody) };
             walk.run(2).unwrap()
         };
         let (kernel, steps) = (measured(Opener::Openat2), measured(Opener::Steps));
@@ -216,12 +208,7 @@ mod tests {
     fn no_trees_no_roots_and_wrong_roots_are_no_panic() {
         let options = WalkOptions::default();
         assert!(measure(&[], &[], &options).units.is_empty());
-        let tree = Tree {
-            root: 3,
-            path: "x".into(),
-            unit: 1,
-            scope: TreeScope::Whole,
-        };
+        let tree = Tree { root: 3, path: "x".into(), unit: 1, scope: TreeScope::Whole };
         let measured = measure(&[], &[tree], &options);
         assert_eq!((measured.units.len(), measured.errors.len()), (2, 1));
     }

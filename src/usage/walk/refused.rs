@@ -16,13 +16,7 @@ use crate::sys::beneath::DIRECTORY;
 
 impl Worker<'_, '_> {
     /// Counts a directory that cannot be opened, as `du` does.
-    pub fn count_unopened(
-        &mut self,
-        origin: Origin,
-        parent: &OwnedFd,
-        place: &Arc<Place>,
-        name: &CStr,
-    ) {
+    pub fn count_unopened(&mut self, origin: Origin, parent: &OwnedFd, place: &Arc<Place>, name: &CStr) {
         match rustix::fs::statat(parent, name, AS_IT_IS) {
             Ok(stat) => {
                 self.count_alone(origin, parent.as_fd(), place, Some(name), &stat);
@@ -47,10 +41,7 @@ impl Worker<'_, '_> {
             .filter(over_itself)
             .and_then(|_| {
                 let name = PathBuf::from(OsStr::from_bytes(child.name.to_bytes()));
-                self.walk
-                    .opener
-                    .beneath(parent.as_fd(), &name, DIRECTORY, true)
-                    .ok()
+                self.walk.opener.beneath(parent.as_fd(), &name, DIRECTORY, true).ok()
             })
             .filter(|fd| rustix::fs::fstat(fd).is_ok_and(|stat| over_itself(&stat)));
         match opened {

@@ -24,10 +24,7 @@ impl Worker<'_, '_> {
         }
         match walk.opener.beneath(root, &tree.path, DIRECTORY, true) {
             Ok(fd) => {
-                let origin = Origin {
-                    tree: at,
-                    filesystem: self.filesystem(fd.as_fd()),
-                };
+                let origin = Origin { tree: at, filesystem: self.filesystem(fd.as_fd()) };
                 self.read(origin, fd, Place::start());
             }
             Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(at, root, tree),
@@ -57,10 +54,7 @@ impl Worker<'_, '_> {
             Ok(stat) => stat,
             Err(error) => return self.fail(at, &place, None, "examining", error),
         };
-        let origin = Origin {
-            tree: at,
-            filesystem: self.filesystem(handle),
-        };
+        let origin = Origin { tree: at, filesystem: self.filesystem(handle) };
         self.count_alone(origin, handle, &place, None, &stat);
     }
 
@@ -74,8 +68,6 @@ impl Worker<'_, '_> {
             let mount = self.walk.mounts.iter().find(|mount| mount.id == id)?;
             Some(rustix::fs::makedev(mount.device.0, mount.device.1))
         });
-        device
-            .or_else(|| rustix::fs::fstat(fd).ok().map(|stat| stat.st_dev))
-            .unwrap_or(0)
+        device.or_else(|| rustix::fs::fstat(fd).ok().map(|stat| stat.st_dev)).unwrap_or(0)
     }
 }

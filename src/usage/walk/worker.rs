@@ -139,14 +139,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         self.findings.mounts.push((self.walk.trees[tree].unit, path));
     }
 
-    pub fn fail(
-        &mut self,
-        tree: usize,
-        place: &Place,
-        name: Option<&CStr>,
-        doing: &str,
-        error: Errno,
-    ) {
+    pub fn fail(&mut self, tree: usize, place: &Place, name: Option<&CStr>, doing: &str, error: Errno) {
         self.findings.errors.push(WalkError {
             unit: self.walk.trees[tree].unit,
             path: self.path(tree, place, name),
