@@ -54,6 +54,13 @@ impl Places {
         std::iter::once(&self.graphroot).chain(&self.imagestores).map(PathBuf::as_path)
     }
 
+    /// The directories that units' parts are given below: each area, then its driver's
+    /// directory, which podman and CRI-O mount onto itself.
+    #[must_use]
+    pub fn roots(&self) -> Vec<PathBuf> {
+        self.areas().flat_map(|area| [area.to_path_buf(), area.join(&self.driver)]).collect()
+    }
+
     /// `<area>/<driver>-<what>`.
     #[must_use]
     pub fn records_dir(&self, area: &Path, what: &str) -> PathBuf {
