@@ -168,10 +168,18 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Reads the store's records and lists its directories.
 ///
 /// # Errors
-/// When the graphroot itself cannot be listed. Everything below it that cannot be read is
-/// a finding.
+/// When the graphroot cannot be listed, or its records are not for us to read. Everything
+/// else that cannot be read is a finding.
 pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     quiet::list(&places.graphroot)?;
+    let records = places.records_dir(&places.graphroot, "layers");
+    match quiet::list(&records) {
+        // Without privileges nothing at all can be said; one line is better than twenty.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(about(&records, "listing", &error));
+        }
+        _ => {}
+    }
     let mut lock_findings = Vec::new();
     let locks = if places.foreign { Vec::new() } else { open_locks(places, &mut lock_findings) };
     let started = Instant::now();

@@ -41,18 +41,29 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         stores
     };
     let mut looked = Vec::new();
+    let mut unreadable = None;
     for store in stores {
         let before = found.candidates.len();
-        found.store(request, &store)?;
+        match found.store(request, &store) {
+            Ok(()) => {}
+            Err(Error::Unreadable { path, source }) if !named => {
+                // Another user's store, say; ours may be readable.
+                let message = format!("cannot be read: {source}");
+                found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                unreadable.get_or_insert(Error::Unreadable { path, source });
+            }
+            Err(error) => return Err(error),
+        }
         if named && found.candidates.len() == before && !found.knows(request, &store.graphroot) {
             return Err(Error::NotAStore { path: store.graphroot });
         }
         looked.push(store.graphroot);
     }
-    if found.candidates.is_empty() {
-        return Err(Error::NoneFound { looked });
+    match unreadable {
+        _ if !found.candidates.is_empty() => Ok(found),
+        Some(error) => Err(error),
+        None => Err(Error::NoneFound { looked }),
     }
-    Ok(found)
 }
 
 impl Found {
