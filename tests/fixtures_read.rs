@@ -133,7 +133,7 @@ fn captured(scan: &Value) {
     for (name, chain, listed) in [
         ("localhost/mk/base:1", 1, 5_407_056),
         ("localhost/mk/runtime:1", 2, 7_911_936),
-        ("localhost/mk/svc-a2:1", 4, 8_818_166),
+        ("localhost/mk/svc-a2:1", 4, 8_818_167),
         ("localhost/mk/list:1", 0, 522),
     ] {
         let image = image(scan, name);
