@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod du;
+pub mod fixture;
 pub mod locks;
 pub mod loopfs;
 pub mod program;
