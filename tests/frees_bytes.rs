@@ -15,10 +15,10 @@ use support::usage;
 
 /// How far a prediction may be from the truth.
 ///
-/// ext4 and XFS: one per cent or 64 KiB. btrfs has no inodes of a known size: its metadata
-/// lies in shared 16 KiB nodes, whose number depends on the names and on what else is in
-/// them, so a tree's metadata is known to about a tenth of the tree only, and a small
-/// deletion to some nodes.
+/// ext4 and XFS: one per cent or 64 KiB. btrfs: metadata lies in shared 16 KiB nodes, and
+/// how many of them go depends on the length of the names and on what else is in them, so
+/// a single deletion of ours is known to a few hundred kilobytes and a large one to about a
+/// tenth.
 fn tolerance(fs: Fs, predicted: u64) -> u64 {
     match fs {
         Fs::Ext4 | Fs::Xfs => (predicted / 100).max(64 << 10),
@@ -71,7 +71,7 @@ fn judge(fs: Fs, deletions: &[Deletion]) {
         }
         print!("{line}");
     }
-    assert!(wrong.is_empty(), "on {fs:?}:\n{wrong}");
+    assert!(wrong.is_empty(), "on {fs:?}, too far off:\n{wrong}");
 }
 
 /// Images in a mixed but repeatable order: neither leaves first nor bases first.

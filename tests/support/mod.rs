@@ -5,6 +5,7 @@
 pub mod archive;
 pub mod containerd;
 pub mod du;
+pub mod fixture;
 pub mod locks;
 pub mod loopfs;
 pub mod program;

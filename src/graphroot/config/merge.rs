@@ -13,7 +13,16 @@ type Identity = (u64, u64);
 #[derive(Debug)]
 pub(super) struct Stores<'a> {
     sysroot: &'a Sysroot,
-    found: Vec<(StoreConfig, Option<Identity>)>,
+    found: Vec<Found>,
+}
+
+#[derive(Debug)]
+struct Found {
+    store: StoreConfig,
+    /// `None` if there is no such directory.
+    identity: Option<Identity>,
+    /// Every driver that was named for it.
+    drivers: Vec<String>,
 }
 
 impl<'a> Stores<'a> {
@@ -24,7 +33,7 @@ impl<'a> Stores<'a> {
     /// Adds a store, or what it says of a graphroot that is known already.
     pub(super) fn add(&mut self, store: StoreConfig) {
         match self.position(&store.graphroot) {
-            Some(index) => unite(&mut self.found[index].0, store),
+            Some(index) => self.found[index].unite(store),
             None => self.push(store),
         }
     }
@@ -38,22 +47,24 @@ impl<'a> Stores<'a> {
 
     /// The store with this graphroot.
     pub(super) fn get(&self, graphroot: &Path) -> Option<&StoreConfig> {
-        self.position(graphroot).map(|index| &self.found[index].0)
+        self.position(graphroot).map(|index| &self.found[index].store)
     }
 
     pub(super) fn into_list(self) -> Vec<StoreConfig> {
-        self.found.into_iter().map(|(store, _)| store).collect()
+        self.found.into_iter().map(|found| found.store).collect()
     }
 
     fn push(&mut self, store: StoreConfig) {
         let identity = self.identity(&store.graphroot);
-        self.found.push((store, identity));
+        let drivers = store.driver.iter().cloned().collect();
+        self.found.push(Found { store, identity, drivers });
     }
 
     fn position(&self, graphroot: &Path) -> Option<usize> {
         let identity = self.identity(graphroot);
-        self.found.iter().position(|(store, known)| {
-            store.graphroot == graphroot || (identity.is_some() && identity == *known)
+        self.found.iter().position(|found| {
+            let same = identity.is_some() && identity == found.identity;
+            same || found.store.graphroot == graphroot
         })
     }
 
@@ -64,15 +75,26 @@ impl<'a> Stores<'a> {
     }
 }
 
+impl Found {
+    /// Takes in what another candidate says of the same graphroot.
+    fn unite(&mut self, other: StoreConfig) {
+        if let Some(driver) = &other.driver
+            && !self.drivers.contains(driver)
+        {
+            self.drivers.push(driver.clone());
+        }
+        unite(&mut self.store, other);
+        // Two drivers may both have been used: then the graphroot has to show which.
+        self.store.driver = match &self.drivers[..] {
+            [only] => Some(only.clone()),
+            _ => None,
+        };
+    }
+}
+
 /// Puts together what two candidates say of one graphroot. Nothing that either names is lost,
 /// since a container or an image that is overlooked is taken for a leak.
 fn unite(store: &mut StoreConfig, other: StoreConfig) {
-    // Two drivers may both have been used: then the graphroot shows which.
-    match (&store.driver, &other.driver) {
-        (Some(one), Some(two)) if one != two => store.driver = None,
-        (None, Some(_)) => store.driver = other.driver,
-        _ => {}
-    }
     if store.runroot != other.runroot {
         add_once(&mut store.other_runroots, other.runroot);
     }

@@ -67,7 +67,11 @@ fn user(line: &[u8]) -> Option<User> {
 /// ones.
 ///
 /// By the earlier rule the user's own file stands alone, and root's file lends only its
-/// `rootless_storage_path`, and where the user has no file its driver.
+/// `rootless_storage_path`, and where the user has no file its driver. A file that
+/// `$CONTAINERS_STORAGE_CONF` names counts as the user's own for the library itself, but Podman
+/// and Buildah have it taken for root's (containers/common passes it to
+/// `SetDefaultConfigFilePath`), so that its graphroot and runroot mean nothing to them
+/// (seen with Podman 4.3.1 and Buildah 1.28.2).
 pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = owner.environment;
     let Some(defaults) = Defaults::of_user(environment) else {
@@ -76,14 +80,17 @@ pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Proble
 
     let system_file = storage_conf::legacy_file(sysroot, environment);
     let system = Settings::read(sysroot, system_file.as_slice(), problems);
-    let lent = Settings {
-        rootless_storage_path: system.rootless_storage_path.clone(),
-        driver: system.driver.filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str())),
-        ..Settings::default()
-    };
+    let driver = system.driver.clone().filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str()));
+    let mut candidates = Vec::new();
+    if environment.containers_storage_conf.is_some() {
+        let as_podman = Settings { driver: driver.clone(), graphroot: None, runroot: None, ..system.clone() };
+        candidates.push(owner.store(&as_podman, defaults.clone(), problems));
+    }
+    let rootless_storage_path = system.rootless_storage_path;
+    let lent = Settings { driver, rootless_storage_path, ..Settings::default() };
     let own_file =
         storage_conf::legacy_file_of_user(environment).filter(|file| storage_conf::exists(sysroot, file));
-    let legacy = match own_file {
+    candidates.push(match own_file {
         None => owner.store(&lent, defaults.clone(), problems),
         Some(file) => {
             let own = Settings::read(sysroot, &[file], problems);
@@ -93,11 +100,12 @@ pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Proble
             };
             owner.store(&own, defaults.clone(), problems)
         }
-    };
+    });
 
     let files = storage_conf::drop_in_files(sysroot, environment, problems);
-    let later = owner.store(&Settings::read(sysroot, &files, problems), defaults, problems);
-    vec![legacy, later]
+    let later = Settings::read(sysroot, &files, problems);
+    candidates.push(owner.store(&later, defaults, problems));
+    candidates
 }
 
 /// The stores of another user that are there: what root finds when it looks through the homes.
@@ -111,10 +119,14 @@ pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Pro
     };
     let owner = Owner { environment: &environment, name: Some(&user.name) };
     let usual = defaults.graphroot.clone();
+    let mut own_problems = Problems::default();
     // Root has no rootless store, but may have left one of a time in a user namespace.
-    let mut found = if user.uid == 0 { Vec::new() } else { stores(sysroot, &owner, problems) };
+    let mut found = match user.uid {
+        0 => Vec::new(),
+        _ => stores(sysroot, &owner, &mut own_problems),
+    };
     if !found.iter().any(|store| store.graphroot == usual) {
-        found.push(owner.store(&Settings::default(), defaults, problems));
+        found.push(owner.store(&Settings::default(), defaults, &mut own_problems));
     }
     found.retain(|store| is_directory(sysroot, &store.graphroot));
     found.retain(|store| {
@@ -126,6 +138,10 @@ pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Pro
         if store.graphroot == usual {
             store.origin = format!("home of {}", user.name);
         }
+    }
+    // A user without a store must not be able to make every scan end with warnings.
+    if !found.is_empty() {
+        own_problems.0.into_iter().for_each(|(file, reason)| problems.note(&file, reason));
     }
     found
 }

@@ -15,7 +15,7 @@ fn schemas_are_the_committed_ones() {
         ("usage", schema::<UsageDoc>()),
         ("explain", schema::<ExplainDoc>()),
     ] {
-        let path = directory.join(format!("{name}.schema.json"));
+        let path = directory.join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         if std::env::var_os("LAYERSWEEP_WRITE_SCHEMAS").is_some() {
             std::fs::write(&path, &text).unwrap();
