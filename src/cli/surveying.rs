@@ -36,6 +36,7 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
         environment: Environment::of_process(&sysroot),
         sysroot,
         graphroots: absolute(&global.graphroot)?,
+        containerd_roots: absolute(&global.containerd_root)?,
         runroot: absolute(global.runroot.as_slice())?.into_iter().next(),
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),

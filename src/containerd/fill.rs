@@ -60,7 +60,7 @@ pub fn fill(
         ingests: HashMap::new(),
         containers: HashMap::new(),
         snapshots: HashMap::new(),
-        primary: snapshots::primary(snapshot),
+        primary: snapshot.driver(),
     };
     let nodes: Vec<_> = units.iter().zip(tallies).map(|(unit, tally)| filler.unit(unit, tally)).collect();
     filler.blob_facts();

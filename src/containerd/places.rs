@@ -1,7 +1,10 @@
 //! Where containerd keeps what below its root: each plugin has a directory named by its
 //! type and id.
 
+use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::sys::quiet;
 
 /// Directory of the content store.
 pub const CONTENT: &str = "io.containerd.content.v1.content";
@@ -61,7 +64,15 @@ impl Places {
 }
 
 /// Whether containerd has ever run with this root.
-#[must_use]
-pub fn is_root(root: &Path) -> bool {
-    crate::sys::quiet::facts(&root.join(META_DB)).is_ok()
+///
+/// # Errors
+/// When that cannot be examined, for lack of privilege for example.
+pub fn is_root(root: &Path) -> io::Result<bool> {
+    match quiet::facts(&root.join(META_DB)) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -182,6 +182,15 @@ fn transactions(places: &Places) -> io::Result<Transactions> {
 }
 
 impl Snapshot {
+    /// What other stores call the driver: overlayfs where it is used, else the first
+    /// snapshotter that is. Its snapshots go by their key alone.
+    #[must_use]
+    pub fn driver(&self) -> &str {
+        let all = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.snapshots);
+        let names = all.map(|snapshot| snapshot.snapshotter.as_str());
+        names.min_by_key(|name| (*name != "overlayfs", *name)).unwrap_or("overlayfs")
+    }
+
     /// The entries of a directory; none if it was not listed.
     #[must_use]
     pub fn entries(&self, directory: &Path) -> &[Entry] {

@@ -30,6 +30,22 @@ pub enum What {
     Other(String),
 }
 
+impl What {
+    /// A word for it.
+    #[must_use]
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::Blob(_) => "blob",
+            Self::Snapshot(..) => "snapshot",
+            Self::Ingest(_) => "ingest",
+            Self::Container(_) => "container",
+            Self::Debris(debris) => debris.class(),
+            Self::Metadata => "metadata",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
 /// What kind of thing has no record. The names of the classes are in [`Debris::class`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Debris {

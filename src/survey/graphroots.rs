@@ -103,12 +103,14 @@ pub(super) struct Found {
     /// Configured places, whether or not there is a store.
     pub(super) looked: Vec<PathBuf>,
     /// The first store that could not be read.
-    pub(super) unreadable: Option<Error>,
+    unreadable: Option<Error>,
 }
 
 impl Found {
-    pub(super) fn into_readings(self) -> Vec<Box<dyn Reading>> {
-        self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Reading>).collect()
+    /// The stores, and why the first of the others could not be read.
+    pub(super) fn into_readings(self) -> (Vec<Box<dyn Reading>>, Option<Error>) {
+        let stores = self.stores.into_iter();
+        (stores.map(|store| Box::new(store) as Box<dyn Reading>).collect(), self.unreadable)
     }
 }
 

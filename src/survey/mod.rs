@@ -1,5 +1,6 @@
 //! One scan: find the stores, read their records, weigh them, fill the inventory.
 
+mod containerds;
 mod graphroots;
 pub mod lookup;
 mod reading;
@@ -28,8 +29,10 @@ use weigh::Weighing;
 pub struct Request {
     /// The root that every path is taken in.
     pub sysroot: Sysroot,
-    /// Stores by name; none means: find them.
+    /// Graphroots by name; no name of any kind means: find all stores.
     pub graphroots: Vec<PathBuf>,
+    /// containerd roots by name.
+    pub containerd_roots: Vec<PathBuf>,
     /// A runroot that overrides the configured one.
     pub runroot: Option<PathBuf>,
     /// What of the process's environment matters.
@@ -45,7 +48,7 @@ pub struct Request {
 impl Request {
     /// Naming any store switches discovery off.
     fn names_stores(&self) -> bool {
-        !self.graphroots.is_empty()
+        !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }
 }
 
@@ -121,15 +124,19 @@ fn join(paths: &[PathBuf]) -> String {
 /// inside a store is a finding of the inventory.
 pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let started = Instant::now();
-    let mut found = graphroots::find(request)?;
-    let mut inventory = Inventory { findings: std::mem::take(&mut found.findings), ..Inventory::default() };
-    let pins = std::mem::take(&mut found.pins);
-    let looked = std::mem::take(&mut found.looked);
-    let unreadable = found.unreadable.take();
-    let readings = found.into_readings();
+    let graphroots = graphroots::find(request)?;
+    let containerds = containerds::find(request)?;
+    let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
+    let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
+    let pins = graphroots.pins.clone();
+    let (mut readings, mut unreadable) = graphroots.into_readings();
+    let (more, failed) = containerds.into_readings();
+    readings.extend(more);
+    unreadable = unreadable.or(failed);
     if readings.is_empty() {
         return Err(unreadable.unwrap_or(Error::NoneFound { looked }));
     }
+    let mut inventory = Inventory { findings, ..Inventory::default() };
 
     let mut filesystems = Filesystems::default();
     let areas = readings

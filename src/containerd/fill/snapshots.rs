@@ -4,17 +4,9 @@ use std::collections::HashMap;
 
 use super::{Filler, qualified};
 use crate::containerd::metadata::snapshotter::Kind;
-use crate::containerd::snapshot::{FIRST_BACKEND_AREA, Snapshot};
+use crate::containerd::snapshot::FIRST_BACKEND_AREA;
 use crate::inventory::{LayerFacts, NodeIx, NodeKind};
 use crate::usage::Tally;
-
-/// The snapshotter whose snapshots go by their key alone: overlayfs where it is used, else
-/// the first one that is.
-pub(super) fn primary(snapshot: &Snapshot) -> &str {
-    let all = snapshot.metadata.namespaces.iter().flat_map(|namespace| &namespace.snapshots);
-    let names = all.map(|snapshot| snapshot.snapshotter.as_str());
-    names.min_by_key(|name| (*name != "overlayfs", *name)).unwrap_or("overlayfs")
-}
 
 impl<'a> Filler<'a> {
     /// Makes a node of every snapshot record, and ties them together.
