@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fill::{About, Filler, qualified};
 use super::gc::{Ref, Term, term};
-use super::metadata::LeaseRecord;
+use super::metadata::{LeaseRecord, Namespace};
 use crate::inventory::{Consistency, NodeIx, Verdict};
 
 /// A lease that lasts longer than this was not made for a pull, whose leases last a day.
@@ -54,9 +54,30 @@ impl<'a> Filler<'a> {
                 found.push((lease, term, newest, self.nodes(namespace, &refs)));
             }
             for (lease, term, newest, holds) in found {
+                if self.owned(namespace, lease, &holds) {
+                    continue;
+                }
                 self.lease(&namespace.name, lease, term, newest, holds);
             }
         }
+    }
+
+    /// containerd 2 gives each pod sandbox a lease by its own id, which goes with it: what
+    /// such a lease holds, the sandbox holds.
+    fn owned(&mut self, namespace: &Namespace, lease: &LeaseRecord, holds: &[NodeIx]) -> bool {
+        let id = qualified(&namespace.name, &lease.id);
+        let store = self.context.store;
+        let mut containers = self.inventory.containers.iter_mut();
+        if let Some(owner) = containers.find(|one| one.store == store && one.id == id) {
+            let new: Vec<_> = holds.iter().filter(|node| !owner.holds.contains(node)).copied().collect();
+            owner.holds.extend(new);
+            return true;
+        }
+        let owned = namespace.sandboxes.iter().any(|sandbox| sandbox.id == lease.id);
+        if owned {
+            self.inventory.anchored.extend(holds);
+        }
+        owned
     }
 
     fn lease(
