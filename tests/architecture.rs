@@ -6,11 +6,12 @@
 use std::path::{Path, PathBuf};
 
 /// Which modules each module may name, as the table in `src/lib.rs` says.
-const MAY_KNOW: [(&str, &[&str]); 7] = [
+const MAY_KNOW: [(&str, &[&str]); 8] = [
     ("cli", &["report", "survey", "graphroot", "usage", "inventory", "sys"]),
     ("report", &["survey", "inventory"]),
-    ("survey", &["graphroot", "usage", "inventory", "sys"]),
+    ("survey", &["graphroot", "containerd", "usage", "inventory", "sys"]),
     ("graphroot", &["usage", "inventory", "sys"]),
+    ("containerd", &["usage", "inventory", "sys"]),
     ("usage", &["inventory", "sys"]),
     ("inventory", &[]),
     ("sys", &[]),

@@ -141,7 +141,18 @@ fn containerd_and_cri_say_the_same() {
     sum_is_du(&rig.places());
 
     rig.script("30-pods.sh", &[]);
-    let reading = read(&rig.places(), NOW);
+    let exited = |reading: &Reading| {
+        reading.inventory.containers.iter().any(|container| container.state == ContainerState::Exited)
+    };
+    let mut reading = read(&rig.places(), NOW);
+    for _ in 0..50 {
+        if exited(&reading) {
+            break;
+        }
+        // CRI writes down that a container ended when it hears of it.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        reading = read(&rig.places(), NOW);
+    }
     images_are_cris(&reading, &rig);
     sum_is_du(&rig.places());
     used_by(&reading, &rig);
