@@ -34,9 +34,7 @@ impl CostModel {
     /// Bytes that `statvfs` is expected to show when what `tally` counts is deleted.
     #[must_use]
     pub fn frees(&self, tally: &Tally) -> u64 {
-        tally
-            .bytes
-            .saturating_add(tally.inodes.saturating_mul(self.bytes_per_inode))
+        tally.bytes.saturating_add(tally.inodes.saturating_mul(self.bytes_per_inode))
     }
 
     /// The model of the type `fstype`; XFS is asked through `path`, which lies on it.
