@@ -105,10 +105,12 @@ fn no_test_file_is_empty_or_forgotten() {
         }
         let helper = directory.ends_with("support");
         assert!(!helper || !has_tests, "{} has tests", file.display());
-        if file.ends_with("mod.rs") {
+        if file.ends_with("mod.rs") || file.ends_with("main.rs") {
             continue;
         }
-        let above = [directory.join("mod.rs"), directory.with_extension("rs")];
+        let above = ["mod.rs", "main.rs"].map(|name| directory.join(name));
+        let above = above.into_iter().chain([directory.with_extension("rs")]);
+        let above: Vec<_> = above.collect();
         let above = above.iter().find(|above| above.exists());
         let above = above.unwrap_or_else(|| panic!("nothing names {}", file.display()));
         let name = file.file_stem().unwrap().to_str().unwrap();

@@ -134,7 +134,7 @@ fn captured(scan: &Value) {
         ("localhost/mk/base:1", 1, 5_407_056),
         ("localhost/mk/runtime:1", 2, 7_911_936),
         ("localhost/mk/svc-a2:1", 4, 8_818_167),
-        ("localhost/mk/list:1", 0, 522),
+        ("localhost/mk/list:1", 0, 514),
     ] {
         let image = image(scan, name);
         assert_eq!(texts(image, "/layers").len(), chain, "{name}");

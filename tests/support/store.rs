@@ -194,7 +194,8 @@ impl Store {
     /// sometimes leaves; nobody can unmount the filesystem below or remove the store before.
     pub fn unmount(&self) {
         let directory = self.root.join(&self.driver);
-        while program::run(self.command("umount").arg(&directory)).code == 0 {}
+        // Lazily, as podman itself does: somebody may just be closing a file there.
+        while program::run(self.command("umount").arg("-l").arg(&directory)).code == 0 {}
     }
 
     /// Makes a container that keeps an image in use; its id, for [`Store::unpin`].

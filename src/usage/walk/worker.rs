@@ -87,8 +87,10 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
+    /// Gives to all threads that have nothing: on a cold disk the next directory, and with
+    /// it the next chance to give, is far away.
     fn share(&mut self) {
-        if self.exchange.is_hungry()
+        while self.exchange.is_hungry()
             && let Some(frame) = self.stack.give()
         {
             self.exchange.give(frame);
