@@ -138,3 +138,29 @@ fn snapshotters_know_the_directories() {
         }
     }
 }
+
+/// Any byte of any page may be wrong: what is read then has oddities, and nothing panics.
+#[test]
+fn damaged_values_are_noted() {
+    let path = fixture("2.3.4", "root/io.containerd.metadata.v1.bolt/meta.db");
+    let good = std::fs::read(path).expect("meta.db");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let (mut read, mut odd) = (0, 0);
+    for start in (8192..663_552).step_by(4001) {
+        let mut broken = good.clone();
+        // Some bytes all over the file, the metas left alone.
+        for at in (start..broken.len()).step_by(40_009) {
+            broken[at] ^= 0x55;
+        }
+        let path = directory.path().join("meta.db");
+        std::fs::write(&path, &broken).expect("written");
+        let file = std::fs::File::open(&path).expect("opened");
+        if let Ok(database) = Database::read(&file, &Limits::default()) {
+            let metadata = Metadata::read(&database);
+            read += 1;
+            odd += metadata.oddities.len();
+        }
+    }
+    assert!(read > 20, "some trees stay whole: {read}");
+    assert!(odd > 0, "some values do not");
+}
