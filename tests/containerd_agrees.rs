@@ -111,6 +111,11 @@ fn chains_are_ctrs(reading: &Reading, rig: &Rig) {
         .map(|node| node.id.as_str())
         .collect();
     assert_eq!(snapshots, parents.keys().copied().collect());
+    let ids: BTreeSet<_> = reading.inventory.nodes.iter().map(|node| &node.id).collect();
+    for node in &reading.inventory.nodes {
+        let parent = node.layer.as_ref().and_then(|layer| layer.parent.as_ref());
+        assert!(parent.is_none_or(|parent| ids.contains(parent)), "{} has parent {parent:?}", node.id);
+    }
     let mut layers = 0;
     for image in &reading.inventory.images {
         let pairs = image.layers.iter().zip(image.layers.iter().skip(1).map(Some).chain([None]));

@@ -109,6 +109,11 @@ impl<'a> Filler<'a> {
         for name in &names {
             refs.extend(graph.image(name));
         }
+        // The top snapshot first, as the top layer is elsewhere; then what it was made from.
+        refs.sort_by_key(|one| match one {
+            Ref::Snapshot(snapshotter, _) => u8::from(*snapshotter != self.primary),
+            _ => 2,
+        });
         let holds = self.nodes(namespace, &refs);
         let tops = self.tops(graph, &resolved);
         let layers = self.chain(namespace, &tops);

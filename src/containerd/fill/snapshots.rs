@@ -32,15 +32,15 @@ impl<'a> Filler<'a> {
                     None => self.without_directory(snapshotter, entry),
                 };
                 let kind = entry.and_then(|(at, entry)| snapshot.backends[at].snapshots[entry].kind);
-                let short = if snapshotter == self.primary {
-                    record.key.clone()
-                } else {
-                    format!("{snapshotter}/{}", record.key)
+                let id = |key: &str| match snapshotter == self.primary {
+                    true => qualified(&namespace.name, key),
+                    false => qualified(&namespace.name, &format!("{snapshotter}/{key}")),
                 };
                 let made = &mut self.inventory.nodes[node.get()];
-                made.id = qualified(&namespace.name, &short);
+                made.id = id(&record.key);
                 made.layer = Some(Box::new(LayerFacts {
-                    parent: record.parent.clone(),
+                    // As its node is called, if there is one.
+                    parent: record.parent.as_deref().map(id),
                     created: record.created,
                     read_write: kind == Some(Kind::Active),
                     ..LayerFacts::default()
@@ -101,10 +101,11 @@ impl<'a> Filler<'a> {
             let found = &backend.snapshots[entry];
             let parent = found.parent.as_deref().and_then(|key| entries.get(&(backend.name.as_str(), key)));
             let parent = parent.and_then(|entry| self.directories.get(entry)).copied();
+            let name = parent.map(|parent| self.inventory.nodes[parent.get()].id.clone());
             let made = &mut self.inventory.nodes[node.get()];
             made.needs.extend(parent);
             made.layer = Some(Box::new(LayerFacts {
-                parent: found.parent.clone(),
+                parent: name.or_else(|| found.parent.clone()),
                 created: found.created,
                 read_write: found.kind == Some(Kind::Active),
                 ..LayerFacts::default()
