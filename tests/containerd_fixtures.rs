@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 use layersweep::containerd::places::Places;
-use layersweep::inventory::Verdict;
+use layersweep::inventory::{Consistency, Verdict};
 use support::containerd::{Reading, read};
 
 /// Directory of the download whose writer was killed.
@@ -109,5 +109,45 @@ fn images_of_three_versions_are_the_same() {
     assert_eq!(first.len(), 11, "nine in CRI's namespace (one unreadable), one in moby, one in default");
     for version in &VERSIONS[1..] {
         assert_eq!(of(version), first, "{version}");
+    }
+}
+
+/// Whatever the files are, the bytes are counted, the reading says that it is incomplete,
+/// and nothing is called a leak.
+#[test]
+fn damaged_roots_are_counted_and_said_to_be_damaged() {
+    let meta = "io.containerd.metadata.v1.bolt/meta.db";
+    let backend = "io.containerd.snapshotter.v1.overlayfs/metadata.db";
+    let fifo = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    type Make<'a> = &'a dyn Fn(&Path);
+    let damages: [(&str, &str, Make<'_>); 6] = [
+        ("a short meta.db", meta, &|path| {
+            fs::write(path, &fs::read(fixture("1.7.34").join("root").join(meta)).unwrap()[..300_000]).unwrap()
+        }),
+        ("an empty meta.db", meta, &|path| fs::write(path, "").unwrap()),
+        ("a foreign meta.db", meta, &|path| fs::write(path, vec![b'x'; 10_000]).unwrap()),
+        ("a fifo", meta, &fifo),
+        ("a symlink", meta, &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
+        ("a foreign metadata.db", backend, &|path| fs::write(path, vec![b'x'; 10_000]).unwrap()),
+    ];
+    for (what, path, make) in damages {
+        let directory = tempfile::tempdir().unwrap();
+        let root = rebuild("1.7.34", directory.path());
+        fs::remove_file(root.join(path)).unwrap();
+        make(&root.join(path));
+        let reading = read(&Places::at(&root, true), SignedDuration::from_mins(30));
+        assert_eq!(reading.snapshot.consistency, Consistency::Damaged, "{what}");
+        assert!(reading.inventory.findings.iter().any(|finding| finding.incomplete), "{what}");
+        let sum: u64 = reading.inventory.nodes.iter().map(|node| node.size.bytes).sum();
+        assert_eq!(sum, support::du::bytes(&[&root]), "{what}");
+        // What stands for itself is still said; nothing that rests on missing records is.
+        let said: BTreeSet<_> = reading
+            .inventory
+            .leaks
+            .iter()
+            .filter(|leak| leak.verdict != Verdict::Keep)
+            .map(|leak| leak.class)
+            .collect();
+        assert!(said.is_subset(&BTreeSet::from(["truncated-blob"])), "{what}: {said:?}");
     }
 }
