@@ -114,7 +114,12 @@ fn every_number_of_threads_counts_the_same() {
     let expected = (du::bytes(&[dir.path()]), du::inodes(&[dir.path()]));
     for threads in [1, 2, 3, 32, 1000] {
         let progress = Progress::default();
-        let options = WalkOptions { threads, extents: Extents::Off, progress: Some(&progress) };
+        let options = WalkOptions {
+            threads,
+            extents: Extents::Off,
+            progress: Some(&progress),
+            ..WalkOptions::default()
+        };
         let measured = measure(&[dir.path().to_path_buf()], &[tree("", 0)], &options);
         assert_clean(&measured);
         assert_eq!(total(&measured), expected, "{threads} threads");

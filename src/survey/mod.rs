@@ -21,7 +21,7 @@ use crate::usage::filesystem::{self, CostModel};
 use crate::usage::{Extents, Progress};
 
 use find::Candidate;
-use weigh::Weighing;
+use weigh::{Wanted, Weighing};
 
 /// What to survey.
 #[derive(Clone, Debug)]
@@ -128,7 +128,9 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         (true, true) => Extents::All,
         (true, false) => Extents::Probe,
     };
-    weighing.run(request, extents, progress, &mut inventory.findings);
+    let inode_chunks =
+        areas.iter().flatten().any(|area| area.top.1.inode_chunks || area.driver.1.inode_chunks);
+    weighing.run(request, Wanted { extents, inode_chunks }, progress, &mut inventory.findings);
 
     let mut ids: HashMap<PathBuf, Ids> = HashMap::new();
     let mut nodes = HashMap::new();

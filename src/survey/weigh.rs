@@ -4,7 +4,7 @@
 //! compared with what they were; if they moved they are read again, and only what is new
 //! is walked. Layers never change once committed, so what was measured stays valid.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::find::Candidate;
@@ -13,6 +13,7 @@ use crate::graphroot::snapshot;
 use crate::graphroot::units::{self, Part, Unit, What};
 use crate::inventory::{Finding, Inventory, Node, NodeIx, NodeKind, Size};
 use crate::usage::filesystem::CostModel;
+use crate::usage::inode_chunks::InodeHoldings;
 use crate::usage::{
     self, Extents, Progress, SharedExtents, SharedInodes, Tally, Tree, WalkError, WalkOptions,
 };
@@ -26,6 +27,13 @@ const MOST_ERRORS: usize = 20;
 /// A unit by what it is, so that it is recognised after the records moved.
 type Key = (usize, &'static str, String, Vec<Part>);
 
+/// What the filesystems of a survey make necessary.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) extents: Extents,
+    pub(super) inode_chunks: bool,
+}
+
 pub(super) struct Weighing {
     candidates: Vec<Candidate>,
     slots: HashMap<Key, usize>,
@@ -34,6 +42,7 @@ pub(super) struct Weighing {
     tallies: Vec<Tally>,
     shared_inodes: Vec<SharedInodes>,
     shared_extents: Vec<SharedExtents>,
+    inodes: InodeHoldings,
     errors: Vec<WalkError>,
 }
 
@@ -58,6 +67,7 @@ impl Weighing {
             tallies: Vec::new(),
             shared_inodes: Vec::new(),
             shared_extents: Vec::new(),
+            inodes: InodeHoldings::default(),
             errors: Vec::new(),
         }
     }
@@ -80,7 +90,7 @@ impl Weighing {
     pub(super) fn run(
         &mut self,
         request: &Request,
-        extents: Extents,
+        wanted: Wanted,
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
@@ -89,7 +99,12 @@ impl Weighing {
             let fresh = self.assign();
             let trees = self.trees(&fresh);
             if !trees.is_empty() {
-                let options = WalkOptions { threads: request.threads, extents, progress: Some(progress) };
+                let options = WalkOptions {
+                    threads: request.threads,
+                    extents: wanted.extents,
+                    inode_chunks: wanted.inode_chunks,
+                    progress: Some(progress),
+                };
                 self.absorb(usage::measure(&roots, &trees, &options), &fresh);
             }
             let moved = self.read_again(request);
@@ -146,6 +161,7 @@ impl Weighing {
         }
         self.shared_inodes.extend(measured.shared_inodes);
         self.shared_extents.extend(measured.shared_extents);
+        self.inodes.append(measured.inode_holdings);
         self.errors.extend(measured.errors);
     }
 
@@ -233,6 +249,24 @@ impl Weighing {
                 inventory.nodes[first.get()].size += size;
             } else {
                 add_shared(inventory, NodeKind::SharedExtents, &holders, size, group.outside);
+            }
+        }
+        self.share_inode_chunks(inventory, nodes);
+    }
+
+    /// Chunks of inodes that one node holds go with it; others wait for all their holders.
+    fn share_inode_chunks(&self, inventory: &mut Inventory, nodes: &HashMap<usize, NodeIx>) {
+        // Several units may be one node, so several groups may have the same holders.
+        let mut groups: BTreeMap<(Vec<NodeIx>, bool), u64> = BTreeMap::new();
+        for group in self.inodes.chunks(&|slot| nodes.contains_key(&slot)) {
+            let holders = distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
+            *groups.entry((holders, group.outside)).or_default() += group.bytes;
+        }
+        for ((holders, outside), frees_bytes) in groups {
+            let size = Size { frees_bytes, ..Size::default() };
+            match holders.as_slice() {
+                [only] if !outside => inventory.nodes[only.get()].size += size,
+                _ => add_shared(inventory, NodeKind::SharedInodeChunks, &holders, size, outside),
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::sys::beneath::mount_id;
 use crate::sys::mounts::{self, Mount};
 use crate::sys::xfs;
 use crate::usage::Tally;
+use crate::usage::inode_chunks::ChunkRule;
 
 /// Bytes of an XFS inode where the filesystem does not tell; mkfs's default.
 const XFS_INODE: u64 = 512;
@@ -23,9 +24,12 @@ const BTRFS_INODE: u64 = 630;
 /// What a filesystem gives back when inodes go: see `docs/how-it-measures.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CostModel {
-    /// Bytes per inode that the filesystem keeps outside `st_blocks` (XFS: the inode size;
-    /// ext4: 0, its inode tables never shrink; btrfs: the average of its metadata).
+    /// Bytes per inode that the filesystem keeps outside `st_blocks` (XFS: the inode size
+    /// where its chunks cannot be told, else 0; ext4: 0, its inode tables never shrink; btrfs: the average of its metadata).
     pub bytes_per_inode: u64,
+    /// Inodes come back by chunks, which are counted by themselves
+    /// ([`crate::usage::inode_chunks`]).
+    pub inode_chunks: bool,
     /// Files may share extents.
     pub reflinks: bool,
 }
@@ -41,20 +45,24 @@ impl CostModel {
     fn of(fstype: &str, path: &Path) -> Self {
         match fstype {
             "xfs" => {
-                let geometry = open_directory(path).and_then(|fd| Ok(xfs::geometry(fd.as_fd())?));
-                geometry.map_or_else(
+                let asked = open_directory(path).and_then(|fd| {
+                    let geometry = xfs::geometry(fd.as_fd())?;
+                    Ok((geometry, ChunkRule::of(fd.as_fd(), &geometry).is_some()))
+                });
+                asked.map_or_else(
                     |error| {
                         tracing::debug!(%error, path = %path.display(), "no XFS geometry");
                         // Looking for reflinks where there are none costs time only.
-                        Self { bytes_per_inode: XFS_INODE, reflinks: true }
+                        Self { bytes_per_inode: XFS_INODE, inode_chunks: false, reflinks: true }
                     },
-                    |geometry| Self {
-                        bytes_per_inode: u64::from(geometry.inode_bytes),
+                    |(geometry, inode_chunks)| Self {
+                        bytes_per_inode: if inode_chunks { 0 } else { u64::from(geometry.inode_bytes) },
+                        inode_chunks,
                         reflinks: geometry.reflink,
                     },
                 )
             }
-            "btrfs" => Self { bytes_per_inode: BTRFS_INODE, reflinks: true },
+            "btrfs" => Self { bytes_per_inode: BTRFS_INODE, inode_chunks: false, reflinks: true },
             // ext2, ext3 and ext4: tables of inodes made once, no reflinks. Of the others
             // we know nothing better than st_blocks.
             _ => Self::default(),
@@ -192,7 +200,7 @@ mod tests {
 
     #[test]
     fn sums_do_not_overflow() {
-        let model = CostModel { bytes_per_inode: 512, reflinks: false };
+        let model = CostModel { bytes_per_inode: 512, ..CostModel::default() };
         let tally = |bytes, inodes| Tally { bytes, apparent_bytes: 0, inodes };
         assert_eq!(model.frees(&tally(4096, 3)), 4096 + 3 * 512);
         assert_eq!(model.frees(&tally(u64::MAX, u64::MAX)), u64::MAX);

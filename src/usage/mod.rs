@@ -1,6 +1,7 @@
 //! How many bytes a tree holds: the parallel walker and what filesystems charge.
 
 pub mod filesystem;
+pub mod inode_chunks;
 mod walk;
 
 pub use walk::{

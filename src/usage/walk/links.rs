@@ -58,6 +58,8 @@ pub enum Sight {
 pub struct Settled {
     /// The unit that holds all links; `None` for a shared inode.
     pub unit: Option<usize>,
+    /// The inode, if somebody outside the trees holds a link.
+    pub outside: Option<InodeKey>,
     /// What it weighs, if it is the unit's and was not handed out by [`Links::see`].
     pub tally: Tally,
     /// Its filesystem and its shared extents, where it was asked for them.
@@ -144,15 +146,16 @@ impl Links {
     pub fn finish(self, mut settle: impl FnMut(Settled)) -> Vec<SharedInodes> {
         for shard in &self.shards {
             let entries = std::mem::take(&mut *lock(shard));
-            for entry in entries.into_values() {
+            for (key, entry) in entries {
                 let Entry { seen, links, units, tally, extents } = entry;
                 match units {
                     Units::One(unit) if seen >= links => {
-                        settle(Settled { unit: Some(unit), tally, extents });
+                        settle(Settled { unit: Some(unit), outside: None, tally, extents });
                     }
                     units => {
                         self.group(units.into_vec(), seen < links, tally);
-                        settle(Settled { unit: None, tally: Tally::default(), extents });
+                        let outside = (seen < links).then_some(key);
+                        settle(Settled { unit: None, outside, tally: Tally::default(), extents });
                     }
                 }
             }

@@ -17,6 +17,7 @@ use super::place::Place;
 use super::queue::{Child, Exchange, Frame, Origin, Stack};
 use super::types::{Tally, Tree, TreeScope, WalkError};
 use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id};
+use crate::usage::inode_chunks::Notes;
 
 /// Bytes of directory entries that are read at once.
 const BUFFER: usize = 32 * 1024;
@@ -29,12 +30,14 @@ const AS_IT_IS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT)
 pub struct Findings {
     pub errors: Vec<WalkError>,
     pub mounts: Vec<(usize, PathBuf)>,
+    pub inodes: Notes,
 }
 
 impl Findings {
     pub fn append(&mut self, mut other: Self) {
         self.errors.append(&mut other.errors);
         self.mounts.append(&mut other.mounts);
+        self.inodes.append(other.inodes);
     }
 }
 
@@ -127,7 +130,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
         match walk.opener.beneath(root, &tree.path, DIRECTORY, true) {
             Ok(fd) => {
-                let origin = Origin { tree: at, filesystem: self.filesystem(fd.as_fd()) };
+                let origin = self.origin(at, fd.as_fd());
                 self.read(origin, fd, Place::start());
             }
             Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(at, root, tree),
@@ -157,7 +160,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             Ok(stat) => stat,
             Err(error) => return self.fail(at, &place, None, "examining", error),
         };
-        let origin = Origin { tree: at, filesystem: self.filesystem(handle) };
+        let origin = self.origin(at, handle);
         let mut here = Here {
             origin,
             unit: tree.unit,
@@ -263,6 +266,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             tally: weight(&stat),
             children: Vec::new(),
         };
+        self.note_inode(&here, &stat);
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&fd, &mut buffer);
         loop {
@@ -320,6 +324,7 @@ impl<'w, 'a> Worker<'w, 'a> {
     /// Counts an inode, and asks it for shared extents where that is wanted. `name` is that
     /// in the directory `here`; without one, `here.fd` is the inode itself.
     fn count(&mut self, here: &mut Here<'_>, name: Option<&CStr>, stat: &Stat) {
+        self.note_inode(here, stat);
         let kind = FileType::from_raw_mode(stat.st_mode);
         let tally = weight(stat);
         let key = (stat.st_dev, stat.st_ino);
@@ -353,6 +358,19 @@ impl<'w, 'a> Worker<'w, 'a> {
                 self.fail(here.origin.tree, here.place, name, "asking for extents", error);
             }
         }
+    }
+
+    /// On XFS: whose inode it is.
+    #[inline]
+    fn note_inode(&mut self, here: &Here<'_>, stat: &Stat) {
+        if let Some(xfs) = here.origin.xfs {
+            self.findings.inodes.see(xfs, Some(here.unit), stat.st_ino);
+        }
+    }
+
+    fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> Origin {
+        let xfs = self.walk.xfs.as_ref().and_then(|known| known.number(fd));
+        Origin { tree, filesystem: self.filesystem(fd), xfs }
     }
 
     /// What tells the filesystem of a tree from others. Not `st_dev`: btrfs has one for
