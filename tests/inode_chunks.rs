@@ -58,7 +58,6 @@ fn what_the_filesystem_counts_is_what_we_see() {
         (&["-i", "size=2048"], 2048),
         // Chunks start at multiples of 32 inodes.
         (&["-i", "size=512,sparse=0"], 512),
-        (&["-i", "size=256", "-m", "crc=0"], 256),
     ] {
         let Some(loopfs) = xfs(mkfs) else { return };
         fill(loopfs.path(), 20_000);
@@ -145,6 +144,12 @@ fn neighbours_in_a_chunk_hold_it_together() {
     together.append(measure_trees(loopfs.path(), &trees[2..], Extents::Off).inode_holdings);
     let chunks = together.chunks(&|_| true);
     assert_eq!(bytes(&chunks, &[0], false), bytes(&measured.inode_holdings.chunks(&|_| true), &[0], false));
+
+    // An inode of b that is really c's.
+    let mut handed = measured.inode_holdings.clone();
+    let one = fs::metadata(path("b").join(whole[1][5].file_name().unwrap())).unwrap();
+    handed.hand_over([(one.dev(), one.ino(), 2), (one.dev(), 1 << 40, 2), (0, one.ino(), 2)]);
+    assert_eq!(bytes(&handed.chunks(&|_| true), &[0, 2], false), chunk);
 
     // What is gone is nobody's, and what it leaves in a chunk is somebody else's.
     let chunks = measured.inode_holdings.chunks(&|unit| unit != 1);

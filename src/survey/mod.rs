@@ -1,5 +1,6 @@
 //! One scan: find the stores, read their records, weigh them, fill the inventory.
 
+mod chunks;
 mod find;
 pub mod lookup;
 mod weigh;

@@ -4,11 +4,11 @@
 //! compared with what they were; if they moved they are read again, and only what is new
 //! is walked. Layers never change once committed, so what was measured stays valid.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::find::Candidate;
-use super::{Request, incomplete};
+use super::{Request, chunks, incomplete};
 use crate::graphroot::snapshot;
 use crate::graphroot::units::{self, Part, Unit, What};
 use crate::inventory::{Finding, Inventory, Node, NodeIx, NodeKind, Size};
@@ -115,6 +115,11 @@ impl Weighing {
                 self.assign();
                 self.report_movers(&moved, findings);
                 break;
+            }
+        }
+        if wanted.inode_chunks {
+            for (candidate, slots) in self.candidates.iter().zip(&self.of_units) {
+                chunks::hand_over_short_names(candidate, slots, &mut self.inodes);
             }
         }
         self.report_errors(findings);
@@ -251,35 +256,24 @@ impl Weighing {
                 add_shared(inventory, NodeKind::SharedExtents, &holders, size, group.outside);
             }
         }
-        self.share_inode_chunks(inventory, nodes);
-    }
-
-    /// Chunks of inodes that one node holds go with it; others wait for all their holders.
-    fn share_inode_chunks(&self, inventory: &mut Inventory, nodes: &HashMap<usize, NodeIx>) {
-        // Several units may be one node, so several groups may have the same holders.
-        let mut groups: BTreeMap<(Vec<NodeIx>, bool), u64> = BTreeMap::new();
-        for group in self.inodes.chunks(&|slot| nodes.contains_key(&slot)) {
-            let holders = distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
-            *groups.entry((holders, group.outside)).or_default() += group.bytes;
-        }
-        for ((holders, outside), frees_bytes) in groups {
-            let size = Size { frees_bytes, ..Size::default() };
-            match holders.as_slice() {
-                [only] if !outside => inventory.nodes[only.get()].size += size,
-                _ => add_shared(inventory, NodeKind::SharedInodeChunks, &holders, size, outside),
-            }
-        }
+        chunks::share(&self.inodes, inventory, nodes);
     }
 }
 
-fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
+pub(super) fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
     let mut nodes: Vec<_> = nodes.collect();
     nodes.sort_unstable();
     nodes.dedup();
     nodes
 }
 
-fn add_shared(inventory: &mut Inventory, kind: NodeKind, holders: &[NodeIx], size: Size, outside: bool) {
+pub(super) fn add_shared(
+    inventory: &mut Inventory,
+    kind: NodeKind,
+    holders: &[NodeIx],
+    size: Size,
+    outside: bool,
+) {
     let Some(first) = holders.first() else { return };
     let at = NodeIx::from(inventory.nodes.len());
     let first = &inventory.nodes[first.get()];

@@ -137,6 +137,26 @@ impl InodeHoldings {
         self.notes = notes::merged(std::mem::take(&mut self.notes));
     }
 
+    /// Makes inodes (`st_dev`, `st_ino`) the unit's alone; those that were not noted stay
+    /// out.
+    pub fn hand_over(&mut self, inodes: impl IntoIterator<Item = (u64, u64, usize)>) {
+        let mut given = Notes::default();
+        for (device, inode, unit) in inodes {
+            let Some(at) = self.filesystems.iter().position(|held| held.device == device) else { continue };
+            let Ok(filesystem) = FsNumber::try_from(at) else { continue };
+            let of = (filesystem, inode / INODES_PER_CHUNK);
+            let bit = 1 << (inode % INODES_PER_CHUNK);
+            let from = self.notes.partition_point(|note| (note.filesystem, note.window) < of);
+            let here = self.notes[from..].iter_mut().take_while(|note| (note.filesystem, note.window) == of);
+            for note in here.filter(|note| note.inodes & bit != 0) {
+                note.inodes &= !bit;
+                given.see(filesystem, Some(unit), inode);
+            }
+        }
+        self.notes.extend(given.into_sorted());
+        self.notes = notes::merged(std::mem::take(&mut self.notes));
+    }
+
     /// Asks the filesystems, and says which units hold chunks alone and which together.
     /// Inodes of units that are not `alive` (any more) count as somebody else's where they
     /// still exist.
