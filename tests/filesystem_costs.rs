@@ -65,8 +65,8 @@ fn the_filesystem_is_told_from_its_mounts() {
     }
     let expected = |fs| match fs {
         Fs::Ext4 => CostModel::default(),
-        Fs::Xfs => CostModel { bytes_per_inode: 0, inode_chunks: true, reflinks: true },
-        Fs::Btrfs => CostModel { bytes_per_inode: 630, inode_chunks: false, reflinks: true },
+        Fs::Xfs => CostModel { inode_chunks: true, reflinks: true, ..CostModel::default() },
+        Fs::Btrfs => CostModel { metadata_percent: 100, reflinks: true, ..CostModel::default() },
     };
     for fs in Fs::ALL.into_iter().filter(|fs| fs.require()) {
         let loopfs = LoopFs::new(fs, 128 * MIB);
@@ -99,7 +99,7 @@ fn xfs_features_come_from_the_filesystem_itself() {
     }
     let loopfs = LoopFs::with(Fs::Xfs, 0, &["-m", "reflink=0", "-i", "size=1024"], &[]);
     let (_, cost) = filesystem::of(loopfs.path()).unwrap();
-    assert_eq!(cost, CostModel { bytes_per_inode: 0, inode_chunks: true, reflinks: false });
+    assert_eq!(cost, CostModel { inode_chunks: true, ..CostModel::default() });
 }
 
 #[test]

@@ -155,6 +155,8 @@ fn hard_links_belong_to_who_holds_all_of_them() {
             bytes: one.blocks() * 512 * count,
             apparent_bytes: 10_000 * count,
             inodes: count,
+            metadata_bytes: (630 + one.blocks() / 2) * count,
+            inline_bytes: 0,
         };
         let shared = |units: &[usize], outside, count| SharedInodes {
             units: units.to_vec(),

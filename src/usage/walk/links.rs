@@ -189,7 +189,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    const WEIGHT: Tally = Tally { bytes: 4096, apparent_bytes: 10, inodes: 1 };
+    const WEIGHT: Tally =
+        Tally { bytes: 4096, apparent_bytes: 10, inodes: 1, metadata_bytes: 400, inline_bytes: 4096 };
 
     fn finish(links: Links) -> (Vec<SharedInodes>, Vec<(Option<usize>, u64)>) {
         let mut settled = Vec::new();
@@ -198,7 +199,13 @@ mod tests {
     }
 
     fn shared(units: &[usize], outside: bool, count: u64) -> SharedInodes {
-        let tally = Tally { bytes: 4096 * count, apparent_bytes: 10 * count, inodes: count };
+        let tally = Tally {
+            bytes: 4096 * count,
+            apparent_bytes: 10 * count,
+            inodes: count,
+            metadata_bytes: 400 * count,
+            inline_bytes: 4096 * count,
+        };
         SharedInodes { units: units.to_vec(), outside, tally }
     }
 

@@ -77,6 +77,11 @@ pub struct Tally {
     pub apparent_bytes: u64,
     /// Inodes, directories included.
     pub inodes: u64,
+    /// On btrfs: what they have in the metadata, once (other filesystems have no use for
+    /// it).
+    pub metadata_bytes: u64,
+    /// On btrfs: of `bytes`, what lies inside the metadata.
+    pub inline_bytes: u64,
 }
 
 /// Inodes with hard links in several units, or in one unit and outside all of them. They
@@ -147,5 +152,7 @@ impl std::ops::AddAssign for Tally {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.apparent_bytes = self.apparent_bytes.saturating_add(other.apparent_bytes);
         self.inodes = self.inodes.saturating_add(other.inodes);
+        self.metadata_bytes = self.metadata_bytes.saturating_add(other.metadata_bytes);
+        self.inline_bytes = self.inline_bytes.saturating_add(other.inline_bytes);
     }
 }

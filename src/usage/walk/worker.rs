@@ -17,6 +17,7 @@ use super::place::Place;
 use super::queue::{Child, Exchange, Frame, Origin, Stack};
 use super::types::{Tally, Tree, TreeScope, WalkError};
 use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id};
+use crate::usage::btrfs;
 use crate::usage::inode_chunks::Notes;
 
 /// Bytes of directory entries that are read at once.
@@ -334,7 +335,10 @@ impl<'w, 'a> Worker<'w, 'a> {
         if linked {
             match self.walk.links.see(key, links, here.unit, tally) {
                 Sight::First => {}
-                Sight::Further => return,
+                Sight::Further => {
+                    here.tally.metadata_bytes += btrfs::FURTHER_LINK;
+                    return;
+                }
                 Sight::Complete(tally) => return here.tally += tally,
             }
         } else {
@@ -434,11 +438,16 @@ impl<'w, 'a> Worker<'w, 'a> {
 fn weight(stat: &Stat) -> Tally {
     #[allow(clippy::unnecessary_cast)] // i64 here, other types on other architectures
     let (blocks, size) = (stat.st_blocks as i64, stat.st_size as i64);
-    let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let bytes = u64::try_from(blocks).unwrap_or(0).saturating_mul(512);
+    let size = u64::try_from(size).unwrap_or(0);
+    let metadata = btrfs::metadata(kind, size, bytes);
     Tally {
-        bytes: u64::try_from(blocks).unwrap_or(0).saturating_mul(512),
-        apparent_bytes: if directory { 0 } else { u64::try_from(size).unwrap_or(0) },
+        bytes,
+        apparent_bytes: if kind == FileType::Directory { 0 } else { size },
         inodes: 1,
+        metadata_bytes: metadata.bytes,
+        inline_bytes: metadata.inline_bytes,
     }
 }
 
