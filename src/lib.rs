@@ -1,7 +1,7 @@
 //! layersweep: says to the byte what each container image holds on a node's disk, and
 //! takes space back exactly, safely and with a memory.
 //!
-//! The way of the data: the disk -> the stores' records ([`graphroot`]) and what they
+//! The way of the data: the disk -> the stores' records ([`graphroot`], [`containerd`]) and what they
 //! weigh ([`usage`]) -> the [`inventory`] -> its reference counts ([`inventory::refs`])
 //! -> tables and JSON ([`report`]). A module imports only from those below it:
 //!
@@ -9,14 +9,15 @@
 //! |---|---|
 //! | [`cli`] | everything |
 //! | [`report`] | `survey`, `inventory` |
-//! | [`survey`] | `graphroot`, `usage`, `inventory`, `sys` |
-//! | [`graphroot`] | `usage`, `inventory`, `sys` |
+//! | [`survey`] | `graphroot`, `containerd`, `usage`, `inventory`, `sys` |
+//! | [`graphroot`], [`containerd`] | `usage`, `inventory`, `sys` |
 //! | [`usage`] | `inventory`, `sys` |
 //! | [`inventory`], [`sys`] | nobody |
 //!
 //! `tests/architecture.rs` fails on an import that goes upwards.
 
 pub mod cli;
+pub mod containerd;
 pub mod graphroot;
 pub mod inventory;
 pub mod report;

@@ -17,12 +17,12 @@ use support::usage;
 ///
 /// ext4 and XFS: one per cent or 64 KiB. btrfs has no inodes of a known size: its metadata
 /// lies in shared 16 KiB nodes, whose number depends on the names and on what else is in
-/// them. Measured were sets within 1.3 per cent and single images of the rig within 50 KiB;
-/// the bounds leave three times that.
+/// them. Measured were sets of 10 and more within 1.3 per cent (3.3 with `DUP` metadata)
+/// and single images of the rig within 50 KiB; the bounds leave room above that.
 fn tolerance(fs: Fs, predicted: u64) -> u64 {
     match fs {
         Fs::Ext4 | Fs::Xfs => (predicted / 100).max(64 << 10),
-        Fs::Btrfs => (predicted / 25).max(160 << 10),
+        Fs::Btrfs => (predicted / 20).max(160 << 10),
     }
 }
 
@@ -71,7 +71,7 @@ fn judge(fs: Fs, deletions: &[Deletion]) {
         }
         print!("{line}");
     }
-    assert!(wrong.is_empty(), "on {fs:?}:\n{wrong}");
+    assert!(wrong.is_empty(), "on {fs:?}, too far off:\n{wrong}");
 }
 
 /// Images in a mixed but repeatable order: neither leaves first nor bases first.

@@ -102,7 +102,10 @@ fn a_damaged_record_file_is_named_and_the_rest_is_read() {
             let warnings = list(&scan, "/warnings");
             let about = |warning: &&Value| warning.to_string().contains(path.to_str().unwrap());
             assert!(warnings.iter().any(|w| about(&w)), "{what}: {warnings:#?}");
-            assert!(run.stderr.contains(name), "{what}: {run:?}");
+            let table = program::layersweep(["usage".as_ref(), "--graphroot".as_ref(), bed.store.root()]);
+            assert_eq!(table.code, 3, "{what}: {table:?}");
+            let said = table.stdout.clone() + &table.stderr;
+            assert!(said.contains(path.to_str().unwrap()), "{what}: {table:?}");
             for (kind, record) in [("layers", "layers.json"), ("images", "images.json")] {
                 if record != *name {
                     let pointer = format!("/{kind}");

@@ -4,7 +4,8 @@
 set -eu
 
 need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
-      busybox-static openssl jq strace util-linux mount python3-minimal'
+      busybox-static openssl jq strace util-linux mount python3-minimal
+      containerd runc curl perl-base'
 
 fail() { echo "tests/setup.sh: $1" >&2; echo "hint: $2" >&2; exit 1; }
 

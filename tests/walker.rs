@@ -101,6 +101,19 @@ fn counts_as_du_does() {
 }
 
 #[test]
+fn a_filesystem_without_file_types_in_its_directories_will_do() {
+    if !support::require_root() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::with(Fs::Ext4, 128 * MIB, &["-O", "^filetype"], &[]);
+    populate(loopfs.path());
+    let measured = measure_one(loopfs.path());
+    assert_clean(&measured);
+    let expected = (du::bytes(&[loopfs.path()]), du::inodes(&[loopfs.path()]));
+    assert_eq!(total(&measured), expected);
+}
+
+#[test]
 fn every_number_of_threads_counts_the_same() {
     let dir = tempfile::tempdir().unwrap();
     for at in 0..300 {

@@ -32,6 +32,10 @@ pub(super) struct Global {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) runroot: Option<PathBuf>,
 
+    /// Read this containerd root and no other store; may be repeated
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
+    pub(super) containerd_root: Vec<PathBuf>,
+
     /// Take every path inside this mounted root: post-mortem, strictly read-only
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) sysroot: Option<PathBuf>,

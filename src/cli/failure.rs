@@ -31,11 +31,7 @@ impl Failure {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Survey(survey::Error::NotAStore { .. }) => Some(
-                "name the directory that holds `overlay-layers` or `vfs-layers`; `podman info` calls it \
-                 graphRoot"
-                    .into(),
-            ),
+            Self::Survey(survey::Error::NotAStore { hint, .. }) => Some((*hint).into()),
             Self::Survey(survey::Error::NoneFound { .. }) => {
                 Some("name a store with --graphroot DIR, or a mounted disk with --sysroot DIR".into())
             }

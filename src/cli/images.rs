@@ -27,7 +27,6 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => {
-            surveying::warn(&survey);
             if global.quiet {
                 output::ids(document.images.iter().map(|image| image.id.as_str()))?;
             } else {

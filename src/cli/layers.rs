@@ -22,7 +22,6 @@ pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Failure> {
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => {
-            surveying::warn(&survey);
             if global.quiet {
                 output::ids(document.layers.iter().map(|layer| layer.id.as_str()))?;
             } else if own.tree {

@@ -1,5 +1,6 @@
 //! From global flags to a survey.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use super::failure::Failure;
 use super::progress;
 use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
+use crate::report::text::safe;
 use crate::survey::{self, Request, Survey};
 use crate::sys::ioprio::IoPriority;
 use crate::sys::sysroot::Sysroot;
@@ -34,6 +36,7 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
         environment: Environment::of_process(&sysroot),
         sysroot,
         graphroots: absolute(&global.graphroot)?,
+        containerd_roots: absolute(&global.containerd_root)?,
         runroot: absolute(global.runroot.as_slice())?.into_iter().next(),
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
@@ -41,6 +44,9 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
     };
     let progress = Progress::default();
     let survey = progress::shown(global, &progress, || survey::run(&request, &progress))?;
+    if !global.quiet {
+        warn(&survey);
+    }
     Ok(survey)
 }
 
@@ -60,14 +66,16 @@ pub(super) fn exit(survey: &Survey) -> Exit {
     if survey.is_complete() { Exit::Done } else { Exit::Incomplete }
 }
 
-/// Warnings for commands whose table has no room for them.
-pub(super) fn warn(survey: &Survey) {
+/// What could not be read goes to stderr, one line each; stdout holds results alone.
+fn warn(survey: &Survey) {
+    let mut stderr = std::io::stderr().lock();
     for finding in &survey.inventory.findings {
         let bound = if finding.incomplete { " (figures are lower bounds)" } else { "" };
-        tracing::warn!(
-            "{}: {}{bound}",
-            crate::report::text::safe(&finding.path.display().to_string()),
-            crate::report::text::safe(&finding.message)
-        );
+        let path = match finding.path.as_os_str().is_empty() {
+            true => String::new(),
+            false => format!("{}: ", safe(&finding.path.display().to_string())),
+        };
+        // A stderr that is gone cannot be told so.
+        let _ = writeln!(stderr, "warning: {path}{}{bound}", safe(&finding.message));
     }
 }

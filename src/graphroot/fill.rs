@@ -31,8 +31,8 @@ pub struct Ids {
 pub struct Context<'a> {
     /// The store's entry in the inventory.
     pub store: StoreIx,
-    /// Filesystem and cost model of each area.
-    pub areas: &'a [AreaFacts],
+    /// Filesystem and cost model of each of [`Places::roots`](super::snapshot::Places::roots).
+    pub areas: &'a [(FilesystemIx, CostModel)],
     /// Additional image stores that layers and images may come from.
     pub additional: &'a [&'a Ids],
     /// Says which configuration keeps an image with these names and digests.
@@ -47,15 +47,6 @@ impl std::fmt::Debug for Context<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.debug_struct("Context").field("store", &self.store).finish_non_exhaustive()
     }
-}
-
-/// The filesystem that an area lies on; a driver's directory may be a mount of its own.
-#[derive(Clone, Copy, Debug)]
-pub struct AreaFacts {
-    /// Of the area itself.
-    pub top: (FilesystemIx, CostModel),
-    /// Of the driver's directory.
-    pub driver: (FilesystemIx, CostModel),
 }
 
 /// What [`fill`] made of a store.
@@ -128,15 +119,12 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    fn area(&self, area: usize, path: &Path) -> (FilesystemIx, CostModel) {
-        let root = self.snapshot.places.areas().nth(area);
-        let in_driver = root.is_some_and(|root| path.starts_with(root.join(&self.snapshot.places.driver)));
-        let facts = self.context.areas[area];
-        if in_driver { facts.driver } else { facts.top }
+    fn area(&self, area: usize) -> (FilesystemIx, CostModel) {
+        self.context.areas.get(area).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()))
     }
 
-    fn size(&self, area: usize, path: &Path, tally: &Tally) -> Size {
-        let frees_bytes = self.area(area, path).1.frees(tally);
+    fn size(&self, area: usize, tally: &Tally) -> Size {
+        let frees_bytes = self.area(area).1.frees(tally);
         Size { bytes: tally.bytes, apparent_bytes: tally.apparent_bytes, inodes: tally.inodes, frees_bytes }
     }
 
@@ -146,7 +134,7 @@ impl Filler<'_> {
             kind,
             id: id.to_owned(),
             store: self.context.store,
-            filesystem: self.area(area, path).0,
+            filesystem: self.area(area).0,
             path: path.to_path_buf(),
             size,
             needs: Vec::new(),
@@ -175,7 +163,7 @@ impl Filler<'_> {
 
     fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
-        let size = self.size(area, &unit.path, tally);
+        let size = self.size(area, tally);
         match &unit.what {
             What::Layer(at) => self.layer_node(*at, area, &unit.path, size),
             What::LayerContent(at) => {

@@ -54,6 +54,13 @@ impl Places {
         std::iter::once(&self.graphroot).chain(&self.imagestores).map(PathBuf::as_path)
     }
 
+    /// The directories that units' parts are given below: each area, then its driver's
+    /// directory, which podman and CRI-O mount onto itself.
+    #[must_use]
+    pub fn roots(&self) -> Vec<PathBuf> {
+        self.areas().flat_map(|area| [area.to_path_buf(), area.join(&self.driver)]).collect()
+    }
+
     /// `<area>/<driver>-<what>`.
     #[must_use]
     pub fn records_dir(&self, area: &Path, what: &str) -> PathBuf {
@@ -168,10 +175,18 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Reads the store's records and lists its directories.
 ///
 /// # Errors
-/// When the graphroot itself cannot be listed. Everything below it that cannot be read is
-/// a finding.
+/// When the graphroot cannot be listed, or its records are not for us to read. Everything
+/// else that cannot be read is a finding.
 pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     quiet::list(&places.graphroot)?;
+    let records = places.records_dir(&places.graphroot, "layers");
+    match quiet::list(&records) {
+        // Without privileges nothing at all can be said; one line is better than twenty.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(about(&records, "listing", &error));
+        }
+        _ => {}
+    }
     let mut lock_findings = Vec::new();
     let locks = if places.foreign { Vec::new() } else { open_locks(places, &mut lock_findings) };
     let started = Instant::now();

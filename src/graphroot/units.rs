@@ -31,6 +31,22 @@ pub enum What {
     Other(String),
 }
 
+impl What {
+    /// A word for it.
+    #[must_use]
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::Layer(_) => "layer",
+            Self::LayerContent(_) => "content",
+            Self::Image(_) => "image",
+            Self::Container(_) => "container",
+            Self::Debris(debris) => debris.class(),
+            Self::Metadata => "metadata",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
 /// What kind of thing has no record. The names of the classes are in [`Debris::class`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Debris {
@@ -72,7 +88,8 @@ impl Debris {
     }
 }
 
-/// A tree to walk: position of the area, path below it, how much of it.
+/// A tree to walk: position in [`Places::roots`](super::snapshot::Places::roots), path below
+/// that root, how much of it.
 pub type Part = (usize, PathBuf, TreeScope);
 
 /// Something whose bytes are counted together.
@@ -128,7 +145,14 @@ impl<'a> Sorter<'a> {
         }
     }
 
+    /// `part` comes with the position of its area; the driver's directory is a root of its own.
     fn add(&mut self, what: What, id: String, root: &Path, part: Part) {
+        let (area, below, scope) = part;
+        let path = root.join(&below);
+        let part = match below.strip_prefix(&self.snapshot.places.driver) {
+            Ok(below) => (2 * area + 1, below.to_path_buf(), scope),
+            Err(_) => (2 * area, below, scope),
+        };
         let alone = matches!(what, What::Debris(_));
         if let (false, Some(at)) = (alone, self.known.get(&what)) {
             self.units[*at].parts.push(part);
@@ -137,7 +161,6 @@ impl<'a> Sorter<'a> {
         if !alone {
             self.known.insert(what.clone(), self.units.len());
         }
-        let path = root.join(&part.1);
         self.units.push(Unit { what, id, path, parts: vec![part] });
     }
 
@@ -272,11 +295,16 @@ impl<'a> Sorter<'a> {
             let number = name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"));
             let number = number.unwrap_or(&name).to_owned();
             let part = (area, path.join(&entry.name), TreeScope::Whole);
-            if let Some(at) = by_number.get(&number) {
-                self.units[*at].parts.push(part);
-            } else {
-                by_number.insert(number.clone(), self.units.len());
-                self.add(What::Debris(Debris::TempDirectory), number, root, part);
+            let at = self.units.len();
+            self.add(What::Debris(Debris::TempDirectory), number.clone(), root, part);
+            match by_number.get(&number) {
+                Some(pair) => {
+                    let parts = self.units.pop().into_iter().flat_map(|unit| unit.parts);
+                    self.units[*pair].parts.extend(parts);
+                }
+                None => {
+                    by_number.insert(number, at);
+                }
             }
         }
     }

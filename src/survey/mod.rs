@@ -1,8 +1,10 @@
 //! One scan: find the stores, read their records, weigh them, fill the inventory.
 
 mod chunks;
-mod find;
+mod containerds;
+mod graphroots;
 pub mod lookup;
+mod reading;
 mod weigh;
 
 use std::collections::HashMap;
@@ -11,17 +13,16 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use crate::graphroot::config::{Environment, Pin, pin_matches_image};
-use crate::graphroot::fill::{self, AreaFacts, Ids};
+use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
 use crate::inventory::refs::Refs;
-use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, Store, StoreIx, StoreKind};
+use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, StoreIx};
+use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
-use crate::sys::{mounts, quiet};
 use crate::usage::filesystem::{self, CostModel};
 use crate::usage::{Extents, Progress};
 
-use find::Candidate;
+use reading::{Filling, Reading};
 use weigh::{Wanted, Weighing};
 
 /// What to survey.
@@ -29,8 +30,10 @@ use weigh::{Wanted, Weighing};
 pub struct Request {
     /// The root that every path is taken in.
     pub sysroot: Sysroot,
-    /// Stores by name; none means: find them.
+    /// Graphroots by name; no name of any kind means: find all stores.
     pub graphroots: Vec<PathBuf>,
+    /// containerd roots by name.
+    pub containerd_roots: Vec<PathBuf>,
     /// A runroot that overrides the configured one.
     pub runroot: Option<PathBuf>,
     /// What of the process's environment matters.
@@ -41,6 +44,13 @@ pub struct Request {
     pub patience: Patience,
     /// The time that ages are counted to.
     pub now: Timestamp,
+}
+
+impl Request {
+    /// Naming any store switches discovery off.
+    fn names_stores(&self) -> bool {
+        !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
+    }
 }
 
 /// What a survey found.
@@ -85,6 +95,8 @@ pub enum Error {
     NotAStore {
         /// The path as named.
         path: PathBuf,
+        /// What to name instead.
+        hint: &'static str,
     },
     /// A store was named that cannot be read.
     #[error("reading the store {}", path.display())]
@@ -113,49 +125,43 @@ fn join(paths: &[PathBuf]) -> String {
 /// inside a store is a finding of the inventory.
 pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let started = Instant::now();
-    let found = find::find(request)?;
-    let mut inventory = Inventory { findings: found.findings, ..Inventory::default() };
-    let mut filesystems = Filesystems::default();
-    let mut weighing = Weighing::new(found.candidates);
-    let mut areas = Vec::new();
-    for candidate in weighing.candidates() {
-        areas.push(filesystems.of_areas(candidate, &mut inventory)?);
+    let graphroots = graphroots::find(request)?;
+    let containerds = containerds::find(request)?;
+    let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
+    let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
+    let pins = graphroots.pins.clone();
+    let (mut readings, mut unreadable) = graphroots.into_readings();
+    let (more, failed) = containerds.into_readings();
+    readings.extend(more);
+    unreadable = unreadable.or(failed);
+    if readings.is_empty() {
+        return Err(unreadable.unwrap_or(Error::NoneFound { looked }));
     }
-    let reflinks = areas.iter().flatten().any(|area| area.top.1.reflinks || area.driver.1.reflinks);
-    let any_vfs = weighing.candidates().any(|candidate| candidate.snapshot.places.driver == "vfs");
-    let extents = match (reflinks, any_vfs) {
+    let mut inventory = Inventory { findings, ..Inventory::default() };
+
+    let mut filesystems = Filesystems::default();
+    let areas = readings
+        .iter()
+        .map(|reading| filesystems.of_roots(reading.as_ref(), &mut inventory))
+        .collect::<Result<Vec<_>, _>>()?;
+    let reflinks = areas.iter().flatten().any(|(_, cost)| cost.reflinks);
+    let small_too = readings.iter().any(|reading| reading.copies_by_reflink());
+    let extents = match (reflinks, small_too) {
         (false, _) => Extents::Off,
-        // vfs copies its layers by reflink where it can, small files included.
         (true, true) => Extents::All,
         (true, false) => Extents::Probe,
     };
-    let inode_chunks =
-        areas.iter().flatten().any(|area| area.top.1.inode_chunks || area.driver.1.inode_chunks);
+    let inode_chunks = areas.iter().flatten().any(|(_, cost)| cost.inode_chunks);
+    let mut weighing = Weighing::new(readings);
     weighing.run(request, Wanted { extents, inode_chunks }, progress, &mut inventory.findings);
 
-    let mut ids: HashMap<PathBuf, Ids> = HashMap::new();
+    let mut filling = Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new() };
     let mut nodes = HashMap::new();
-    for (position, candidate) in weighing.candidates().enumerate() {
-        let store = add_store(&mut inventory, candidate, areas[position][0].top.0);
-        let additional: Vec<_> = candidate.additional.iter().filter_map(|path| ids.get(path)).collect();
-        let filled = fill::fill(
-            &mut inventory,
-            &candidate.snapshot,
-            &candidate.units,
-            &weighing.tallies(position),
-            &fill::Context {
-                store,
-                areas: &areas[position],
-                additional: &additional,
-                pinned_by: &|names, digests| pinned_by(&found.pins, names, digests),
-                mounts: &mounts_below(request, &candidate.snapshot.places.graphroot),
-                now: request.now,
-            },
-        );
-        for (slot, node) in weighing.slots(position).iter().zip(&filled.nodes) {
-            nodes.insert(*slot, *node);
-        }
-        ids.insert(candidate.snapshot.places.graphroot.clone(), filled.ids);
+    for (position, reading) in weighing.readings().iter().enumerate() {
+        let store = StoreIx::from(filling.inventory.stores.len());
+        filling.inventory.stores.push(reading.store(areas[position][0].0));
+        let filled = reading.fill(&mut filling, store, &areas[position], &weighing.tallies(position));
+        nodes.extend(weighing.slots(position).iter().copied().zip(filled));
     }
     weighing.share(&mut inventory, &nodes, &filesystems.costs);
     let refs = Refs::new(&inventory);
@@ -168,32 +174,6 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     Ok(Survey { inventory, refs, effort, taken_at: request.now })
 }
 
-fn add_store(inventory: &mut Inventory, candidate: &Candidate, filesystem: FilesystemIx) -> StoreIx {
-    let store = StoreIx::from(inventory.stores.len());
-    inventory.stores.push(Store {
-        kind: StoreKind::ContainersStorage,
-        root: candidate.snapshot.places.graphroot.clone(),
-        driver: candidate.snapshot.places.driver.clone(),
-        filesystem,
-        read_only: candidate.snapshot.places.read_only,
-        origin: candidate.origin.clone(),
-        consistency: candidate.snapshot.consistency,
-    });
-    store
-}
-
-fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
-    let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
-    matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
-}
-
-fn mounts_below(request: &Request, graphroot: &Path) -> Vec<PathBuf> {
-    if request.sysroot.is_foreign() {
-        return Vec::new();
-    }
-    mounts::below(graphroot).unwrap_or_default()
-}
-
 /// The filesystems met so far, each once.
 #[derive(Default)]
 struct Filesystems {
@@ -202,20 +182,20 @@ struct Filesystems {
 }
 
 impl Filesystems {
-    fn of_areas(
+    /// The filesystem of each of a store's roots.
+    fn of_roots(
         &mut self,
-        candidate: &Candidate,
+        reading: &dyn Reading,
         inventory: &mut Inventory,
-    ) -> Result<Vec<AreaFacts>, Error> {
-        let places = &candidate.snapshot.places;
-        let mut areas = Vec::new();
-        for area in places.areas() {
-            let top = self
-                .of(area, inventory)
-                .map_err(|source| Error::Unreadable { path: area.to_path_buf(), source })?;
-            // The driver's directory may not exist yet; then nothing lies in it.
-            let driver = self.of(&area.join(&places.driver), inventory).unwrap_or(top);
-            areas.push(AreaFacts { top, driver });
+    ) -> Result<Vec<(FilesystemIx, CostModel)>, Error> {
+        let mut areas: Vec<(FilesystemIx, CostModel)> = Vec::new();
+        for root in reading.roots() {
+            match (self.of(&root, inventory), areas.first()) {
+                (Ok(area), _) => areas.push(area),
+                // A directory that does not exist has nothing in it to be charged for.
+                (Err(_), Some(first)) => areas.push(*first),
+                (Err(source), None) => return Err(Error::Unreadable { path: root, source }),
+            }
         }
         Ok(areas)
     }

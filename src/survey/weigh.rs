@@ -7,10 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::find::Candidate;
+use super::reading::{Part, Reading};
 use super::{Request, chunks, incomplete};
-use crate::graphroot::snapshot;
-use crate::graphroot::units::{self, Part, Unit, What};
 use crate::inventory::{Finding, Inventory, Node, NodeIx, NodeKind, Size};
 use crate::usage::filesystem::CostModel;
 use crate::usage::inode_chunks::InodeHoldings;
@@ -35,9 +33,9 @@ pub(super) struct Wanted {
 }
 
 pub(super) struct Weighing {
-    candidates: Vec<Candidate>,
+    readings: Vec<Box<dyn Reading>>,
     slots: HashMap<Key, usize>,
-    /// Slot of each unit of each candidate.
+    /// Slot of each unit of each reading.
     of_units: Vec<Vec<usize>>,
     tallies: Vec<Tally>,
     shared_inodes: Vec<SharedInodes>,
@@ -46,22 +44,10 @@ pub(super) struct Weighing {
     errors: Vec<WalkError>,
 }
 
-fn tag(what: &What) -> &'static str {
-    match what {
-        What::Layer(_) => "layer",
-        What::LayerContent(_) => "content",
-        What::Image(_) => "image",
-        What::Container(_) => "container",
-        What::Debris(debris) => debris.class(),
-        What::Metadata => "metadata",
-        What::Other(_) => "other",
-    }
-}
-
 impl Weighing {
-    pub(super) fn new(candidates: Vec<Candidate>) -> Self {
+    pub(super) fn new(readings: Vec<Box<dyn Reading>>) -> Self {
         Self {
-            candidates,
+            readings,
             slots: HashMap::new(),
             of_units: Vec::new(),
             tallies: Vec::new(),
@@ -72,18 +58,18 @@ impl Weighing {
         }
     }
 
-    pub(super) fn candidates(&self) -> impl Iterator<Item = &Candidate> {
-        self.candidates.iter()
+    pub(super) fn readings(&self) -> &[Box<dyn Reading>] {
+        &self.readings
     }
 
-    /// Tallies of a candidate's units, one by one.
-    pub(super) fn tallies(&self, candidate: usize) -> Vec<Tally> {
-        self.of_units[candidate].iter().map(|slot| self.tallies[*slot]).collect()
+    /// Tallies of a reading's units, one by one.
+    pub(super) fn tallies(&self, reading: usize) -> Vec<Tally> {
+        self.of_units[reading].iter().map(|slot| self.tallies[*slot]).collect()
     }
 
-    /// Slots of a candidate's units, one by one.
-    pub(super) fn slots(&self, candidate: usize) -> &[usize] {
-        &self.of_units[candidate]
+    /// Slots of a reading's units, one by one.
+    pub(super) fn slots(&self, reading: usize) -> &[usize] {
+        &self.of_units[reading]
     }
 
     /// Walks until the records and what was walked belong together.
@@ -94,7 +80,7 @@ impl Weighing {
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
-        let roots: Vec<PathBuf> = self.candidates.iter().flat_map(roots).collect();
+        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
         for round in 1.. {
             let fresh = self.assign();
             let trees = self.trees(&fresh);
@@ -118,8 +104,10 @@ impl Weighing {
             }
         }
         if wanted.inode_chunks {
-            for (candidate, slots) in self.candidates.iter().zip(&self.of_units) {
-                chunks::hand_over_short_names(candidate, slots, &mut self.inodes);
+            for (reading, slots) in self.readings.iter().zip(&self.of_units) {
+                let guests = reading.guests().into_iter();
+                let known = guests.filter_map(|one| Some((one.device, one.inode, *slots.get(one.unit)?)));
+                self.inodes.hand_over(known);
             }
         }
         self.report_errors(findings);
@@ -129,10 +117,10 @@ impl Weighing {
     fn assign(&mut self) -> HashSet<usize> {
         let mut fresh = HashSet::new();
         self.of_units.clear();
-        for (position, candidate) in self.candidates.iter().enumerate() {
-            let mut slots = Vec::with_capacity(candidate.units.len());
-            for unit in &candidate.units {
-                let key = (position, tag(&unit.what), unit.id.clone(), unit.parts.clone());
+        for (position, reading) in self.readings.iter().enumerate() {
+            let mut slots = Vec::new();
+            for unit in reading.units() {
+                let key = (position, unit.tag, unit.id.to_owned(), unit.parts.to_vec());
                 let next = self.slots.len();
                 let slot = *self.slots.entry(key).or_insert(next);
                 if slot == self.tallies.len() {
@@ -149,11 +137,17 @@ impl Weighing {
     fn trees(&self, fresh: &HashSet<usize>) -> Vec<Tree> {
         let mut trees = Vec::new();
         let mut first_root = 0;
-        for (candidate, slots) in self.candidates.iter().zip(&self.of_units) {
-            for (unit, slot) in candidate.units.iter().zip(slots).filter(|(_, slot)| fresh.contains(slot)) {
-                trees.extend(unit.parts.iter().map(|part| tree(candidate, first_root, *slot, part)));
+        for (reading, slots) in self.readings.iter().zip(&self.of_units) {
+            let units = reading.units();
+            for (view, slot) in units.iter().zip(slots).filter(|(_, slot)| fresh.contains(slot)) {
+                trees.extend(view.parts.iter().map(|(root, path, scope)| Tree {
+                    root: first_root + root,
+                    path: path.clone(),
+                    unit: *slot,
+                    scope: *scope,
+                }));
             }
-            first_root += roots(candidate).len();
+            first_root += reading.roots().len();
         }
         trees
     }
@@ -170,22 +164,23 @@ impl Weighing {
         self.errors.extend(measured.errors);
     }
 
-    /// Reads the records of those candidates again where somebody wrote meanwhile.
+    /// Reads the records of those stores again where somebody wrote meanwhile; returns those
+    /// that hold something else now.
     fn read_again(&mut self, request: &Request) -> Vec<PathBuf> {
         let mut moved = Vec::new();
-        for candidate in &mut self.candidates {
-            if !snapshot::moved(&candidate.snapshot).unwrap_or(true) {
+        for reading in &mut self.readings {
+            if !reading.moved() {
                 continue;
             }
-            let Ok(again) = snapshot::read(&candidate.snapshot.places, request.patience) else { continue };
-            let sorted = units::sort(&again);
+            let before = contents(reading.as_ref());
+            if let Err(error) = reading.read_again(request) {
+                tracing::warn!("reading a store again: {error}");
+                continue;
+            }
             // A token that moved without a record moving (every podman command does that)
             // changes nothing.
-            let same = same_units(&sorted, &candidate.units);
-            candidate.snapshot = again;
-            candidate.units = sorted;
-            if !same {
-                moved.push(candidate.snapshot.places.graphroot.clone());
+            if contents(reading.as_ref()) != before {
+                moved.extend(reading.roots().into_iter().next());
             }
         }
         moved
@@ -288,24 +283,8 @@ pub(super) fn add_shared(
     }
 }
 
-fn same_units(a: &[Unit], b: &[Unit]) -> bool {
-    a.len() == b.len()
-        && a.iter().zip(b).all(|(a, b)| tag(&a.what) == tag(&b.what) && a.id == b.id && a.parts == b.parts)
-}
-
-/// The directories that trees of a candidate are given below. The driver's directory is a
-/// root of its own: podman and CRI-O mount it onto itself, and no other mount is crossed.
-fn roots(candidate: &Candidate) -> Vec<PathBuf> {
-    let places = &candidate.snapshot.places;
-    places.areas().flat_map(|area| [area.to_path_buf(), area.join(&places.driver)]).collect()
-}
-
-fn tree(candidate: &Candidate, first_root: usize, unit: usize, part: &Part) -> Tree {
-    let (area, path, scope) = part;
-    let below = path.strip_prefix(&candidate.snapshot.places.driver);
-    let (root, path) = match below {
-        Ok(below) => (1, below.to_path_buf()),
-        Err(_) => (0, path.clone()),
-    };
-    Tree { root: first_root + 2 * area + root, path, unit, scope: *scope }
+/// What a reading holds, to compare it with a later one.
+fn contents(reading: &dyn Reading) -> Vec<(&'static str, String, Vec<Part>)> {
+    let units = reading.units().into_iter();
+    units.map(|unit| (unit.tag, unit.id.to_owned(), unit.parts.to_vec())).collect()
 }

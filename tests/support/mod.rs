@@ -3,7 +3,9 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod containerd;
 pub mod du;
+pub mod fixture;
 pub mod locks;
 pub mod loopfs;
 pub mod program;

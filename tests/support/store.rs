@@ -190,6 +190,14 @@ impl Store {
         self.podman(arguments.into_iter().chain(targets));
     }
 
+    /// Takes away the mount of the driver's directory on itself, which podman makes and
+    /// sometimes leaves; nobody can unmount the filesystem below or remove the store before.
+    pub fn unmount(&self) {
+        let directory = self.root.join(&self.driver);
+        // Lazily, as podman itself does: somebody may just be closing a file there.
+        while program::run(self.command("umount").arg("-l").arg(&directory)).code == 0 {}
+    }
+
     /// Makes a container that keeps an image in use; its id, for [`Store::unpin`].
     pub fn pin(&self, image: &str) -> String {
         let made = self.storage(["create-container", image]);
@@ -221,6 +229,12 @@ impl Store {
     /// `images[]` of the program.
     pub fn images(&self) -> Vec<Value> {
         program::list(&self.json("images"), "/images").to_vec()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.unmount();
     }
 }
 

@@ -45,7 +45,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
 }
 
 /// Every part of every unit, with what it was taken for.
-fn parts(units: &[Unit]) -> Vec<(String, String)> {
+fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
     let mut parts: Vec<_> = units
         .iter()
         .flat_map(|unit| {
@@ -54,7 +54,12 @@ fn parts(units: &[Unit]) -> Vec<(String, String)> {
                 What::Other(name) => format!("other {name}"),
                 other => format!("{other:?}"),
             };
-            unit.parts.iter().map(move |(_, path, scope)| {
+            unit.parts.iter().map(move |(root, path, scope)| {
+                let path = match (root % 2, path.as_os_str().is_empty()) {
+                    (0, _) => path.clone(),
+                    (_, true) => PathBuf::from(driver),
+                    (_, false) => Path::new(driver).join(path),
+                };
                 let only = if *scope == TreeScope::EntryOnly { " alone" } else { "" };
                 (format!("{}{only}", path.display()), what.clone())
             })
@@ -135,7 +140,7 @@ fn an_overlay_store() {
             ("overlay-containers", &["containers.json", "volatile-containers.json", &layer, &orphan]),
         ],
     ));
-    let parts = parts(&sorted);
+    let parts = parts("overlay", &sorted);
     for (path, what) in [
         (" alone", "Metadata"),
         ("storage.lock", "Metadata"),
@@ -193,7 +198,7 @@ fn a_second_driver_leaves_the_top_to_the_first() {
             ("vfs/dir", &[&layer]),
         ],
     ));
-    let parts = parts(&sorted);
+    let parts = parts("vfs", &sorted);
     for (path, what) in [
         (" alone", "nothing"),
         ("storage.lock", "nothing"),

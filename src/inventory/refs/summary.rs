@@ -1,7 +1,7 @@
 //! Sums over a store: who holds how much, and what could be taken back. Pure.
 
 use super::{Refs, Root, Weight, roots_of};
-use crate::inventory::{Image, ImageIx, Inventory, NodeKind, Size, StoreIx, Verdict};
+use crate::inventory::{Consistency, Image, ImageIx, Inventory, NodeKind, Size, StoreIx, Verdict};
 
 /// Why an image stays, the strongest reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +103,8 @@ pub struct Row {
     /// How many objects.
     pub count: usize,
     /// What they weigh as a set; `exclusive.frees_bytes` is what would come back if the
-    /// whole row went and nothing else. For containers, layers of images are left out.
+    /// whole row went and nothing else. Containers are counted without what images reach,
+    /// leaks without what images or containers reach.
     pub weight: Weight,
 }
 
@@ -129,8 +130,16 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
         .into_iter()
         .map(|(kind, set)| {
             let mut weight = refs.weight_of_set(inventory, &set);
-            if kind == RowKind::Containers {
-                weight = without_images(inventory, refs, &set, weight);
+            match kind {
+                RowKind::Containers => {
+                    let image = |root: Root| matches!(root, Root::Image(_));
+                    weight = without(inventory, refs, &set, weight, image);
+                }
+                RowKind::LeaksReclaimable | RowKind::LeaksKept => {
+                    let used = |root: Root| !matches!(root, Root::Leak(_));
+                    weight = without(inventory, refs, &set, weight, used);
+                }
+                _ => {}
             }
             Row { kind, count: set.len(), weight }
         })
@@ -158,12 +167,19 @@ fn kind_of(inventory: &Inventory, root: Root) -> RowKind {
     }
 }
 
-/// A container reaches its image's layers; in the summary those are the images'.
-fn without_images(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: Weight) -> Weight {
+/// A container reaches its image's layers, a leak the layers below it: in the summary those
+/// count with who else reaches them.
+fn without(
+    inventory: &Inventory,
+    refs: &Refs,
+    set: &[Root],
+    mut weight: Weight,
+    counts_elsewhere: impl Fn(Root) -> bool,
+) -> Weight {
     let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
     nodes.sort_unstable();
     nodes.dedup();
-    nodes.retain(|node| !refs.reached_by(*node).any(|root| matches!(root, Root::Image(_))));
+    nodes.retain(|node| !refs.reached_by(*node).any(&counts_elsewhere));
     weight.total = nodes.iter().map(|node| inventory.nodes[node.get()].size).sum();
     weight.shared.bytes = weight.total.bytes - weight.exclusive.bytes;
     weight.shared.apparent_bytes = weight.total.apparent_bytes - weight.exclusive.apparent_bytes;
@@ -173,10 +189,12 @@ fn without_images(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: 
 }
 
 /// Everything in `stores` that could be deleted at once: unused images, and leaks whose
-/// verdict is reclaim.
+/// verdict is reclaim. In a store with damaged records an image that looks unused may be in
+/// use, so nothing there counts.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
-    let roots = stores.iter().flat_map(|store| roots_of(inventory, *store));
+    let stores = stores.iter().filter(|at| inventory.stores[at.get()].consistency != Consistency::Damaged);
+    let roots = stores.flat_map(|store| roots_of(inventory, *store));
     let roots = roots.filter(|root| {
         matches!(kind_of(inventory, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
     });

@@ -170,6 +170,9 @@ fn every_byte_has_one_holder() {
 fn rows_tell_used_from_unused() {
     let mut inventory = tree();
     inventory.images[0].pinned_by = vec!["crio.conf".into()];
+    // An unreferenced layer on top of runtime.
+    inventory.nodes.push(node(NodeKind::Layer, 80, &[1]));
+    inventory.leaks.push(leak(Verdict::Keep, &[8]));
     let refs = Refs::new(&inventory);
     let rows = rows(&inventory, &refs, 0.into());
     let of = |kind| rows.iter().find(|row| row.kind == kind).map(|row| (row.count, row.weight.total.bytes));
@@ -178,7 +181,10 @@ fn rows_tell_used_from_unused() {
     assert_eq!(of(RowKind::ImagesUnused), Some((2, 1804)));
     assert_eq!(of(RowKind::Containers), Some((1, 50_000)), "image layers are not the containers'");
     assert_eq!(of(RowKind::LeaksReclaimable), Some((1, 7)));
+    assert_eq!(of(RowKind::LeaksKept), Some((1, 80)), "the layers below it are the images'");
     assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 4 + 7);
+    inventory.stores[0].consistency = Consistency::Damaged;
+    assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 0, "damaged records prove nothing");
 }
 
 #[test]

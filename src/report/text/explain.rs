@@ -2,7 +2,7 @@
 
 use super::format::{age, bytes, safe, short_id};
 use super::images::name;
-use super::scan::{leaks, warnings};
+use super::scan::leaks;
 use super::table::{Table, heading};
 use crate::report::json::{ExplainDoc, ImageDoc, LayerDoc, UserDoc};
 
@@ -28,13 +28,7 @@ pub fn explain(document: &ExplainDoc) -> String {
         }
     }
     out.push_str(&format!("  path    {}\n", safe(&document.path)));
-    out.push_str(&format!(
-        "  size    {} ({} bytes) of its own; deleting it alone now gives back {} ({} bytes)\n",
-        bytes(document.bytes),
-        document.bytes,
-        bytes(document.frees_bytes),
-        document.frees_bytes
-    ));
+    out.push_str(&size_line(document));
     if !document.chain.is_empty() {
         out.push_str(&chain(&document.chain));
     }
@@ -50,8 +44,21 @@ pub fn explain(document: &ExplainDoc) -> String {
         out.push_str(&table.render());
     }
     out.push_str(&leaks(&document.leaks));
-    out.push_str(&warnings(&document.warnings));
     out
+}
+
+fn size_line(document: &ExplainDoc) -> String {
+    let size = format!("  size    {} ({} bytes)", bytes(document.bytes), document.bytes);
+    match document.subject {
+        "layer" if document.held_by.is_empty() => format!("{size}; nobody holds it\n"),
+        "layer" => format!("{size}; it goes when all that hold it have gone\n"),
+        "metadata" | "other" => format!("{size}; no deletion of an image or container frees it\n"),
+        _ => format!(
+            "{size} that only it holds; deleting it alone now gives back {} ({} bytes)\n",
+            bytes(document.frees_bytes),
+            document.frees_bytes
+        ),
+    }
 }
 
 fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {

@@ -34,11 +34,16 @@ pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
-/// The first twelve digits of an id, as the runtimes' tools print it.
+/// The first twelve digits of an id, as the runtimes' tools print it. A namespace or
+/// snapshotter in front of it stays.
 #[must_use]
 pub fn short_id(id: &str) -> String {
+    let (qualifier, id) = match id.rsplit_once('/') {
+        Some((qualifier, id)) => (format!("{qualifier}/"), id),
+        None => (String::new(), id),
+    };
     let id = id.strip_prefix("sha256:").unwrap_or(id);
-    safe(&id.chars().take(12).collect::<String>())
+    safe(&qualifier) + &safe(&id.chars().take(12).collect::<String>())
 }
 
 /// A foreign text that cannot move the cursor, ring a bell or turn the line around:
@@ -100,5 +105,6 @@ mod tests {
         assert_eq!(safe("a\x1b[31mb\n\u{202e}c"), "a\\u{1b}[31mb\\u{a}\\u{202e}c");
         assert_eq!(safe("quay.io/ü/画像:1"), "quay.io/ü/画像:1");
         assert_eq!(short_id("sha256:0123456789abcdef"), "0123456789ab");
+        assert_eq!(short_id("moby/sha256:0123456789abcdef"), "moby/0123456789ab");
     }
 }

@@ -91,6 +91,7 @@ fn label(layer: &LayerDoc, names: &Names) -> String {
     let kind = if layer.read_write { "  read-write" } else { "" };
     let tops: Vec<_> = names.on_top.get(&layer.id).into_iter().flatten().map(|name| safe(name)).collect();
     let tops = match tops.as_slice() {
+        [] if layer.refcount == 0 => "  nobody uses it".into(),
         [] => String::new(),
         tops => format!("  {}", tops.join(", ")),
     };

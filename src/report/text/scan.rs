@@ -2,9 +2,9 @@
 
 use super::format::{bytes, safe, short_id};
 use super::images::images;
-use super::table::{Table, heading};
+use super::table::Table;
 use super::usage::{filesystem_line, store_line};
-use crate::report::json::{LeakDoc, ScanDoc, WarningDoc};
+use crate::report::json::{LeakDoc, ScanDoc};
 
 /// The whole scan.
 #[must_use]
@@ -45,7 +45,6 @@ pub fn scan(document: &ScanDoc) -> String {
         bytes(totals.reclaimable_bytes),
     ));
     out.push_str(&format!("{} inodes examined in {:.1} s\n", document.scan.inodes, document.scan.seconds));
-    out.push_str(&warnings(&document.warnings));
     out
 }
 
@@ -95,21 +94,4 @@ fn age(seconds: u64) -> String {
         7200..172_800 => format!("{}h", seconds / 3600),
         _ => format!("{}d", seconds / 86_400),
     }
-}
-
-/// What could not be read, as lines.
-pub(super) fn warnings(warnings: &[WarningDoc]) -> String {
-    if warnings.is_empty() {
-        return String::new();
-    }
-    let mut out = format!("\n{}", heading("Warnings"));
-    for warning in warnings {
-        let path = match warning.path.as_str() {
-            "" => String::new(),
-            path => format!("{}: ", safe(path)),
-        };
-        let bound = if warning.incomplete { " (figures are lower bounds)" } else { "" };
-        out.push_str(&format!("  {path}{}{bound}\n", safe(&warning.message)));
-    }
-    out
 }

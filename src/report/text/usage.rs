@@ -1,7 +1,6 @@
 //! The summary that a person wants first.
 
 use super::format::{bytes, safe};
-use super::scan::warnings;
 use super::table::{Table, heading};
 use crate::report::json::{FilesystemDoc, RowDoc, StoreDoc, UsageDoc};
 
@@ -33,7 +32,6 @@ pub fn usage(document: &UsageDoc) -> String {
          images do not add up.\nRECLAIMABLE is what the filesystem gives back if the whole row goes; in the \
          last line, if all unused images and leaks go.\n",
     );
-    out.push_str(&warnings(&document.warnings));
     out
 }
 

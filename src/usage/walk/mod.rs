@@ -6,11 +6,14 @@
 //! bytes and paths of any length), read, and its entries examined one after the other.
 
 mod counters;
+mod directory;
 mod extents;
 mod links;
 mod place;
 mod queue;
+mod refused;
 mod sharing;
+mod start;
 mod types;
 mod worker;
 
@@ -174,5 +177,50 @@ impl<'a> Walk<'a> {
             errors,
             mounts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn without_openat2_the_same_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for at in 0..100 {
+            let sub = dir.path().join(format!("{}/{}/{at}", at % 3, at % 7));
+            fs::create_dir_all(&sub).unwrap();
+            fs::write(sub.join("file"), vec![1; at * 100]).unwrap();
+            std::os::unix::fs::symlink("/", sub.join("link")).unwrap();
+        }
+        let roots = [dir.path().to_path_buf(), PathBuf::from("/")];
+        let tree = |root, path: &str, unit, scope| Tree { root, path: path.into(), unit, scope };
+        let trees = [
+            tree(0, "", 0, TreeScope::Whole),
+            tree(0, "1/1", 1, TreeScope::Whole),
+            tree(0, "2/2/2/file", 2, TreeScope::Whole),
+            tree(0, "2/2/2/link", 3, TreeScope::Whole),
+            tree(0, "2/2/2/link/x", 4, TreeScope::Whole),
+            tree(1, "proc", 5, TreeScope::EntryOnly),
+        ];
+        let measured = |opener| {
+            let walk = Walk { opener, ..Walk::new(&roots, &trees, &WalkOptions::default(), Ask::Nobody) };
+            walk.run(2).unwrap()
+        };
+        let (kernel, steps) = (measured(Opener::Openat2), measured(Opener::Steps));
+        assert_eq!(kernel.units, steps.units);
+        assert_eq!(kernel.units[0].inodes, 1 + 3 + 21 + 100 * 3);
+        assert_eq!((kernel.errors.len(), steps.errors.len()), (1, 1));
+        assert_eq!(kernel.errors[0].path, steps.errors[0].path);
+    }
+
+    #[test]
+    fn no_trees_no_roots_and_wrong_roots_are_no_panic() {
+        let options = WalkOptions::default();
+        assert!(measure(&[], &[], &options).units.is_empty());
+        let tree = Tree { root: 3, path: "x".into(), unit: 1, scope: TreeScope::Whole };
+        let measured = measure(&[], &[tree], &options);
+        assert_eq!((measured.units.len(), measured.errors.len()), (2, 1));
     }
 }

@@ -12,7 +12,7 @@ use crate::usage::inode_chunks::InodeHoldings;
 /// the same unit.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// Position in the `roots` given to [`measure`].
+    /// Position in the `roots` given to [`measure`](super::measure).
     pub root: usize,
     /// Path below that root; empty for the root itself. May name any kind of file. No
     /// component may be a symlink or `..`; mounts on the way are passed. Trees must not

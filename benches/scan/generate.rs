@@ -1,0 +1,174 @@
+//! Makes a graphroot as large nodes have them: many layers of many small files, a few big
+//! ones, hard links, symlinks, whiteouts, deep directories. The same seed, the same tree.
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rayon::prelude::*;
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
+
+use crate::random::Random;
+use crate::records::{Layer, Plan};
+
+/// Entries in a directory, on average, as image layers have them.
+const ENTRIES_PER_DIRECTORY: u64 = 7;
+/// Levels below a layer's root, where directories are made at random.
+const DEPTH: usize = 14;
+/// Files that some layers share with their parent by hard links.
+const SHARED_FILES: usize = 10;
+
+/// Fills the empty directory `graphroot` with about `inodes` inodes.
+pub fn graphroot(graphroot: &Path, inodes: u64, seed: u64) -> Result<()> {
+    let mut random = Random::new(seed);
+    let plan = Plan::new(&mut random);
+    fs::create_dir_all(graphroot.join("overlay/l"))?;
+    plan.write(graphroot, &mut random)?;
+    let weights: Vec<u64> = plan.layers.iter().map(|layer| weight(layer, &mut random)).collect();
+    let sum: u64 = weights.iter().sum();
+    plan.layers.par_iter().enumerate().try_for_each(|(at, layer)| {
+        let random = Random::new(seed ^ (at as u64 + 1));
+        make_layer(graphroot, &plan, layer, inodes * weights[at] / sum, random)
+            .with_context(|| format!("making layer {at}"))
+    })?;
+    share(graphroot, &plan).context("sharing files by hard links")
+}
+
+/// How much of the inodes a layer gets: first layers of an image much, and all of them
+/// with a heavy tail.
+fn weight(layer: &Layer, random: &mut Random) -> u64 {
+    let tail = 1000 / random.between(10, 1000);
+    (if layer.first_of_image { 40 } else { 8 }) + tail
+}
+
+fn make_layer(graphroot: &Path, plan: &Plan, layer: &Layer, inodes: u64, mut random: Random) -> Result<()> {
+    let dir = graphroot.join("overlay").join(&layer.id);
+    let diff = dir.join("diff");
+    fs::create_dir_all(&diff)?;
+    fs::create_dir(dir.join("work"))?;
+    fs::create_dir(dir.join("merged"))?;
+    fs::write(dir.join("link"), &layer.link)?;
+    symlink(format!("../{}/diff", layer.id), graphroot.join("overlay/l").join(&layer.link))?;
+    if let Some(parent) = layer.parent {
+        let lower: Vec<String> = plan.chain(parent).map(|at| format!("l/{}", plan.layers[at].link)).collect();
+        fs::write(dir.join("lower"), lower.join(":"))?;
+    } else {
+        fs::create_dir(dir.join("empty"))?;
+    }
+    for at in 0..SHARED_FILES {
+        fs::write(diff.join(shared_name(at)), "shared")?;
+    }
+    if random.chance(50) {
+        fs::create_dir_all(diff.join("node_modules/nested/".repeat(20)))?;
+    }
+    let directories = directories(&diff, inodes / ENTRIES_PER_DIRECTORY, &mut random);
+    let mut left = inodes.saturating_sub(directories.len() as u64);
+    let mut first_file: Option<PathBuf> = None;
+    for (at, path) in directories.iter().enumerate() {
+        fs::create_dir_all(path)?;
+        let mean = left / (directories.len() - at) as u64;
+        // Most directories hold few files, some very many.
+        let files = if random.chance(20) { mean * 12 } else { random.below(mean * 2 + 1) };
+        let files = if at + 1 == directories.len() { left } else { files.min(left) };
+        left -= files;
+        fill(path, files, &mut first_file, &mut random).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Directories to be made, each parent before its children.
+fn directories(top: &Path, count: u64, random: &mut Random) -> Vec<PathBuf> {
+    const WORDS: [&str; 16] = [
+        "usr",
+        "share",
+        "lib",
+        "python3",
+        "site-packages",
+        "doc",
+        "locale",
+        "x86_64-linux-gnu",
+        "include",
+        "src",
+        "test",
+        "assets",
+        "vendor",
+        "dist",
+        "modules",
+        "en_US.UTF-8",
+    ];
+    let mut made = vec![(top.to_path_buf(), 0)];
+    for at in 1..=count {
+        // Near the end of the list, so that the tree gets deep.
+        let window = made.len().min(40) as u64;
+        let near = made.len() - 1 - usize::try_from(random.below(window)).unwrap_or(0);
+        let (parent, depth) = &made[near];
+        let (parent, depth) = if *depth < DEPTH { (parent, *depth) } else { (&made[0].0, 0) };
+        let word = WORDS[usize::try_from(random.below(16)).unwrap_or(0)];
+        made.push((parent.join(format!("{word}{at}")), depth + 1));
+    }
+    made.into_iter().map(|(path, _)| path).collect()
+}
+
+fn fill(dir: &Path, files: u64, first_file: &mut Option<PathBuf>, random: &mut Random) -> Result<()> {
+    let at: OwnedFd = File::open(dir)?.into();
+    for file in 0..files {
+        let name = format!("file-{file}-{:x}.py", random.below(1 << 24));
+        match (random.below(1000), &*first_file) {
+            (0..90, _) => rustix::fs::symlinkat("../share/some/target", &at, &name)?,
+            (90..170, Some(first)) => {
+                // The same file too often would meet the filesystem's limit.
+                if rustix::fs::linkat(rustix::fs::CWD, first, &at, &name, AtFlags::empty()).is_err() {
+                    *first_file = None;
+                }
+            }
+            (170..176, _) => {
+                let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o600));
+                rustix::fs::mknodat(&at, &name, kind, mode, 0)?;
+            }
+            _ => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(&at, &name, flags, Mode::from_raw_mode(0o644))?;
+                let length = length(random);
+                if length > 0 {
+                    // Blocks without content: allocated like any, and made in no time.
+                    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, length)?;
+                }
+                if random.chance(300) {
+                    *first_file = Some(dir.join(&name));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a file: mostly up to 8 KiB, some MiB.
+fn length(random: &mut Random) -> u64 {
+    match random.below(10_000) {
+        0..1_200 => 0,
+        1_200..8_800 => random.between(1, 8 << 10),
+        8_800..9_850 => random.between(8 << 10, 48 << 10),
+        9_850..9_985 => random.between(64 << 10, 384 << 10),
+        _ => random.between(1 << 20, 6 << 20),
+    }
+}
+
+fn shared_name(at: usize) -> String {
+    format!("shared-{at}.so")
+}
+
+/// Every tenth layer has some files in common with its parent.
+fn share(graphroot: &Path, plan: &Plan) -> Result<()> {
+    for layer in plan.layers.iter().step_by(10) {
+        let Some(parent) = layer.parent else { continue };
+        let diff = |id: &str| graphroot.join("overlay").join(id).join("diff");
+        for at in 0..SHARED_FILES {
+            let mine = diff(&layer.id).join(shared_name(at));
+            fs::remove_file(&mine)?;
+            fs::hard_link(diff(&plan.layers[parent].id).join(shared_name(at)), mine)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! How fast a scan is, against a floor and against other programs, on a graphroot made
+//! for it. `cargo bench --bench scan` as root; see [`settings::Settings`] for the
+//! environment variables.
+//!
+//! The program starts itself again for the parts that must be a process of their own:
+//! `generate DIR INODES SEED`, `floor THREADS DIR`, `measure DIR`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
+
+mod floor;
+mod generate;
+mod image;
+mod measure;
+mod process;
+mod programs;
+mod random;
+mod records;
+mod rounds;
+mod settings;
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    match *arguments {
+        [] => compare(),
+        ["generate", dir, inodes, seed] => {
+            generate::graphroot(Path::new(dir), inodes.parse()?, seed.parse()?)
+        }
+        ["floor", threads, dir] => floor::walk(Path::new(dir), threads.parse()?),
+        ["measure", dir] => {
+            measure::graphroot(Path::new(dir));
+            Ok(())
+        }
+        _ => bail!("unknown arguments: {arguments:?}"),
+    }
+}
+
+fn compare() -> Result<()> {
+    let settings = settings::Settings::from_environment()?;
+    if !nix::unistd::geteuid().is_root() {
+        bail!("the benchmark mounts a filesystem: run it as root");
+    }
+    let image = image::Image::mount(&settings).context("preparing the graphroot")?;
+    let (programs, missing) = programs::all(&settings, image.graphroot());
+    println!("{} with {} inodes, seed {}\n", settings.fs, settings.inodes, settings.seed);
+    for program in &programs {
+        println!("{:<12} {}", program.name, program.line());
+    }
+    for name in &missing {
+        println!("{name:<12} MISSING: benches/peers.sh installs it");
+    }
+    let results = rounds::run(&settings, &image, &programs)?;
+    table::print(&results, &missing);
+    table::save(&settings, &results)
+}

@@ -1,0 +1,39 @@
+//! The walker alone, on the trees that a scan of a graphroot measures: each layer a unit,
+//! all else one more.
+
+use std::path::Path;
+
+use layersweep::usage::Extents;
+use layersweep::usage::{Tree, TreeScope, WalkOptions, filesystem, measure};
+
+/// Prints the sum of what `measure` finds below `graphroot`.
+pub fn graphroot(graphroot: &Path) {
+    let tree = |path: &Path, unit, scope| Tree { root: 0, path: path.into(), unit, scope };
+    let mut trees = vec![
+        tree(Path::new(""), 0, TreeScope::EntryOnly),
+        tree(Path::new("overlay"), 0, TreeScope::EntryOnly),
+    ];
+    let names = |path: &Path| -> Vec<_> {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).collect()
+    };
+    for name in names(graphroot).into_iter().filter(|name| name != "overlay") {
+        trees.push(tree(Path::new(&name), 0, TreeScope::Whole));
+    }
+    for (at, name) in names(&graphroot.join("overlay")).into_iter().enumerate() {
+        trees.push(tree(&Path::new("overlay").join(name), at + 1, TreeScope::Whole));
+    }
+    let cost = filesystem::of(graphroot).map(|(_, cost)| cost).unwrap_or_default();
+    let options = WalkOptions {
+        extents: if cost.reflinks { Extents::Probe } else { Extents::Off },
+        threads: std::env::var("BENCH_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(0),
+        inode_chunks: cost.inode_chunks,
+        progress: None,
+    };
+    let measured = measure(&[graphroot.to_path_buf()], &trees, &options);
+    let shared = measured.shared_inodes.iter().map(|group| &group.tally);
+    let tallies: Vec<_> = measured.units.iter().chain(shared).collect();
+    let inodes: u64 = tallies.iter().map(|tally| tally.inodes).sum();
+    let bytes: u64 = tallies.iter().map(|tally| tally.bytes).sum();
+    println!("{bytes} bytes, {inodes} inodes, {} errors", measured.errors.len());
+}

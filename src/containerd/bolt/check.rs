@@ -1,0 +1,145 @@
+//! Proves a whole tree before anybody reads from it: each page once, keys ascending, all
+//! offsets inside their page. A tree that passes can be read without surprises, and takes
+//! no more steps than it has bytes.
+
+use super::page::{Damage, Kind, Page, Pages, Root};
+
+/// Levels of pages and buckets together. containerd's databases have about ten.
+const DEPTH: usize = 64;
+
+/// Checks the tree whose root bucket begins at page `root`; returns the pages in use.
+///
+/// # Errors
+/// The first contradiction.
+pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
+    let words = usize::try_from(pages.high_water / 64 + 1).unwrap_or(0);
+    let words = words.min(pages.bytes.len() / pages.page_size / 64 + 1);
+    let mut check = Check { pages, seen: vec![0; words], used: 0 };
+    check.tree(root, 0, Bounds::default())?;
+    Ok(check.used)
+}
+
+struct Check<'p, 'a> {
+    pages: &'p Pages<'a>,
+    /// A bit for each page.
+    seen: Vec<u64>,
+    used: u64,
+}
+
+/// Between which keys a page must stay.
+#[derive(Clone, Copy, Default)]
+struct Bounds<'a> {
+    from: Option<&'a [u8]>,
+    below: Option<&'a [u8]>,
+}
+
+impl<'a> Check<'_, 'a> {
+    fn tree(&mut self, id: u64, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
+        let page = self.pages.get(id)?;
+        if depth >= DEPTH {
+            return Err(page.damage("the tree is too deep"));
+        }
+        self.mark(&page)?;
+        match page.kind {
+            Kind::Branch => self.branch(&page, depth, bounds),
+            Kind::Leaf => self.leaf(&page, depth, bounds, true),
+        }
+    }
+
+    /// Marks a page and its overflow as used.
+    fn mark(&mut self, page: &Page<'_>) -> Result<(), Damage> {
+        for id in page.id..=page.id + page.overflow {
+            let word = usize::try_from(id / 64).ok();
+            let word = word.and_then(|word| self.seen.get_mut(word));
+            let word = word.ok_or(page.damage("it lies outside the file"))?;
+            let bit = 1 << (id % 64);
+            if *word & bit != 0 {
+                return Err(page.damage("it is used twice"));
+            }
+            *word |= bit;
+            self.used += 1;
+        }
+        Ok(())
+    }
+
+    fn branch(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>) -> Result<(), Damage> {
+        if page.count == 0 {
+            return Err(page.damage("it is an empty branch"));
+        }
+        let mut order = Order::new(page, bounds);
+        let mut previous: Option<(u64, &'a [u8])> = None;
+        for at in 0..page.count {
+            let element = page.branch(at)?;
+            order.next(page, at, 0, element.key, element.end)?;
+            if let Some((child, from)) = previous {
+                let below = Some(element.key);
+                self.tree(child, depth + 1, Bounds { from: Some(from), below })?;
+            }
+            previous = Some((element.child, element.key));
+        }
+        match previous {
+            Some((child, from)) => {
+                let below = bounds.below;
+                self.tree(child, depth + 1, Bounds { from: Some(from), below })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// `nests`: buckets may lie in it. bolt inlines only buckets that hold none.
+    fn leaf(&mut self, page: &Page<'a>, depth: usize, bounds: Bounds<'a>, nests: bool) -> Result<(), Damage> {
+        let mut order = Order::new(page, bounds);
+        for at in 0..page.count {
+            let element = page.leaf(at)?;
+            order.next(page, at, element.value.len(), element.key, element.end)?;
+            if !element.is_bucket {
+                continue;
+            }
+            if !nests {
+                return Err(page.damage("an inline bucket holds a bucket"));
+            }
+            match page.bucket(&element)? {
+                Root::Tree(root) => self.tree(root, depth + 1, Bounds::default())?,
+                Root::Inline(inner) => self.leaf(&inner, depth + 1, Bounds::default(), false)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keys ascend, and what elements point to ascends as well. bolt writes it so; demanding it
+/// keeps a hostile file from using the same bytes again and again.
+struct Order<'a> {
+    bounds: Bounds<'a>,
+    last: Option<&'a [u8]>,
+    end: usize,
+}
+
+impl<'a> Order<'a> {
+    fn new(page: &Page<'a>, bounds: Bounds<'a>) -> Self {
+        Self { bounds, last: None, end: page.elements_end() }
+    }
+
+    fn next(
+        &mut self,
+        page: &Page<'a>,
+        at: usize,
+        value: usize,
+        key: &'a [u8],
+        end: usize,
+    ) -> Result<(), Damage> {
+        if end - value - key.len() < self.end {
+            return Err(page.damage("two elements overlap"));
+        }
+        self.end = end;
+        if self.last.is_some_and(|last| key <= last) {
+            return Err(page.damage("keys do not ascend"));
+        }
+        let too_small = at == 0 && self.bounds.from.is_some_and(|from| key < from);
+        if too_small || self.bounds.below.is_some_and(|below| key >= below) {
+            return Err(page.damage("a key lies outside its branch"));
+        }
+        self.last = Some(key);
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! One transaction's pages, copied out of a file that somebody may be writing, without any
+//! lock: bolt's own lock would keep containerd from starting.
+//!
+//! A commit T+1 writes only pages that T does not use, then the meta page that T does not
+//! use. So what T uses is whole for as long as T is the newest: if the newest valid meta is
+//! the same after the copy as before it, the copy is transaction T. T+1 after the copy is
+//! not good enough, since T+2, which may use T's pages again, can be under way already.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use super::meta::{META_BYTES, Meta, page_sizes, parse};
+
+/// A file that can be read at any place; a trait so that tests can play the writer.
+pub trait Source {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Reads up to `into.len()` bytes at `offset`; fewer only at the end.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+}
+
+impl Source for File {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match FileExt::read_at(self, rest, offset + done as u64) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// How much a read may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes in use of the largest file that is read. The largest on record has 155 MB.
+    pub bytes: u64,
+    /// How often a copy is tried while somebody writes.
+    pub attempts: u32,
+    /// How long a copy is tried while somebody writes.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { bytes: 1 << 30, attempts: 100, patience: Duration::from_secs(3) }
+    }
+}
+
+/// Why there is no database to read.
+#[derive(Debug, thiserror::Error)]
+pub enum BoltError {
+    /// The file cannot be opened or read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// No meta page is valid; why the first is not.
+    #[error("no bolt database: its first page is no meta page ({0}), nor is its second")]
+    NoMeta(&'static str),
+    /// The file is shorter than its meta page says.
+    #[error("cut off: {length} bytes of at least {used}")]
+    Truncated {
+        /// Bytes that the file has.
+        length: u64,
+        /// Bytes that the newest transaction uses.
+        used: u64,
+    },
+    /// More bytes in use than we are willing to hold.
+    #[error("too large: {used} bytes in use, at most {limit} are read")]
+    TooLarge {
+        /// Bytes that the newest transaction uses.
+        used: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The newest transaction's tree is damaged, and the one before it is not there or
+    /// damaged as well.
+    #[error("damaged: {0}")]
+    Damaged(#[from] super::page::Damage),
+    /// Somebody wrote all the time.
+    #[error("busy: it changed during each of {attempts} attempts to read it")]
+    Busy {
+        /// How often it was tried.
+        attempts: u32,
+    },
+}
+
+/// The pages of the newest transaction.
+#[derive(Debug)]
+pub struct Copy {
+    /// The file up to the newest transaction's high water.
+    pub bytes: Vec<u8>,
+    /// The newest transaction.
+    pub newest: Meta,
+    /// The one before it, if its meta is valid.
+    pub older: Option<Meta>,
+}
+
+/// Copies the newest transaction.
+///
+/// # Errors
+/// All of [`BoltError`] but `Damaged`.
+pub fn take(source: &impl Source, limits: &Limits) -> Result<Copy, BoltError> {
+    let start = Instant::now();
+    let mut bytes = Vec::new();
+    let mut attempts = 0;
+    loop {
+        let before = metas(source);
+        let whole = match &before {
+            Ok((newest, _)) => fill(source, newest, limits, &mut bytes),
+            Err(_) => Ok(()),
+        };
+        attempts += 1;
+        match (before, whole, metas(source)) {
+            // An error counts only if nobody wrote meanwhile, too.
+            (Ok((newest, older)), whole, Ok((after, _))) if after == newest => {
+                whole?;
+                return Ok(Copy { bytes, newest, older });
+            }
+            (Err(error), _, Err(_)) => return Err(error),
+            _ => {}
+        }
+        if attempts >= limits.attempts || start.elapsed() >= limits.patience {
+            return Err(BoltError::Busy { attempts });
+        }
+        std::thread::sleep(Duration::from_millis(1 << attempts.min(6)));
+    }
+}
+
+/// Reads what `newest` uses into `bytes`.
+fn fill(source: &impl Source, newest: &Meta, limits: &Limits, bytes: &mut Vec<u8>) -> Result<(), BoltError> {
+    let used = newest.used_bytes().unwrap_or(u64::MAX);
+    let length = source.length()?;
+    if used > length {
+        return Err(BoltError::Truncated { length, used });
+    }
+    let limit = limits.bytes;
+    let too_large = BoltError::TooLarge { used, limit };
+    let Some(want) = usize::try_from(used).ok().filter(|_| used <= limit) else {
+        return Err(too_large);
+    };
+    if bytes.len() < want && bytes.try_reserve_exact(want - bytes.len()).is_err() {
+        return Err(too_large);
+    }
+    bytes.resize(want, 0);
+    let read = source.read_at(0, bytes)?;
+    if read < want {
+        let length = read as u64;
+        return Err(BoltError::Truncated { length, used });
+    }
+    Ok(())
+}
+
+/// The valid meta pages, the newest first.
+fn metas(source: &impl Source) -> Result<(Meta, Option<Meta>), BoltError> {
+    let first = slot(source, 0)?;
+    let second = match first {
+        Ok(meta) => slot(source, meta.page_size as u64)?.ok(),
+        Err(_) => find_second(source)?,
+    };
+    match (first, second) {
+        (Ok(first), Some(second)) if second.txid > first.txid => Ok((second, Some(first))),
+        (Ok(first), second) => Ok((first, second)),
+        (Err(_), Some(second)) => Ok((second, None)),
+        (Err(reason), None) => Err(BoltError::NoMeta(reason)),
+    }
+}
+
+/// The second meta page of a file whose first one, which tells the page size, is invalid.
+fn find_second(source: &impl Source) -> io::Result<Option<Meta>> {
+    for size in page_sizes() {
+        if let Ok(meta) = slot(source, size as u64)?
+            && meta.page_size == size
+        {
+            return Ok(Some(meta));
+        }
+    }
+    Ok(None)
+}
+
+fn slot(source: &impl Source, offset: u64) -> io::Result<Result<Meta, &'static str>> {
+    let mut page = [0; META_BYTES];
+    let read = source.read_at(offset, &mut page)?;
+    Ok(parse(page.get(..read).unwrap_or(&page)))
+}
+
+/// The newest meta page.
+///
+/// # Errors
+/// When it cannot be read or is no bolt file.
+pub fn newest(source: &impl Source) -> Result<Meta, BoltError> {
+    metas(source).map(|(newest, _)| newest)
+}

@@ -1,0 +1,139 @@
+//! The meta pages: where the tree of a transaction begins. There are two of them, written
+//! in turn, so that a crash while one is written leaves the other.
+
+use super::order::Order;
+
+/// Bytes that a page header takes.
+pub const PAGE_HEADER: usize = 16;
+/// Bytes of a meta page that mean something: header, eight fields, checksum.
+pub const META_BYTES: usize = PAGE_HEADER + CHECKED_BYTES + 8;
+/// Bytes of the meta that its checksum covers.
+const CHECKED_BYTES: usize = 56;
+const MAGIC: u32 = 0xED0C_DAED;
+/// The only format version that there is.
+const VERSION: u32 = 2;
+/// Smallest page size looked for. bolt takes the host's, and may be told another one.
+const SMALLEST_PAGE: usize = 1024;
+/// Doublings of the smallest page size that are looked for: up to 16 MiB.
+const PAGE_DOUBLINGS: u32 = 14;
+
+/// One valid meta page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Byte order of the whole file.
+    pub order: Order,
+    /// Bytes a page.
+    pub page_size: usize,
+    /// Page of the root bucket's tree.
+    pub root: u64,
+    /// One more than the highest page in use.
+    pub high_water: u64,
+    /// The transaction that wrote it.
+    pub txid: u64,
+}
+
+impl Meta {
+    /// Bytes of the file that the transaction can use; `None` where no file is that long.
+    pub fn used_bytes(&self) -> Option<u64> {
+        self.high_water.checked_mul(self.page_size as u64)
+    }
+}
+
+/// Reads a meta page.
+///
+/// # Errors
+/// What makes it invalid, in words.
+pub fn parse(page: &[u8]) -> Result<Meta, &'static str> {
+    let meta = page.get(PAGE_HEADER..META_BYTES).ok_or("it is too short")?;
+    let order = [Order::Little, Order::Big]
+        .into_iter()
+        .find(|order| order.u32(meta, 0) == Some(MAGIC))
+        .ok_or("it has no bolt magic")?;
+    let u32_at = |at| order.u32(meta, at).unwrap_or(0);
+    let u64_at = |at| order.u64(meta, at).unwrap_or(0);
+    if u64_at(CHECKED_BYTES) != fnv1a(&meta[..CHECKED_BYTES]) {
+        return Err("its checksum is wrong");
+    }
+    if u32_at(4) != VERSION {
+        return Err("its format version is not 2");
+    }
+    let page_size = page_sizes().find(|size| *size == u32_at(8) as usize).ok_or("its page size is none")?;
+    let meta = Meta { order, page_size, root: u64_at(16), high_water: u64_at(40), txid: u64_at(48) };
+    if meta.root < 2 || meta.root >= meta.high_water {
+        return Err("its root lies outside the file");
+    }
+    Ok(meta)
+}
+
+/// The page sizes that a file may have, ascending.
+pub fn page_sizes() -> impl Iterator<Item = usize> {
+    (0..=PAGE_DOUBLINGS).map(|doublings| SMALLEST_PAGE << doublings)
+}
+
+/// The checksum of a meta page: FNV-1a, 64 bits.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(order: Order, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+        let put32 = |value: u32| match order {
+            Order::Little => value.to_le_bytes(),
+            Order::Big => value.to_be_bytes(),
+        };
+        let put64 = |value: u64| match order {
+            Order::Little => value.to_le_bytes(),
+            Order::Big => value.to_be_bytes(),
+        };
+        let mut meta = Vec::new();
+        for value in [MAGIC, VERSION, 4096, 0] {
+            meta.extend(put32(value));
+        }
+        for value in [3, 0, u64::MAX, 4, 7] {
+            meta.extend(put64(value));
+        }
+        change(&mut meta);
+        meta.extend(put64(fnv1a(&meta)));
+        [vec![0; PAGE_HEADER], meta].concat()
+    }
+
+    #[test]
+    fn valid_in_both_byte_orders() {
+        for order in [Order::Little, Order::Big] {
+            let meta = parse(&page(order, |_| ())).expect("valid");
+            let expected = Meta { order, page_size: 4096, root: 3, high_water: 4, txid: 7 };
+            assert_eq!(meta, expected);
+        }
+    }
+
+    #[test]
+    fn every_way_to_be_invalid() {
+        let little = |change: fn(&mut Vec<u8>)| page(Order::Little, change);
+        let mut torn = little(|_| ());
+        torn[PAGE_HEADER + 48] ^= 1;
+        let table = [
+            (little(|_| ())[..META_BYTES - 1].to_vec(), "it is too short"),
+            (vec![0; META_BYTES], "it has no bolt magic"),
+            (torn, "its checksum is wrong"),
+            (little(|m| m[4] = 3), "its format version is not 2"),
+            (little(|m| m[8] = 1), "its page size is none"),
+            (little(|m| m[16] = 1), "its root lies outside the file"),
+            (little(|m| m[16] = 4), "its root lies outside the file"),
+        ];
+        for (bytes, reason) in table {
+            assert_eq!(parse(&bytes), Err(reason));
+        }
+    }
+
+    #[test]
+    fn fnv1a_of_the_authors_vectors() {
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

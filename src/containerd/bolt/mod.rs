@@ -1,0 +1,125 @@
+//! A reader of bolt files (bbolt's format version 2), as containerd writes them.
+//!
+//! Read only in every sense: no lock is taken, nothing is mapped, no page is trusted. The
+//! pages of one transaction are copied (`copy.rs`), the whole tree is proven (`check.rs`),
+//! and only then is there a [`Database`] to read from. The list of free pages is not
+//! needed for reading; containerd 1.7 and later do not write one.
+//!
+//! Where the format is from: the source of bbolt 1.4 (`page.go`, `meta.go`, `bucket.go`) and
+//! files of containerd 1.6, 1.7 and 2.3.
+
+mod bucket;
+mod check;
+mod copy;
+mod meta;
+mod order;
+mod page;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+
+pub use bucket::{Bucket, Entries, Entry};
+pub use copy::{BoltError, Limits, Source};
+pub use page::Damage;
+
+use copy::Copy;
+use meta::Meta;
+use page::{Pages, Root};
+
+/// One transaction of a bolt file, in memory, with its tree proven.
+#[derive(Debug)]
+pub struct Database {
+    bytes: Vec<u8>,
+    meta: Meta,
+    used_pages: u64,
+    damage: Option<Damage>,
+}
+
+impl Database {
+    /// Reads the newest transaction of `file`, whoever is writing it. The caller opens it
+    /// read-only.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no bolt file, is damaged, or changes all the time.
+    pub fn read(file: &File, limits: &Limits) -> Result<Self, BoltError> {
+        Self::read_from(file, limits)
+    }
+
+    /// As [`Self::read`], from anything.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_from(source: &impl Source, limits: &Limits) -> Result<Self, BoltError> {
+        let first = copy::take(source, limits)?;
+        let newest = first.newest;
+        match Self::prove(first) {
+            // The copy is one transaction's, so the file is damaged, or whoever writes it
+            // does not keep bolt's rules. A second look costs little.
+            Ok(database) if database.damage.is_none() => Ok(database),
+            once => {
+                let again = copy::take(source, limits)?;
+                if again.newest == newest { once } else { Self::prove(again) }
+            }
+        }
+    }
+
+    /// Takes the newest tree that is whole.
+    fn prove(copy: Copy) -> Result<Self, BoltError> {
+        let whole = |meta: &Meta| check::check(&pages(&copy.bytes, meta), meta.root);
+        let (meta, used_pages, damage) = match whole(&copy.newest) {
+            Ok(used) => (copy.newest, used, None),
+            Err(damage) => {
+                let older = copy.older.filter(|meta| fits(&copy.bytes, &copy.newest, meta));
+                let (older, used) =
+                    older.and_then(|meta| Some((meta, whole(&meta).ok()?))).ok_or(damage.clone())?;
+                (older, used, Some(damage))
+            }
+        };
+        Ok(Self { bytes: copy.bytes, meta, used_pages, damage })
+    }
+
+    /// The bucket that holds all others.
+    #[must_use]
+    pub fn root(&self) -> Bucket<'_> {
+        let pages = pages(&self.bytes, &self.meta);
+        Bucket::new(pages, Root::Tree(self.meta.root))
+    }
+
+    /// What is wrong with the newest transaction, if this is the one before it.
+    #[must_use]
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// The number of the transaction.
+    #[must_use]
+    pub fn txid(&self) -> u64 {
+        self.meta.txid
+    }
+
+    /// Bytes of the pages in use, the two meta pages included. The file is usually longer.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        (self.used_pages + 2).saturating_mul(self.meta.page_size as u64)
+    }
+}
+
+/// Whether the older transaction can be read from the newest one's copy.
+fn fits(bytes: &[u8], newest: &Meta, older: &Meta) -> bool {
+    older.order == newest.order
+        && older.page_size == newest.page_size
+        && older.used_bytes().is_some_and(|used| used <= bytes.len() as u64)
+}
+
+fn pages<'a>(bytes: &'a [u8], meta: &Meta) -> Pages<'a> {
+    Pages { bytes, page_size: meta.page_size, order: meta.order, high_water: meta.high_water }
+}
+
+/// The number of the newest transaction of `file`, without reading its tree.
+///
+/// # Errors
+/// When it cannot be read or is no bolt file.
+pub fn newest_txid(file: &File) -> Result<u64, BoltError> {
+    copy::newest(file).map(|meta| meta.txid)
+}

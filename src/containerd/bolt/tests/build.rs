@@ -1,0 +1,201 @@
+//! Files made to order: any page size and byte order, overflow, branches, inline buckets.
+
+use std::collections::BTreeMap;
+
+use super::super::meta::fnv1a;
+use super::super::order::Order;
+use super::{flatten, lookups_agree, read};
+
+/// What a key has.
+#[derive(Clone, Debug)]
+pub enum Value {
+    Bytes(Vec<u8>),
+    /// `true`: inline.
+    Bucket(BTreeMap<Vec<u8>, Value>, bool),
+}
+
+/// Writes one bolt file.
+#[derive(Clone, Copy, Debug)]
+pub struct Builder {
+    pub order: Order,
+    pub page_size: usize,
+    /// Elements a leaf, and children a branch.
+    pub fanout: usize,
+}
+
+impl Builder {
+    fn u16(self, value: u16) -> [u8; 2] {
+        match self.order {
+            Order::Little => value.to_le_bytes(),
+            Order::Big => value.to_be_bytes(),
+        }
+    }
+
+    fn u32(self, value: usize) -> [u8; 4] {
+        let value = u32::try_from(value).expect("small");
+        match self.order {
+            Order::Little => value.to_le_bytes(),
+            Order::Big => value.to_be_bytes(),
+        }
+    }
+
+    fn u64(self, value: u64) -> [u8; 8] {
+        match self.order {
+            Order::Little => value.to_le_bytes(),
+            Order::Big => value.to_be_bytes(),
+        }
+    }
+
+    /// The file that holds `tree`, written twice: by transactions 6 and 7, in trees of
+    /// their own.
+    pub fn file(self, tree: &BTreeMap<Vec<u8>, Value>) -> Vec<u8> {
+        let mut file = vec![0; 2 * self.page_size];
+        for txid in [6, 7] {
+            let root = self.tree(tree, &mut file);
+            let high_water = (file.len() / self.page_size) as u64;
+            self.meta(&mut file, txid, root, high_water);
+        }
+        file
+    }
+
+    /// Writes the meta page of a transaction.
+    pub fn meta(self, file: &mut [u8], txid: u64, root: u64, high_water: u64) {
+        let mut meta = Vec::new();
+        for value in [0xED0C_DAED, 2, self.page_size, 0] {
+            meta.extend(self.u32(value));
+        }
+        for value in [root, 0, u64::MAX, high_water, txid] {
+            meta.extend(self.u64(value));
+        }
+        meta.extend(self.u64(fnv1a(&meta)));
+        let slot = txid % 2;
+        let page = [self.header(slot, 4, 0, 0), meta].concat();
+        let at = slot as usize * self.page_size;
+        file[at..at + page.len()].copy_from_slice(&page);
+    }
+
+    fn header(self, id: u64, flags: u16, count: usize, overflow: usize) -> Vec<u8> {
+        let count = self.u16(u16::try_from(count).expect("small"));
+        let mut header = self.u64(id).to_vec();
+        header.extend(self.u16(flags));
+        header.extend(count);
+        header.extend(self.u32(overflow));
+        header
+    }
+
+    fn tree(self, tree: &BTreeMap<Vec<u8>, Value>, file: &mut Vec<u8>) -> u64 {
+        let entries: Vec<_> = tree.iter().collect();
+        let mut level: Vec<(Vec<u8>, u64)> = Vec::new();
+        for chunk in entries.chunks(self.fanout) {
+            let body = self.leaf(chunk, file);
+            level.push((chunk[0].0.clone(), self.page(2, chunk.len(), &body, file)));
+        }
+        if level.is_empty() {
+            return self.page(2, 0, &[], file);
+        }
+        while level.len() > 1 {
+            level = level
+                .chunks(self.fanout.max(2))
+                .map(|children| {
+                    let body = self.branch(children);
+                    let first = children[0].0.clone();
+                    (first, self.page(1, children.len(), &body, file))
+                })
+                .collect();
+        }
+        level[0].1
+    }
+
+    /// Elements and data of a leaf; buckets below it are written first.
+    fn leaf(self, entries: &[(&Vec<u8>, &Value)], file: &mut Vec<u8>) -> Vec<u8> {
+        let mut elements = Vec::new();
+        let mut data = Vec::new();
+        for (at, (key, value)) in entries.iter().enumerate() {
+            let (flags, value) = match value {
+                Value::Bytes(bytes) => (0, bytes.clone()),
+                Value::Bucket(tree, false) => {
+                    let root = self.tree(tree, file);
+                    (1, [self.u64(root), self.u64(0)].concat())
+                }
+                Value::Bucket(tree, true) => {
+                    let inner: Vec<_> = tree.iter().collect();
+                    let mut value = vec![0; 16];
+                    value.extend(self.header(0, 2, inner.len(), 0));
+                    value.extend(self.leaf(&inner, file));
+                    (1, value)
+                }
+            };
+            let pos = (entries.len() - at) * 16 + data.len();
+            for number in [flags, pos, key.len(), value.len()] {
+                elements.extend(self.u32(number));
+            }
+            data.extend(*key);
+            data.extend(value);
+        }
+        [elements, data].concat()
+    }
+
+    fn branch(self, children: &[(Vec<u8>, u64)]) -> Vec<u8> {
+        let mut elements = Vec::new();
+        let mut data = Vec::new();
+        for (at, (key, child)) in children.iter().enumerate() {
+            let pos = (children.len() - at) * 16 + data.len();
+            elements.extend(self.u32(pos));
+            elements.extend(self.u32(key.len()));
+            elements.extend(self.u64(*child));
+            data.extend(key);
+        }
+        [elements, data].concat()
+    }
+
+    fn page(self, flags: u16, count: usize, body: &[u8], file: &mut Vec<u8>) -> u64 {
+        let id = (file.len() / self.page_size) as u64;
+        let pages = (16 + body.len()).div_ceil(self.page_size);
+        let mut page = [self.header(id, flags, count, pages - 1), body.to_vec()].concat();
+        page.resize(pages * self.page_size, 0);
+        file.extend(page);
+        id
+    }
+}
+
+/// A tree with all that a file can have.
+pub fn sample() -> BTreeMap<Vec<u8>, Value> {
+    let many = (0..200).map(|n| (format!("key{n:03}").into(), Value::Bytes(vec![n; 30])));
+    let few = [(b"a".to_vec(), Value::Bytes(Vec::new()))];
+    BTreeMap::from([
+        (b"big".to_vec(), Value::Bytes(vec![7; 200_000])),
+        (b"empty".to_vec(), Value::Bucket(BTreeMap::new(), false)),
+        (b"few".to_vec(), Value::Bucket(few.into(), true)),
+        (b"many".to_vec(), Value::Bucket(many.collect(), false)),
+        (b"none".to_vec(), Value::Bucket(BTreeMap::new(), true)),
+    ])
+}
+
+#[test]
+fn every_page_size_and_byte_order() {
+    let mut contents = Vec::new();
+    for order in [Order::Little, Order::Big] {
+        for page_size in [1024, 4096, 16_384, 65_536] {
+            for fanout in [1, 3, 1000] {
+                let builder = Builder { order, page_size, fanout };
+                let database = read(&builder.file(&sample())).expect("reads");
+                assert_eq!((database.txid(), database.damage()), (7, None));
+                lookups_agree(&database.root());
+                contents.push(flatten(&database.root()));
+            }
+        }
+    }
+    contents.dedup();
+    assert_eq!(contents.len(), 1, "the content does not depend on the layout");
+    assert!(contents[0].len() > 200_000 + 200 * 36);
+}
+
+#[test]
+fn the_second_meta_alone_tells_the_page_size() {
+    for page_size in [1024, 4096, 65_536] {
+        let builder = Builder { order: Order::Little, page_size, fanout: 10 };
+        let mut file = builder.file(&sample());
+        file[20] ^= 1; // transaction 6, in the first slot
+        assert_eq!(read(&file).expect("reads").txid(), 7);
+    }
+}

@@ -1,0 +1,88 @@
+//! Noise: whatever the bytes, an answer comes, without a panic and soon.
+
+use proptest::prelude::*;
+
+use super::super::order::Order;
+use super::build::{Builder, sample};
+use super::*;
+
+/// Reads all that there is, if there is anything.
+fn survives(bytes: &[u8]) {
+    if let Ok(database) = read(bytes) {
+        let flat = flatten(&database.root());
+        // Nothing is shown twice: a flattened entry adds five bytes to its 16 or more.
+        assert!(flat.len() <= bytes.len());
+        lookups_agree(&database.root());
+    }
+}
+
+fn small_file() -> Vec<u8> {
+    let builder = Builder { order: Order::Little, page_size: 1024, fanout: 8 };
+    let mut tree = sample();
+    tree.remove(b"big".as_slice());
+    builder.file(&tree)
+}
+
+/// Changed bytes in the pages' headers and elements, where they hurt, and anywhere.
+fn changes(length: usize) -> impl Strategy<Value = Vec<(usize, u8)>> {
+    let page = 1024;
+    let hurts = (2..length / page, 0..256_usize).prop_map(move |(id, at)| id * page + at);
+    let place = prop_oneof![3 => hurts, 1 => 0..length];
+    prop::collection::vec((place, any::<u8>()), 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn changed_bytes(changes in changes(small_file().len())) {
+        let mut file = small_file();
+        for (at, byte) in changes {
+            file[at] ^= byte;
+        }
+        survives(&file);
+    }
+
+    #[test]
+    fn cut_off(length in 0..small_file().len()) {
+        survives(&small_file()[..length]);
+    }
+
+    #[test]
+    fn random_pages_behind_good_metas(noise in prop::collection::vec(any::<u8>(), 4096..16_384)) {
+        let builder = Builder { order: Order::Big, page_size: 1024, fanout: 8 };
+        let mut file = vec![0; 2048];
+        file.extend(noise);
+        let pages = (file.len() / 1024) as u64;
+        for (at, page) in file.chunks_exact_mut(1024).enumerate().skip(2) {
+            page[..8].copy_from_slice(&(at as u64).to_be_bytes());
+            page[8] = 0;
+            page[9] = 1 + page[9] % 2;
+            page[10] = 0;
+            page[12..16].fill(0);
+        }
+        builder.meta(&mut file, 1, 2, pages);
+        builder.meta(&mut file, 2, 3, pages);
+        survives(&file);
+    }
+
+    #[test]
+    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..8192)) {
+        survives(&bytes);
+    }
+}
+
+/// Single changed bits in a real file: each tree is refused or read to its end.
+#[test]
+fn flipped_bits_of_a_real_file() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/fixtures/containerd/2.3.4/root/io.containerd.snapshotter.v1.native/metadata.db"
+    );
+    let good = std::fs::read(path).expect("fixture");
+    for at in (0..good.len().min(40_960)).step_by(97) {
+        let mut broken = good.clone();
+        broken[at] ^= 1 << (at % 8);
+        survives(&broken);
+    }
+}

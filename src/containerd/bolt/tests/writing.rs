@@ -1,0 +1,145 @@
+//! A file that changes while it is read, and files that are not what they should be.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use super::super::BoltError;
+use super::super::order::Order;
+use super::build::{Builder, Value, sample};
+use super::*;
+
+const BUILDER: Builder = Builder { order: Order::Little, page_size: 4096, fanout: 3 };
+
+/// A file whose content is exchanged after `calm` reads of pages, `changes` times.
+struct Changing {
+    now: RefCell<Vec<u8>>,
+    txid: Cell<u64>,
+    changes: Cell<u32>,
+}
+
+impl Source for Changing {
+    fn length(&self) -> io::Result<u64> {
+        Still(&self.now.borrow()).length()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let pages = into.len() > 100;
+        if pages && self.changes.get() > 0 {
+            self.changes.set(self.changes.get() - 1);
+            self.txid.set(self.txid.get() + 1);
+            commit(&mut self.now.borrow_mut(), self.txid.get());
+        }
+        Still(&self.now.borrow()).read_at(offset, into)
+    }
+}
+
+/// Plays a commit that reuses the oldest transaction's pages: they are torn up.
+fn commit(file: &mut [u8], txid: u64) {
+    let high_water = (file.len() / 4096) as u64;
+    let root = u64::from_le_bytes(file[32..40].try_into().expect("8 bytes"));
+    let newest = u64::from_le_bytes(file[4096 + 32..4096 + 40].try_into().expect("8 bytes"));
+    BUILDER.meta(file, txid, if txid.is_multiple_of(2) { root } else { newest }, high_water);
+}
+
+fn changing(changes: u32) -> Changing {
+    Changing { now: RefCell::new(BUILDER.file(&sample())), txid: Cell::new(7), changes: Cell::new(changes) }
+}
+
+#[test]
+fn a_copy_counts_only_if_nobody_committed_meanwhile() {
+    let source = changing(3);
+    let database = Database::read_from(&source, &Limits::default()).expect("reads");
+    assert_eq!(database.txid(), 10, "the transaction after the last commit");
+    assert_eq!(source.changes.get(), 0);
+}
+
+#[test]
+fn a_writer_that_never_rests_makes_us_give_up() {
+    let limits = Limits { attempts: 5, ..Limits::default() };
+    match Database::read_from(&changing(u32::MAX), &limits) {
+        Err(BoltError::Busy { attempts: 5 }) => {}
+        other => panic!("{other:?}"),
+    }
+    let limits = Limits { patience: Duration::ZERO, ..Limits::default() };
+    match Database::read_from(&changing(u32::MAX), &limits) {
+        Err(BoltError::Busy { attempts: 1 }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn not_what_it_should_be() {
+    let good = BUILDER.file(&sample());
+    let limits = Limits { bytes: 8192, ..Limits::default() };
+    let table: Vec<(&str, &[u8], Limits)> = vec![
+        (
+            "no bolt database: its first page is no meta page (it is too short), nor is its second",
+            &[],
+            Limits::default(),
+        ),
+        (
+            "no bolt database: its first page is no meta page (it has no bolt magic), nor is its second",
+            &[b'x'; 5000],
+            Limits::default(),
+        ),
+        ("cut off: 8192 bytes of at least ", &good[..8192], Limits::default()),
+        ("too large: ", &good, limits),
+    ];
+    for (message, bytes, limits) in table {
+        let error = Database::read_from(&Still(bytes), &limits).expect_err(message);
+        assert!(error.to_string().starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn trees_that_break_a_rule() {
+    let tree = |keys: &[&str]| {
+        let values = keys.iter().map(|key| (key.as_bytes().to_vec(), Value::Bytes(vec![1])));
+        BUILDER.file(&values.collect())
+    };
+    // Four keys on two leaves: the second transaction's pages are 5 and 6, its root 7.
+    let file = tree(&["a", "b", "c", "d"]);
+    let element = |page: usize, at: usize| page * 4096 + 16 + at * 16;
+    let table: &[(&str, usize, u8)] = &[
+        ("page 5: it says that it is another page", 5 * 4096, 9),
+        ("page 5: it is neither a branch nor a leaf", 5 * 4096 + 8, 16),
+        ("page 5: it has more elements than room", 5 * 4096 + 11, 2),
+        ("page 5: it runs over the end of the file", 5 * 4096 + 12, 7),
+        ("page 5: two elements overlap", element(5, 0) + 4, 46),
+        ("page 5: an element points outside the page", element(5, 2) + 13, 16),
+        ("page 5: keys do not ascend", element(5, 2) + 32 - 16 + 2, b'a'),
+        ("page 7: keys do not ascend", 7 * 4096 + 16 + 32 + 1, b'a'),
+        ("page 5: it is used twice", element(7, 1) + 8, 5),
+        ("page 9: it lies outside the file", element(7, 1) + 8, 9),
+        ("page 7: it is an empty branch", 7 * 4096 + 10, 0),
+        ("page 5: a bucket is cut off", element(5, 0), 1),
+        ("page 6: a key lies outside its branch", element(6, 0) + 16, b'c'),
+    ];
+    for &(message, at, byte) in table {
+        let mut broken = file.clone();
+        broken[at] = byte;
+        // Both transactions, so that there is nothing to fall back on.
+        let root = u64::from_le_bytes(broken[4096 + 32..4096 + 40].try_into().expect("8 bytes"));
+        BUILDER.meta(&mut broken, 6, root, (file.len() / 4096) as u64);
+        let error = read(&broken).expect_err(message);
+        assert_eq!(error.to_string(), format!("damaged: {message}"));
+    }
+}
+
+#[test]
+fn an_inline_bucket_holds_no_bucket() {
+    let inner = Value::Bucket([(b"x".to_vec(), Value::Bucket([].into(), true))].into(), true);
+    let file = BUILDER.file(&[(b"outer".to_vec(), inner)].into());
+    let error = read(&file).expect_err("refused");
+    assert_eq!(error.to_string(), "damaged: page 3: an inline bucket holds a bucket");
+}
+
+#[test]
+fn a_tree_too_deep() {
+    let mut tree = [].into();
+    for _ in 0..70 {
+        tree = [(b"deeper".to_vec(), Value::Bucket(tree, false))].into();
+    }
+    let error = read(&BUILDER.file(&tree)).expect_err("refused");
+    assert!(error.to_string().contains("the tree is too deep"), "{error}");
+}

@@ -1,0 +1,174 @@
+//! Which containerd roots a node has: `config.toml` in all its versions with its imports,
+//! and the places where distributions of Kubernetes put theirs.
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::places::{ConfiguredPin, Places};
+use crate::sys::sysroot::Sysroot;
+
+use file::Settings;
+
+/// One configured containerd. Paths are absolute inside the sysroot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RootConfig {
+    /// Its root: what stays.
+    pub root: PathBuf,
+    /// Its state: what goes with a reboot.
+    pub state: PathBuf,
+    /// Snapshotters whose directory is configured: name and directory.
+    pub snapshotters: Vec<(String, PathBuf)>,
+    /// The sandbox image.
+    pub pins: Vec<ConfiguredPin>,
+    /// What made us look here, for people: a file, a flag, a built-in default.
+    pub origin: String,
+}
+
+/// What the configuration of a node says.
+#[derive(Clone, Debug, Default)]
+pub struct Discovery {
+    /// The roots, each once. They need not exist.
+    pub roots: Vec<RootConfig>,
+    /// Files that could not be read or understood: path and reason. The rest still counts.
+    pub problems: Vec<(PathBuf, String)>,
+}
+
+/// One way to run containerd: its configuration, and what holds where that is silent.
+struct Flavour {
+    name: &'static str,
+    file: &'static str,
+    root: &'static str,
+    state: &'static str,
+}
+
+/// In order of how common they are. Docker starts its own containerd where the system has
+/// none, and gives it no configuration.
+const FLAVOURS: [Flavour; 6] = [
+    Flavour {
+        name: "containerd's default",
+        file: "/etc/containerd/config.toml",
+        root: "/var/lib/containerd",
+        state: "/run/containerd",
+    },
+    Flavour {
+        name: "k3s' default",
+        file: "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+        root: "/var/lib/rancher/k3s/agent/containerd",
+        state: "/run/k3s/containerd",
+    },
+    Flavour {
+        name: "RKE2's default",
+        file: "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+        root: "/var/lib/rancher/rke2/agent/containerd",
+        state: "/run/k3s/containerd",
+    },
+    Flavour {
+        name: "MicroK8s' default",
+        file: "/var/snap/microk8s/current/args/containerd.toml",
+        root: "/var/snap/microk8s/common/var/lib/containerd",
+        state: "/var/snap/microk8s/common/run/containerd",
+    },
+    Flavour {
+        name: "k0s' default",
+        file: "/etc/k0s/containerd.toml",
+        root: "/var/lib/k0s/containerd",
+        state: "/run/k0s/containerd",
+    },
+    Flavour {
+        name: "Docker's default",
+        file: "/var/run/docker/containerd/containerd.toml",
+        root: "/var/lib/docker/containerd/daemon",
+        state: "/var/run/docker/containerd/daemon",
+    },
+];
+
+/// Sandbox images that containerd 1.6 to 2.3 use where the configuration names none.
+const DEFAULT_SANDBOXES: [&str; 5] = [
+    "registry.k8s.io/pause:3.6",
+    "registry.k8s.io/pause:3.8",
+    "registry.k8s.io/pause:3.9",
+    "registry.k8s.io/pause:3.10",
+    "registry.k8s.io/pause:3.10.1",
+];
+
+/// Finds the roots that the configuration names, and those in the usual places.
+#[must_use]
+pub fn discover(sysroot: &Sysroot) -> Discovery {
+    let mut discovery = Discovery::default();
+    for flavour in &FLAVOURS {
+        let found = flavour.read(sysroot, &mut discovery.problems);
+        if !discovery.roots.iter().any(|known| known.root == found.root) {
+            discovery.roots.push(found);
+        }
+    }
+    discovery
+}
+
+/// The configuration of a root that was named on the command line: that of a configuration
+/// file which names it, else the sandbox images of the system's own.
+#[must_use]
+pub fn named(sysroot: &Sysroot, root: &Path) -> RootConfig {
+    let place = |path: &Path| sysroot.resolve(path).unwrap_or_else(|_| path.to_path_buf());
+    let wanted = place(root);
+    let mut roots = discover(sysroot).roots;
+    let at = roots.iter().position(|known| place(&known.root) == wanted);
+    let mut config = match at {
+        Some(at) => roots.swap_remove(at),
+        // A root that was copied elsewhere: its snapshotters are with it.
+        None => RootConfig {
+            pins: roots.first().map(|first| first.pins.clone()).unwrap_or_default(),
+            ..RootConfig::default()
+        },
+    };
+    config.root = root.to_path_buf();
+    config.origin = "--containerd-root".into();
+    config
+}
+
+impl RootConfig {
+    /// Where it lies for us.
+    ///
+    /// # Errors
+    /// When the root does not exist or cannot be examined.
+    pub fn places(&self, sysroot: &Sysroot) -> io::Result<Places> {
+        let elsewhere = self.snapshotters.iter();
+        let elsewhere =
+            elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
+        Ok(Places {
+            root: sysroot.resolve(&self.root)?,
+            snapshotters: elsewhere.collect(),
+            pins: self.pins.clone(),
+            foreign: sysroot.is_foreign(),
+        })
+    }
+}
+
+impl Flavour {
+    fn read(&self, sysroot: &Sysroot, problems: &mut Vec<(PathBuf, String)>) -> RootConfig {
+        let mut settings = Settings::default();
+        file::read(sysroot, Path::new(self.file), &mut settings, problems);
+        let origin = match settings.root_origin {
+            Some(file) => file.display().to_string(),
+            None => self.name.to_owned(),
+        };
+        if settings.pins.is_empty() {
+            settings.pins = DEFAULT_SANDBOXES
+                .map(|image| ConfiguredPin {
+                    image: image.into(),
+                    origin: "containerd's built-in defaults".into(),
+                })
+                .into();
+        }
+        RootConfig {
+            root: settings.root.unwrap_or_else(|| self.root.into()),
+            state: settings.state.unwrap_or_else(|| self.state.into()),
+            snapshotters: settings.snapshotters,
+            pins: settings.pins,
+            origin,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Configurations of all versions, on disks made for it.
+
+use super::*;
+
+/// A disk with these files.
+fn disk(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysroot) {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    std::fs::create_dir_all(dir.path().join("etc")).expect("etc");
+    for (path, content) in files {
+        let path = dir.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("directory");
+        std::fs::write(path, content).expect("file");
+    }
+    let sysroot = Sysroot::at(dir.path());
+    (dir, sysroot)
+}
+
+fn first(files: &[(&str, &str)]) -> RootConfig {
+    let (_dir, sysroot) = disk(files);
+    let found = discover(&sysroot);
+    assert_eq!(found.problems, []);
+    found.roots.into_iter().next().expect("a root")
+}
+
+fn pins(config: &RootConfig) -> Vec<&str> {
+    config.pins.iter().map(|pin| pin.image.as_str()).collect()
+}
+
+const MAIN: &str = "/etc/containerd/config.toml";
+
+#[test]
+fn nothing_configured_means_the_usual_places() {
+    let (_dir, sysroot) = disk(&[]);
+    let found = discover(&sysroot);
+    let roots: Vec<_> = found.roots.iter().map(|root| root.root.to_str().expect("text")).collect();
+    assert_eq!(roots, FLAVOURS.map(|flavour| flavour.root));
+    assert_eq!(found.roots[0].origin, "containerd's default");
+    assert!(pins(&found.roots[0]).contains(&"registry.k8s.io/pause:3.8"));
+    assert_eq!(found.problems, []);
+}
+
+#[test]
+fn every_version() {
+    let one =
+        "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"p:1\"\n[plugins.overlayfs]\nroot_path = \"/o\"";
+    let two = "version = 2\nroot = \"/data/c\"\nstate = \"/s\"\n\
+        [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"p:1\"\n\
+        [plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\nroot_path = \"/o\"\n\
+        [plugins.\"io.containerd.snapshotter.v1.native\"]\nroot_path = \"\"";
+    let three = "version = 3\nroot = \"/data/c\"\n\
+        [plugins.\"io.containerd.cri.v1.images\".pinned_images]\nsandbox = \"p:1\"\n\
+        [plugins.'io.containerd.snapshotter.v1.overlayfs']\nroot_path = \"/o\"";
+    for (text, state) in [(one, "/run/containerd"), (two, "/s"), (three, "/run/containerd")] {
+        let config = first(&[(MAIN, text)]);
+        assert_eq!(config.root, Path::new("/data/c"));
+        assert_eq!(config.state, Path::new(state));
+        assert_eq!(pins(&config), ["p:1"]);
+        assert_eq!(config.snapshotters, [("overlayfs".to_owned(), PathBuf::from("/o"))]);
+        assert_eq!(config.origin, MAIN);
+    }
+}
+
+#[test]
+fn imports_override_in_order() {
+    let config = first(&[
+        (MAIN, "version = 2\nroot = \"/a\"\nimports = [\"conf.d/*.toml\", \"/opt/last.toml\"]"),
+        ("/etc/containerd/conf.d/10.toml", "root = \"/b\"\nimports = [\"../config.toml\"]"),
+        ("/etc/containerd/conf.d/20.toml", "[plugins.cri]\nsandbox_image = \"late\""),
+        ("/etc/containerd/conf.d/30.txt", "root = \"/never\""),
+        ("/opt/last.toml", "root = \"/c\""),
+    ]);
+    assert_eq!((config.root.as_path(), config.origin.as_str()), (Path::new("/c"), "/opt/last.toml"));
+    assert_eq!(pins(&config), ["late"]);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_the_rest_counts() {
+    let (_dir, sysroot) = disk(&[
+        (MAIN, "root = \"/a\"\nimports = [\"gone.toml\", \"*/x.toml\", \"bad.toml\"]"),
+        ("/etc/containerd/bad.toml", "\nroot = "),
+    ]);
+    let found = discover(&sysroot);
+    assert_eq!(found.roots[0].root, Path::new("/a"));
+    let said: Vec<_> =
+        found.problems.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[0].starts_with("/etc/containerd/config.toml: imports: the pattern"), "{said:?}");
+    assert!(said[1].starts_with("/etc/containerd/gone.toml: reading it"), "{said:?}");
+    assert!(said[2].starts_with("/etc/containerd/bad.toml: line 2: "), "{said:?}");
+}
+
+#[test]
+fn distributions_of_kubernetes() {
+    let k3s = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+    let (_dir, sysroot) = disk(&[(
+        k3s,
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"rancher/mirrored-pause:3.6\"",
+    )]);
+    let found = discover(&sysroot);
+    let k3s = found.roots.iter().find(|root| root.origin == "k3s' default").expect("k3s");
+    assert_eq!(k3s.root, Path::new("/var/lib/rancher/k3s/agent/containerd"));
+    assert_eq!(k3s.state, Path::new("/run/k3s/containerd"));
+    assert_eq!(pins(k3s), ["rancher/mirrored-pause:3.6"]);
+}
+
+#[test]
+fn a_root_by_name() {
+    let (dir, sysroot) =
+        disk(&[(MAIN, "root = \"/data/c\"\n[plugins.cri]\nsandbox_image = \"p:1\""), ("/data/c/x", "")]);
+    let config = named(&sysroot, Path::new("/data/../data/c"));
+    assert_eq!((config.origin.as_str(), pins(&config)), ("--containerd-root", vec!["p:1"]));
+    let places = config.places(&sysroot).expect("places");
+    assert!(places.foreign);
+    assert_eq!(places.root, dir.path().canonicalize().expect("path").join("data/c"));
+    assert!(named(&sysroot, Path::new("/elsewhere")).places(&sysroot).is_err());
+}

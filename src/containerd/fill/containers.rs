@@ -1,0 +1,62 @@
+//! Containers of every namespace, CRI's sandboxes included.
+
+use std::path::Path;
+
+use super::images::Groups;
+use super::{Filler, qualified};
+use crate::containerd::metadata::{ContainerRecord, Namespace};
+use crate::containerd::places::TASKS;
+use crate::inventory::{Container, ContainerState, Owner};
+
+impl<'a> Filler<'a> {
+    /// Adds all containers.
+    pub(in crate::containerd) fn containers(&mut self, groups: &Groups<'a>) {
+        for at in 0..self.graphs.len() {
+            let namespace = self.graphs[at].0;
+            for record in &namespace.containers {
+                let refs = self.graphs[at].1.container(record);
+                let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
+                holds.extend(self.nodes(namespace, &refs));
+                let group = groups.of(&namespace.name, record);
+                let cri = record.cri.as_ref();
+                let recorded = cri.and_then(|cri| cri.image_ref.as_deref());
+                let recorded = recorded.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
+                let named = recorded.or(record.image.as_deref()).map(str::to_owned);
+                self.inventory.containers.push(Container {
+                    id: qualified(&namespace.name, &record.id),
+                    store: self.context.store,
+                    name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
+                    owner: Owner::Containerd,
+                    image_id: group.map(|group| group.id.clone()).or(named),
+                    image: group.map(|group| group.image),
+                    created: record.created,
+                    state: self.state(namespace, record),
+                    sandbox: cri.is_some_and(|cri| cri.sandbox),
+                    listed_bytes: None,
+                    holds,
+                });
+            }
+            // Edges of containerd's own sandbox store; nothing of ours deletes those.
+            for sandbox in &namespace.sandboxes {
+                let held = self.nodes(namespace, &self.graphs[at].1.sandbox(sandbox));
+                self.inventory.anchored.extend(held);
+            }
+        }
+    }
+
+    /// What CRI noted; a mounted root filesystem proves more than that it was created.
+    fn state(&self, namespace: &Namespace, record: &ContainerRecord) -> ContainerState {
+        match self.snapshot.states.get(&record.id).copied() {
+            Some(ContainerState::Exited) => ContainerState::Exited,
+            _ if self.is_mounted(namespace, record) => ContainerState::Running,
+            noted => noted.unwrap_or(ContainerState::Unknown),
+        }
+    }
+
+    /// Whether the container's bundle (below the state directory, wherever that is) has its
+    /// root filesystem mounted.
+    pub(in crate::containerd) fn is_mounted(&self, namespace: &Namespace, record: &ContainerRecord) -> bool {
+        let rootfs = Path::new(TASKS).join(&namespace.name).join(&record.id).join("rootfs");
+        self.context.mounts.iter().any(|mount| mount.ends_with(&rootfs))
+    }
+}

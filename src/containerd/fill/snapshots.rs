@@ -1,0 +1,115 @@
+//! Snapshots: from the key in `meta.db` over the snapshotter's own key to the directory.
+
+use std::collections::HashMap;
+
+use super::{Filler, qualified};
+use crate::containerd::metadata::snapshotter::Kind;
+use crate::containerd::snapshot::FIRST_BACKEND_AREA;
+use crate::inventory::{LayerFacts, NodeIx, NodeKind};
+use crate::usage::Tally;
+
+impl<'a> Filler<'a> {
+    /// Makes a node of every snapshot record, and ties them together.
+    pub(super) fn snapshots(&mut self) {
+        let snapshot = self.snapshot;
+        let entries: HashMap<(&str, &str), (usize, usize)> = snapshot
+            .backends
+            .iter()
+            .enumerate()
+            .flat_map(|(at, backend)| {
+                let entries = backend.snapshots.iter().enumerate();
+                entries.map(move |(entry, found)| ((backend.name.as_str(), found.key.as_str()), (at, entry)))
+            })
+            .collect();
+        let mut recorded: HashMap<(usize, usize), NodeIx> = HashMap::new();
+        for namespace in &snapshot.metadata.namespaces {
+            for record in &namespace.snapshots {
+                let snapshotter = record.snapshotter.as_str();
+                let entry =
+                    record.backend.as_deref().and_then(|key| entries.get(&(snapshotter, key))).copied();
+                let node = match entry.and_then(|entry| self.directories.get(&entry).copied()) {
+                    Some(node) => node,
+                    None => self.without_directory(snapshotter, entry),
+                };
+                let kind = entry.and_then(|(at, entry)| snapshot.backends[at].snapshots[entry].kind);
+                let short = if snapshotter == self.primary {
+                    record.key.clone()
+                } else {
+                    format!("{snapshotter}/{}", record.key)
+                };
+                let made = &mut self.inventory.nodes[node.get()];
+                made.id = qualified(&namespace.name, &short);
+                made.layer = Some(Box::new(LayerFacts {
+                    parent: record.parent.clone(),
+                    created: record.created,
+                    read_write: kind == Some(Kind::Active),
+                    ..LayerFacts::default()
+                }));
+                self.snapshots.insert((namespace.name.as_str(), snapshotter, record.key.as_str()), node);
+                recorded.extend(entry.map(|entry| (entry, node)));
+            }
+        }
+        self.edges();
+        self.entries_alone(&entries, &recorded);
+    }
+
+    /// A record without a directory still has a place in the chains.
+    fn without_directory(&mut self, snapshotter: &str, entry: Option<(usize, usize)>) -> NodeIx {
+        let backends = &self.snapshot.backends;
+        let at = backends.iter().position(|backend| backend.name == snapshotter);
+        let path = match (at, entry) {
+            (Some(at), Some((_, entry))) => {
+                let id = backends[at].snapshots[entry].id.to_string();
+                backends[at].directory.join("snapshots").join(id)
+            }
+            (Some(at), None) => backends[at].directory.clone(),
+            (None, _) => self.snapshot.places.root.clone(),
+        };
+        let area = at.map_or(0, |at| FIRST_BACKEND_AREA + at);
+        self.add(NodeKind::Snapshot, "", area, &path, &Tally::default())
+    }
+
+    fn edges(&mut self) {
+        for at in 0..self.graphs.len() {
+            let (namespace, graph) = &self.graphs[at];
+            let namespace = *namespace;
+            let mut edges = Vec::new();
+            for record in &namespace.snapshots {
+                let key = (namespace.name.as_str(), record.snapshotter.as_str(), record.key.as_str());
+                let needs = self.nodes(namespace, &graph.needs(record));
+                edges.extend(self.snapshots.get(&key).map(|node| (*node, needs)));
+            }
+            for (node, needs) in edges {
+                self.inventory.nodes[node.get()].needs = needs;
+            }
+        }
+    }
+
+    /// Entries that no namespace knows: their snapshotter does not remove a parent before
+    /// its children, so they keep their chain.
+    fn entries_alone(
+        &mut self,
+        entries: &HashMap<(&str, &str), (usize, usize)>,
+        recorded: &HashMap<(usize, usize), NodeIx>,
+    ) {
+        let snapshot = self.snapshot;
+        for ((at, entry), node) in self.directories.clone() {
+            if recorded.contains_key(&(at, entry)) {
+                continue;
+            }
+            let backend = &snapshot.backends[at];
+            let found = &backend.snapshots[entry];
+            let parent = found.parent.as_deref().and_then(|key| entries.get(&(backend.name.as_str(), key)));
+            let parent = parent.and_then(|entry| self.directories.get(entry)).copied();
+            let made = &mut self.inventory.nodes[node.get()];
+            made.needs.extend(parent);
+            made.layer = Some(Box::new(LayerFacts {
+                parent: found.parent.clone(),
+                created: found.created,
+                read_write: found.kind == Some(Kind::Active),
+                ..LayerFacts::default()
+            }));
+            self.unknown_entry(at, entry, node);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! containerd's rules one by one, on namespaces made by hand.
+
+use super::*;
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn blob(digest: &str, edges: &[(&str, &str)]) -> BlobRecord {
+    BlobRecord { digest: digest.into(), labels: labels(edges), ..BlobRecord::default() }
+}
+
+fn snapshot(key: &str, parent: Option<&str>, edges: &[(&str, &str)]) -> SnapshotRecord {
+    SnapshotRecord {
+        snapshotter: "overlayfs".into(),
+        key: key.into(),
+        parent: parent.map(str::to_owned),
+        labels: labels(edges),
+        ..SnapshotRecord::default()
+    }
+}
+
+fn image(name: &str, target: &str) -> ImageRecord {
+    ImageRecord { name: name.into(), target: target.into(), ..ImageRecord::default() }
+}
+
+/// An index with a child that was never fetched, a manifest, its config and layer, and
+/// two snapshots.
+fn namespace() -> Namespace {
+    Namespace {
+        name: "k8s.io".into(),
+        images: vec![image("app", "index")],
+        blobs: vec![
+            blob(
+                "index",
+                &[
+                    ("containerd.io/gc.ref.content.m.0", "manifest"),
+                    ("containerd.io/gc.ref.content.m.1", "never fetched"),
+                ],
+            ),
+            blob(
+                "manifest",
+                &[
+                    ("containerd.io/gc.ref.content.config", "config"),
+                    ("containerd.io/gc.ref.content.l.0", "layer"),
+                ],
+            ),
+            blob("config", &[("containerd.io/gc.ref.snapshot.overlayfs", "top")]),
+            blob("layer", &[("containerd.io/uncompressed", "base")]),
+            blob("alone", &[]),
+        ],
+        snapshots: vec![snapshot("top", Some("base"), &[]), snapshot("base", None, &[])],
+        ..Namespace::default()
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-01-02T00:00:00Z".parse().expect("time")
+}
+
+#[test]
+fn an_image_reaches_its_blobs_and_its_top_snapshot() {
+    let namespace = namespace();
+    let graph = Graph::new(&namespace);
+    let expected = ["index", "manifest", "config"].map(Ref::Content);
+    let expected =
+        [expected.as_slice(), &[Ref::Snapshot("overlayfs", "top"), Ref::Content("layer")]].concat();
+    assert_eq!(graph.image(&namespace.images[0]), expected);
+    assert_eq!(graph.needs(&namespace.snapshots[0]), [Ref::Snapshot("overlayfs", "base")]);
+    let marked = graph.marked(now());
+    assert!(marked.contains(&Ref::Snapshot("overlayfs", "base")), "through its child");
+    assert!(!marked.contains(&Ref::Content("alone")));
+    assert_eq!(marked.len(), 6);
+}
+
+#[test]
+fn every_form_of_an_edge() {
+    let table = [
+        ("containerd.io/gc.ref.content", Some(Ref::Content("v"))),
+        ("containerd.io/gc.ref.content.l.12", Some(Ref::Content("v"))),
+        ("containerd.io/gc.ref.content/custom", Some(Ref::Content("v"))),
+        ("containerd.io/gc.ref.contents", None),
+        ("containerd.io/gc.ref.snapshot.native", Some(Ref::Snapshot("native", "v"))),
+        ("containerd.io/gc.ref.snapshot.native/second", Some(Ref::Snapshot("native", "v"))),
+        ("containerd.io/gc.ref.image", Some(Ref::Image("v"))),
+        ("containerd.io/gc.ref.image.base", Some(Ref::Image("v"))),
+        ("containerd.io/gc.cond.snapshot.erofs", Some(Ref::Snapshot("erofs", "v"))),
+        ("containerd.io/gc.root", None),
+        ("containerd.io/uncompressed", None),
+    ];
+    for (label, edge) in table {
+        assert_eq!(label_edge(label, "v"), edge, "{label}");
+    }
+    let conditional = label_edge("containerd.io/gc.cond.snapshot.erofs/x", "usedat<72h|key");
+    assert_eq!(conditional, Some(Ref::Snapshot("erofs", "key")));
+}
+
+#[test]
+fn edges_that_stand_at_their_target() {
+    let mut namespace = namespace();
+    namespace.blobs[4].labels = labels(&[
+        ("containerd.io/gc.bref.snapshot.overlayfs/x", "base"),
+        ("containerd.io/gc.bref.container", "c1"),
+    ]);
+    namespace.containers.push(ContainerRecord { id: "c1".into(), ..ContainerRecord::default() });
+    let graph = Graph::new(&namespace);
+    assert_eq!(graph.needs(&namespace.snapshots[1]), [Ref::Content("alone")]);
+    assert_eq!(graph.container(&namespace.containers[0]), [Ref::Content("alone")]);
+}
+
+#[test]
+fn leases_hold_until_they_expire() {
+    let lease = |expire: Option<&str>, flat: bool| {
+        let mut lease = LeaseRecord { content: vec!["manifest".into()], ..LeaseRecord::default() };
+        if let Some(expire) = expire {
+            lease.labels.insert(EXPIRE.into(), expire.into());
+        }
+        if flat {
+            lease.labels.insert(FLAT.into(), "x".into());
+        }
+        lease
+    };
+    let at = |text: &str| text.parse::<Timestamp>().expect("time");
+    let table = [
+        (None, Term::Unlimited),
+        (Some("no time"), Term::Unlimited),
+        (Some("2026-01-03T00:00:00Z"), Term::Until(at("2026-01-03T00:00:00Z"))),
+        (Some("2026-01-01T00:00:00+02:00"), Term::Expired(at("2025-12-31T22:00:00Z"))),
+    ];
+    for (expire, expected) in table {
+        assert_eq!(term(&lease(expire, false), now()), expected);
+        let mut namespace = namespace();
+        namespace.images.clear();
+        namespace.leases.push(lease(expire, false));
+        let marked = Graph::new(&namespace).marked(now());
+        let count = if matches!(expected, Term::Expired(_)) { 0 } else { 5 };
+        assert_eq!(marked.len(), count, "{expire:?}: manifest, config, layer, two snapshots");
+    }
+    let mut namespace = namespace();
+    namespace.leases.push(lease(None, true));
+    assert_eq!(Graph::new(&namespace).lease(&namespace.leases[0]), [Ref::Content("manifest")], "flat");
+}
+
+#[test]
+fn roots_by_label_and_by_time() {
+    let mut namespace = namespace();
+    namespace.images.clear();
+    namespace.blobs[4].labels = labels(&[("containerd.io/gc.root", "1999-01-01T00:00:00Z")]);
+    namespace.blobs[3].labels = labels(&[("containerd.io/gc.root-", "true")]);
+    namespace.snapshots[1].labels = labels(&[("containerd.io/gc.root", "x")]);
+    let ingest = |key: &str, expires: Option<&str>| IngestRecord {
+        key: key.into(),
+        expires: expires.map(|text| text.parse().expect("time")),
+        ..IngestRecord::default()
+    };
+    namespace.ingests = vec![
+        ingest("running", Some("2026-01-02T01:00:00Z")),
+        ingest("over", Some("2026-01-01T23:00:00Z")),
+        ingest("of a lease", None),
+    ];
+    let marked = Graph::new(&namespace).marked(now());
+    let mut marked: Vec<_> = marked.into_iter().collect();
+    marked.sort();
+    assert_eq!(marked, [Ref::Content("alone"), Ref::Snapshot("overlayfs", "base"), Ref::Ingest("running")]);
+}
+
+#[test]
+fn chains_that_bite_their_tail_end() {
+    let mut namespace = namespace();
+    namespace.blobs[3].labels = labels(&[("containerd.io/gc.ref.content.x", "index")]);
+    namespace.snapshots[1].parent = Some("top".into());
+    assert_eq!(Graph::new(&namespace).marked(now()).len(), 6);
+}

@@ -1,0 +1,52 @@
+//! What CRI keeps of a container inside containerd's record: JSON in an extension.
+
+use serde_json::Value;
+
+use super::fields::Fields;
+
+/// Marks CRI's containers and sandboxes.
+pub(super) const KIND_LABEL: &str = "io.cri-containerd.kind";
+const CONTAINER: &str = "io.cri-containerd.container.metadata";
+const SANDBOX: &str = "io.cri-containerd.sandbox.metadata";
+
+/// What CRI knows of a container or sandbox. Absent fields were not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CriContainer {
+    /// It is a pod sandbox.
+    pub sandbox: bool,
+    /// The container's name in its pod; the pod's name for a sandbox.
+    pub name: Option<String>,
+    /// The sandbox of its pod.
+    pub sandbox_id: Option<String>,
+    /// Digest of its image's configuration.
+    pub image_ref: Option<String>,
+    /// The image as it was asked for.
+    pub image_asked: Option<String>,
+    /// Namespace and uid of the pod (sandboxes).
+    pub pod: Option<(String, String)>,
+}
+
+fn text(value: &Value, path: &str) -> Option<String> {
+    let text = value.pointer(path)?.as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Reads it from a container's record; `None` for a container that is not CRI's.
+pub(super) fn read(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
+    let sandbox = match kind {
+        Some("sandbox") => true,
+        Some("container") => false,
+        // Neither label nor JSON: made by somebody else.
+        _ => return None,
+    };
+    let json = fields.extension(if sandbox { SANDBOX } else { CONTAINER }).unwrap_or_default();
+    let of = |path: &str| text(&json, path);
+    Some(CriContainer {
+        sandbox,
+        name: of("/Metadata/Config/metadata/name"),
+        sandbox_id: of("/Metadata/SandboxID"),
+        image_ref: of("/Metadata/ImageRef"),
+        image_asked: of("/Metadata/Config/image/image"),
+        pod: of("/Metadata/Config/metadata/namespace").zip(of("/Metadata/Config/metadata/uid")),
+    })
+}

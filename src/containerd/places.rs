@@ -1,0 +1,78 @@
+//! Where containerd keeps what below its root: each plugin has a directory named by its
+//! type and id.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::sys::quiet;
+
+/// Directory of the content store.
+pub const CONTENT: &str = "io.containerd.content.v1.content";
+/// The database of all records.
+pub const META_DB: &str = "io.containerd.metadata.v1.bolt/meta.db";
+/// What the directory of a snapshotter begins with; its name follows.
+pub const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
+/// CRI's own directory; its name has not changed in containerd 2.
+pub const CRI: &str = "io.containerd.grpc.v1.cri";
+/// Working directories of the runtime, normally empty.
+pub const TASKS: &str = "io.containerd.runtime.v2.task";
+/// Mount points for unpacking.
+pub const TMP_MOUNTS: &str = "tmpmounts";
+/// The snapshotters whose snapshot `<id>` lies in `snapshots/<id>`.
+pub const PLAIN: [&str; 4] = ["overlayfs", "native", "blockfile", "erofs"];
+
+/// An image that the configuration keeps, and the file that says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfiguredPin {
+    /// The image as written.
+    pub image: String,
+    /// Where it stands.
+    pub origin: String,
+}
+
+/// Where one containerd's stores lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// containerd's root.
+    pub root: PathBuf,
+    /// Snapshotters whose directory was configured to be elsewhere: name and directory.
+    pub snapshotters: Vec<(String, PathBuf)>,
+    /// The sandbox image.
+    pub pins: Vec<ConfiguredPin>,
+    /// On somebody else's disk: nobody writes.
+    pub foreign: bool,
+}
+
+impl Places {
+    /// Everything in its usual place below `root`.
+    #[must_use]
+    pub fn at(root: &Path, foreign: bool) -> Self {
+        Self { root: root.to_path_buf(), foreign, ..Self::default() }
+    }
+
+    /// The directory of the content store.
+    #[must_use]
+    pub fn content(&self) -> PathBuf {
+        self.root.join(CONTENT)
+    }
+
+    /// The database of all records.
+    #[must_use]
+    pub fn meta_db(&self) -> PathBuf {
+        self.root.join(META_DB)
+    }
+}
+
+/// Whether containerd has ever run with this root.
+///
+/// # Errors
+/// When that cannot be examined, for lack of privilege for example.
+pub fn is_root(root: &Path) -> io::Result<bool> {
+    match quiet::facts(&root.join(META_DB)) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,150 @@
+//! The directories of a root.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{BlobFile, IngestDirectory, Listing};
+use crate::containerd::places::{CONTENT, CRI, Places, SNAPSHOTTER, TASKS, TMP_MOUNTS};
+use crate::inventory::Finding;
+use crate::sys::quiet::{self, Entry, Kind};
+
+/// Longer than any reference of a download.
+const REF_BYTES: u64 = 64 << 10;
+
+/// What the directories hold.
+#[derive(Debug, Default)]
+pub struct Listed {
+    pub listing: Listing,
+    pub blobs: BTreeMap<String, BlobFile>,
+    pub ingests: Vec<IngestDirectory>,
+    pub findings: Vec<Finding>,
+}
+
+/// Names and directories of the snapshotters, by name: those below the root, and those
+/// that were configured to be elsewhere.
+pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<(String, PathBuf)> {
+    let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for entry in root.iter().filter(|entry| entry.kind == Kind::Directory) {
+        if let Some(name) = entry.name.to_str().and_then(|name| name.strip_prefix(SNAPSHOTTER)) {
+            found.insert(name.to_owned(), places.root.join(&entry.name));
+        }
+    }
+    for (name, directory) in &places.snapshotters {
+        if quiet::facts(directory).is_ok_and(|facts| facts.kind == Kind::Directory) {
+            // What is left below the root belongs to the time before; it keeps its own name.
+            if let Some(before) =
+                found.insert(name.clone(), directory.clone()).filter(|path| path != directory)
+            {
+                found.insert(format!("{name} (unused directory)"), before);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The digest that a blob's file stands for; `None` for a stray name.
+pub fn digest(algorithm: &str, name: &str) -> Option<String> {
+    let length = match algorithm {
+        "sha256" => 64,
+        "sha384" => 96,
+        "sha512" => 128,
+        _ => return None,
+    };
+    let hex = name.len() == length && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    hex.then(|| format!("{algorithm}:{name}"))
+}
+
+/// Lists all of the root that is not inside a layer.
+///
+/// # Errors
+/// When the root itself cannot be listed.
+pub fn list(places: &Places) -> io::Result<Listed> {
+    let mut listed = Listed::default();
+    let root = quiet::list(&places.root)?;
+    let snapshotters = snapshotters(places, &root);
+    listed.listing.insert(places.root.clone(), root);
+    listed.content(&places.root.join(CONTENT));
+    for (_, directory) in snapshotters {
+        for entry in listed.directory(&directory) {
+            if matches!(entry.name.to_str(), Some("snapshots" | "active" | "view"))
+                && entry.kind == Kind::Directory
+            {
+                listed.directory(&directory.join(&entry.name));
+            }
+        }
+    }
+    for (top, below) in [(CRI, ["containers", "sandboxes"].as_slice()), (TMP_MOUNTS, &[]), (TASKS, &[])] {
+        for entry in listed.directory(&places.root.join(top)) {
+            let known = entry.name.to_str().is_some_and(|name| below.contains(&name)) || top == TASKS;
+            if known && entry.kind == Kind::Directory {
+                listed.directory(&places.root.join(top).join(&entry.name));
+            }
+        }
+    }
+    Ok(listed)
+}
+
+impl Listed {
+    /// Lists one directory; one that is not there is empty.
+    fn directory(&mut self, path: &Path) -> Vec<Entry> {
+        let entries = match quiet::list(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+            Err(error) => {
+                let message = format!("listing it: {error}; what is in it is not counted");
+                self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: true });
+                return Vec::new();
+            }
+        };
+        self.listing.insert(path.to_path_buf(), entries.clone());
+        entries
+    }
+
+    fn content(&mut self, content: &Path) {
+        self.directory(content);
+        let blobs = content.join("blobs");
+        for algorithm in self.directory(&blobs) {
+            if algorithm.kind != Kind::Directory {
+                continue;
+            }
+            let directory = blobs.join(&algorithm.name);
+            for file in self.directory(&directory) {
+                let digest = algorithm.name.to_str().zip(file.name.to_str());
+                if let Some(digest) =
+                    digest.and_then(|(algorithm, name)| digest_of_file(algorithm, name, file.kind))
+                    && let Some(found) = blob_file(&directory.join(&file.name))
+                {
+                    self.blobs.insert(digest, found);
+                }
+            }
+        }
+        let ingest = content.join("ingest");
+        for entry in self.directory(&ingest) {
+            if entry.kind == Kind::Directory {
+                self.ingests.push(ingest_directory(&ingest, &entry));
+            }
+        }
+    }
+}
+
+fn digest_of_file(algorithm: &str, name: &str, kind: Kind) -> Option<String> {
+    digest(algorithm, name).filter(|_| kind == Kind::File)
+}
+
+/// A blob's file, if it is there.
+pub fn blob_file(path: &Path) -> Option<BlobFile> {
+    let facts = quiet::facts(path).ok().filter(|facts| facts.kind == Kind::File)?;
+    Some(BlobFile { length: facts.length, modified: facts.modified })
+}
+
+fn ingest_directory(ingest: &Path, entry: &Entry) -> IngestDirectory {
+    let path = ingest.join(&entry.name);
+    let backend_ref = quiet::read(&path.join("ref"), REF_BYTES).ok();
+    let facts = quiet::facts(&path.join("data")).or_else(|_| quiet::facts(&path)).ok();
+    IngestDirectory {
+        name: entry.name.to_string_lossy().into_owned(),
+        backend_ref: backend_ref.map(|text| String::from_utf8_lossy(&text).into_owned()),
+        modified: facts.and_then(|facts| facts.modified),
+    }
+}

@@ -1,0 +1,185 @@
+//! One reading of a root.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::listing::{self, Listed};
+use super::{Backend, BlobFile, Snapshot};
+use crate::containerd::bolt::{BoltError, Database, Limits};
+use crate::containerd::content::{self, Document};
+use crate::containerd::metadata::{Metadata, Oddity, snapshotter};
+use crate::containerd::places::{CRI, Places};
+use crate::inventory::{Consistency, ContainerState, Finding};
+use crate::sys::quiet;
+
+/// containerd reads manifests of at most 8 MiB.
+const DOCUMENT_BYTES: u64 = 8 << 20;
+/// Much longer than CRI's status files.
+const STATUS_BYTES: u64 = 1 << 20;
+/// How deep indexes nest in indexes. Nobody nests them more than once.
+const NESTING: usize = 4;
+
+/// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
+/// the records lead to.
+pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
+    let Listed { listing, blobs, ingests, findings } = listing::list(places)?;
+    let mut snapshot = Snapshot {
+        places: places.clone(),
+        metadata: Metadata::default(),
+        backends: Vec::new(),
+        listing,
+        blobs,
+        ingests,
+        documents: HashMap::new(),
+        states: HashMap::new(),
+        unknown_since: HashMap::new(),
+        consistency: Consistency::Consistent,
+        findings,
+        transactions: Vec::new(),
+    };
+    let root = snapshot.entries(&places.root).to_vec();
+    for (name, directory) in listing::snapshotters(places, &root) {
+        let backend = snapshot.backend(name, directory);
+        snapshot.backends.push(backend);
+    }
+    snapshot.meta_db()?;
+    snapshot.late_blobs();
+    snapshot.documents();
+    snapshot.states();
+    Ok(snapshot)
+}
+
+/// Opens and reads a database; a missing one is `None`.
+fn database(path: &Path) -> Result<Option<Database>, BoltError> {
+    let file: File = match quiet::open_file(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Database::read(&file, &Limits::default()).map(Some)
+}
+
+impl Snapshot {
+    fn finding(&mut self, path: &Path, message: String, incomplete: bool) {
+        self.findings.push(Finding { path: path.to_path_buf(), message, incomplete });
+    }
+
+    /// What cannot be read makes everything that is missing unproven.
+    fn unreadable(&mut self, path: &Path, error: &BoltError) {
+        let message = format!("reading the database: {error}; what it records is missing from the figures");
+        self.finding(path, message, true);
+        self.consistency = Consistency::Damaged;
+    }
+
+    fn describe(&mut self, path: &Path, database: &Database, oddities: &[Oddity]) {
+        if let Some(damage) = database.damage() {
+            let message = format!(
+                "its newest transaction is damaged ({damage}); read as of the one before, number {}",
+                database.txid()
+            );
+            self.finding(path, message, true);
+            self.consistency = Consistency::Damaged;
+        }
+        for odd in oddities {
+            self.finding(path, format!("{} {}", odd.at, odd.message), true);
+        }
+    }
+
+    fn backend(&mut self, name: String, directory: PathBuf) -> Backend {
+        let path = directory.join("metadata.db");
+        let mut backend = Backend { name, directory, ..Backend::default() };
+        match database(&path) {
+            Ok(None) => {}
+            Ok(Some(database)) => {
+                let (snapshots, oddities) = snapshotter::read(&database);
+                self.describe(&path, &database, &oddities);
+                backend.snapshots = snapshots;
+                backend.known = true;
+            }
+            Err(error) => self.unreadable(&path, &error),
+        }
+        backend
+    }
+
+    fn meta_db(&mut self) -> io::Result<()> {
+        let path = self.places.meta_db();
+        match database(&path) {
+            Ok(Some(database)) => {
+                self.metadata = Metadata::read(&database);
+                let oddities = std::mem::take(&mut self.metadata.oddities);
+                self.describe(&path, &database, &oddities);
+                self.metadata.oddities = oddities;
+            }
+            Ok(None) => return Err(io::Error::new(io::ErrorKind::NotFound, "it has no meta.db")),
+            // Without any record the bytes still count; nothing can be said of them.
+            Err(error) => self.unreadable(&path, &error),
+        }
+        Ok(())
+    }
+
+    fn blob_path(&self, digest: &str) -> Option<PathBuf> {
+        let (algorithm, hex) = digest.split_once(':')?;
+        // Only what is shaped like a digest becomes a path.
+        listing::digest(algorithm, hex)?;
+        Some(self.places.content().join("blobs").join(algorithm).join(hex))
+    }
+
+    /// Blobs that came between the listing and the records.
+    fn late_blobs(&mut self) {
+        let mut late: Vec<(String, BlobFile)> = Vec::new();
+        for blob in self.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
+            if self.blobs.contains_key(&blob.digest) {
+                continue;
+            }
+            let file = self.blob_path(&blob.digest).and_then(|path| listing::blob_file(&path));
+            late.extend(file.map(|file| (blob.digest.clone(), file)));
+        }
+        self.blobs.extend(late);
+    }
+
+    /// Reads the indexes and manifests that names lead to.
+    fn documents(&mut self) {
+        let images = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.images);
+        let mut waiting: Vec<(String, usize)> = images.map(|image| (image.target.clone(), 0)).collect();
+        while let Some((digest, depth)) = waiting.pop() {
+            if self.documents.contains_key(&digest) || !self.blobs.contains_key(&digest) {
+                continue;
+            }
+            let Some(path) = self.blob_path(&digest) else { continue };
+            match quiet::read(&path, DOCUMENT_BYTES) {
+                Ok(bytes) => {
+                    let Some(document) = content::parse(&bytes) else { continue };
+                    if let Document::Index(children) = &document
+                        && depth < NESTING
+                    {
+                        waiting.extend(children.iter().map(|child| (child.digest.clone(), depth + 1)));
+                    }
+                    self.documents.insert(digest, document);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.finding(&path, format!("reading the manifest: {error}"), true),
+            }
+        }
+    }
+
+    /// Reads CRI's status files: when a container was started and when it ended.
+    fn states(&mut self) {
+        let containers = self.places.root.join(CRI).join("containers");
+        for entry in self.entries(&containers).to_vec() {
+            let status = quiet::read(&containers.join(&entry.name).join("status"), STATUS_BYTES);
+            let json = status.ok().and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
+            let (Some(json), Some(id)) = (json, entry.name.to_str()) else { continue };
+            let happened =
+                |what: &str| json.get(what).and_then(serde_json::Value::as_i64).is_some_and(|at| at > 0);
+            let state = match (happened("FinishedAt"), happened("StartedAt"), happened("CreatedAt")) {
+                (true, _, _) => ContainerState::Exited,
+                (_, true, _) => ContainerState::Running,
+                (_, _, true) => ContainerState::Created,
+                _ => continue,
+            };
+            self.states.insert(id.to_owned(), state);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Subdirectories that could not be opened: mount points, and what is not for us.
+
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::Stat;
+
+use super::directory::AS_IT_IS;
+use super::place::Place;
+use super::queue::{Child, Origin};
+use super::worker::Worker;
+use crate::sys::beneath::DIRECTORY;
+
+impl Worker<'_, '_> {
+    /// Counts a directory that cannot be opened, as `du` does.
+    pub fn count_unopened(&mut self, origin: Origin, parent: &OwnedFd, place: &Arc<Place>, name: &CStr) {
+        match rustix::fs::statat(parent, name, AS_IT_IS) {
+            Ok(stat) => {
+                self.count_alone(origin, parent.as_fd(), place, Some(name), &stat);
+            }
+            Err(error) => self.fail(origin.tree, place, Some(name), "examining", error),
+        }
+    }
+
+    /// A mount is not entered, except a directory that lies over itself: containers/storage
+    /// makes `overlay` a mount point of its own that way.
+    pub fn mount_point(
+        &mut self,
+        origin: Origin,
+        parent: &OwnedFd,
+        place: &Arc<Place>,
+        dev: u64,
+        child: Child,
+    ) {
+        let over_itself = |stat: &Stat| (stat.st_dev, stat.st_ino) == (dev, child.ino);
+        let opened = rustix::fs::statat(parent, &*child.name, AS_IT_IS)
+            .ok()
+            .filter(over_itself)
+            .and_then(|_| {
+                let name = PathBuf::from(OsStr::from_bytes(child.name.to_bytes()));
+                self.walk.opener.beneath(parent.as_fd(), &name, DIRECTORY, true).ok()
+            })
+            .filter(|fd| rustix::fs::fstat(fd).is_ok_and(|stat| over_itself(&stat)));
+        match opened {
+            Some(fd) => self.read(origin, fd, Place::below(place, child.name)),
+            None => self.note_mount(origin.tree, place, &child.name),
+        }
+    }
+}

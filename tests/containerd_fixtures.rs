@@ -1,0 +1,113 @@
+//! What three versions of containerd left behind, read without any containerd: each planted
+//! leak is found, and nothing else is called one.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use jiff::SignedDuration;
+use layersweep::containerd::places::Places;
+use layersweep::inventory::Verdict;
+use support::containerd::{Reading, read};
+
+/// Directory of the download whose writer was killed.
+const BROKEN: &str = "75666b6100808367805ad70225ec98c3195af35c5fe6a7b037660cdd70c53983";
+/// Directory of the download that no record knows.
+const ORPHAN: &str = "fb9382ea92b539da5ddbebe618c8923cbf5754d6cd20eb32fd707d6bb5f5a881";
+
+const VERSIONS: [&str; 3] = ["1.6.20", "1.7.34", "2.3.4"];
+
+fn fixture(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version)
+}
+
+/// Makes the root again from its listing: what the fixture does not have is a hole of the
+/// right length.
+fn rebuild(version: &str, at: &Path) -> PathBuf {
+    let fixture = fixture(version);
+    let listing = fs::read_to_string(fixture.join("listing.txt")).unwrap();
+    for line in listing.lines() {
+        let [kind, _inode, _blocks, size, _links, path] = line.splitn(6, ' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        let made = at.join(path);
+        match kind {
+            "d" => fs::create_dir_all(&made).unwrap(),
+            // The fixture has no references of downloads; their names are digests of these.
+            "f" if path.ends_with(&format!("{BROKEN}/ref")) => {
+                fs::write(&made, "k8s.io/1/broken-pull").unwrap();
+            }
+            "f" if path.ends_with(&format!("{ORPHAN}/ref")) => {
+                fs::write(&made, "k8s.io/999/layer-sha256:dead").unwrap();
+            }
+            "f" if fixture.join(path).exists() => drop(fs::copy(fixture.join(path), &made).unwrap()),
+            "f" => File::create(&made).unwrap().set_len(size.parse().unwrap()).unwrap(),
+            "l" => std::os::unix::fs::symlink("elsewhere", &made).unwrap(),
+            _ => panic!("{line}"),
+        }
+    }
+    at.join("root")
+}
+
+fn reading(version: &str) -> (tempfile::TempDir, Reading) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = rebuild(version, directory.path());
+    let reading = read(&Places::at(&root, true), SignedDuration::from_mins(30));
+    (directory, reading)
+}
+
+#[test]
+fn leaks_of_three_versions() {
+    for version in VERSIONS {
+        let (directory, reading) = reading(version);
+        let planted = fs::read_to_string(fixture(version).join("leaks")).unwrap();
+        let mut expected: BTreeMap<&str, usize> = BTreeMap::new();
+        let root = directory.path().join("root");
+        for (class, what) in planted.lines().map(|line| line.split_once('\t').unwrap()) {
+            let class = if class == "default-namespace" { "foreign-namespace" } else { class };
+            // The last start of some versions cleared these away.
+            let content = root.join("io.containerd.content.v1.content");
+            let cleared = match class {
+                "cri-container-dir" => {
+                    Some(root.join(format!("io.containerd.grpc.v1.cri/containers/{:064}", 1)))
+                }
+                "task-dir" => Some(root.join(format!("io.containerd.runtime.v2.task/k8s.io/{:064}", 1))),
+                "orphan-blob" => Some(content.join(what.split(' ').next().unwrap())),
+                "orphan-ingest" => Some(content.join(format!("ingest/{ORPHAN}"))),
+                _ => None,
+            };
+            if cleared.is_none_or(|path| path.exists()) {
+                *expected.entry(class).or_default() += 1;
+            }
+        }
+        // Layer C is of two images: app-c and app-d.
+        *expected.get_mut("missing-layer-blob").unwrap() += 1;
+        let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+        for leak in &reading.inventory.leaks {
+            *found.entry(leak.class).or_default() += 1;
+            assert_eq!(leak.verdict, Verdict::Report, "{version} {leak:?}");
+        }
+        assert_eq!(found, expected, "{version}: {:#?}", reading.inventory.leaks);
+        assert_eq!(reading.inventory.findings, [], "{version}");
+    }
+}
+
+#[test]
+fn images_of_three_versions_are_the_same() {
+    let of = |version: &str| -> BTreeSet<(String, Vec<String>, usize, Option<u64>)> {
+        let (_directory, reading) = reading(version);
+        let images = reading.inventory.images.iter();
+        images
+            .map(|image| (image.id.clone(), image.names.clone(), image.layers.len(), image.listed_bytes))
+            .collect()
+    };
+    let first = of(VERSIONS[0]);
+    assert_eq!(first.len(), 11, "nine in CRI's namespace (one unreadable), one in moby, one in default");
+    for version in &VERSIONS[1..] {
+        assert_eq!(of(version), first, "{version}");
+    }
+}

@@ -1,0 +1,271 @@
+//! Real containerds on roots of their own, by the scripts in `tests/rigs/containerd`, and
+//! our reading of them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::{SignedDuration, Timestamp};
+use layersweep::containerd::fill::{Context, fill};
+use layersweep::containerd::places::{ConfiguredPin, Places};
+use layersweep::containerd::snapshot::{self, Patience, Snapshot};
+use layersweep::containerd::units;
+use layersweep::inventory::refs::Refs;
+use layersweep::inventory::{
+    Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind,
+};
+use layersweep::usage::{self, TreeScope, WalkOptions, filesystem};
+use tempfile::TempDir;
+
+/// What our library makes of a root.
+pub struct Reading {
+    pub snapshot: Snapshot,
+    pub inventory: Inventory,
+    pub refs: Refs,
+}
+
+impl Reading {
+    pub fn image(&self, name: &str) -> &Image {
+        let mut images = self.inventory.images.iter();
+        let found = images.find(|image| image.names.iter().any(|one| one == name));
+        found.unwrap_or_else(|| panic!("no image {name}"))
+    }
+
+    pub fn leaks(&self, class: &str) -> Vec<&Leak> {
+        self.inventory.leaks.iter().filter(|leak| leak.class == class).collect()
+    }
+
+    pub fn nodes(&self, leak: &Leak) -> Vec<&Node> {
+        leak.holds.iter().map(|node| &self.inventory.nodes[node.get()]).collect()
+    }
+}
+
+/// Reads and measures `places` as if it were `later` than it is.
+pub fn read(places: &Places, later: SignedDuration) -> Reading {
+    let patience = Patience::default();
+    let snapshot = snapshot::read(places, patience).expect("the root is read");
+    let sorted = units::sort(&snapshot);
+    let areas = snapshot.areas();
+    let mut trees = Vec::new();
+    for (unit, found) in sorted.iter().enumerate() {
+        for (root, path, scope) in &found.parts {
+            let scope: TreeScope = *scope;
+            trees.push(usage::Tree { root: *root, path: path.clone(), unit, scope });
+        }
+    }
+    let measured = usage::measure(&areas, &trees, &WalkOptions::default());
+    let faults: Vec<_> = measured.errors.iter().filter(|error| !error.vanished).collect();
+    assert!(faults.is_empty(), "{faults:?}");
+    assert!(measured.shared_inodes.is_empty(), "no snapshot shares inodes with another");
+
+    let mut inventory = Inventory::default();
+    let (facts, cost) = filesystem::of(&places.root).expect("the root's filesystem");
+    inventory.filesystems.push(facts);
+    inventory.stores.push(Store {
+        kind: StoreKind::Containerd,
+        root: places.root.clone(),
+        driver: "overlayfs".into(),
+        filesystem: FilesystemIx::from(0),
+        read_only: false,
+        origin: "test".into(),
+        consistency: Consistency::Consistent,
+    });
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let mounts: Vec<PathBuf> =
+        mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Into::into).collect();
+    let mut tallies = measured.units;
+    tallies.resize(sorted.len(), usage::Tally::default());
+    let context = Context {
+        store: StoreIx::from(0),
+        areas: &vec![(FilesystemIx::from(0), cost); areas.len()],
+        mounts: &mounts,
+        platform: "linux/amd64",
+        now: Timestamp::now() + later,
+        in_flight: SignedDuration::from_mins(15),
+    };
+    fill(&mut inventory, &snapshot, &sorted, &tallies, &context);
+    let refs = Refs::new(&inventory);
+    Reading { snapshot, inventory, refs }
+}
+
+/// A private containerd; stopped and unmounted when dropped.
+pub struct Rig {
+    /// Everything but the root: state, socket, logs, image archive.
+    scratch: TempDir,
+    root: PathBuf,
+}
+
+/// Whether the programs of the rig are there; skips, or fails under CI.
+pub fn require_rig() -> bool {
+    super::require_root()
+        && ["containerd", "runc", "ctr", "busybox", "curl", "perl"]
+            .iter()
+            .all(|program| super::require_program(program))
+}
+
+impl Rig {
+    /// Starts containerd with its root at `root`, and imports the eleven names of
+    /// `20-images.sh`.
+    pub fn with_images(root: &Path) -> Self {
+        let scratch = tempfile::Builder::new().prefix("layersweep-ctrd-").tempdir();
+        let scratch = scratch.expect("making a scratch directory");
+        let rig = Self { scratch, root: root.to_path_buf() };
+        rig.script("10-start.sh", &[]);
+        rig.script("20-images.sh", &[]);
+        rig.settle();
+        rig
+    }
+
+    /// Stops containerd; its pods go on. Starting it again is [`Self::script`]'s.
+    pub fn stop(&self) {
+        self.script("90-stop.sh", &["--keep-pods"]);
+    }
+
+    /// The root as the configuration that the rig wrote describes it.
+    pub fn places(&self) -> Places {
+        let mut places = Places::at(&self.root, false);
+        places.pins.push(ConfiguredPin { image: "reg.local/pause:1".into(), origin: "config.toml".into() });
+        places
+    }
+
+    /// A value that the rig noted in a file, for example `pod1` in `pods`.
+    pub fn noted(&self, file: &str, key: &str) -> String {
+        let text = std::fs::read_to_string(self.scratch.path().join(file)).expect(file);
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        line.expect(key).to_owned()
+    }
+
+    /// What `40-leaks.sh` planted: class and description.
+    pub fn planted(&self) -> Vec<(String, String)> {
+        let text = std::fs::read_to_string(self.scratch.path().join("leaks")).expect("leaks");
+        let lines = text.lines().filter_map(|line| line.split_once('\t'));
+        lines.map(|(class, what)| (class.to_owned(), what.to_owned())).collect()
+    }
+
+    /// Runs a script of the rig; its output.
+    pub fn script(&self, name: &str, arguments: &[&str]) -> String {
+        let script = super::store::rig("containerd").join(name);
+        self.run(Command::new(script).args(arguments))
+    }
+
+    /// Runs shell code with the rig's functions (`C`, `cri`, `pb_str`, …).
+    pub fn shell(&self, code: &str) -> String {
+        let env = super::store::rig("containerd").join("env.sh");
+        let code = format!("set -euo pipefail; . {}; {code}", env.display());
+        self.run(Command::new("bash").args(["-c", &code]))
+    }
+
+    fn run(&self, command: &mut Command) -> String {
+        let output = command
+            .env("RC", self.scratch.path())
+            .env("ROOT", &self.root)
+            .output()
+            .expect("a script of the rig runs");
+        assert!(
+            output.status.success(),
+            "{command:?}: {}\n{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Waits until CRI has seen the import: its cache is filled by events.
+    pub fn settle(&self) {
+        for _ in 0..100 {
+            if self.images().len() >= 9 {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("CRI does not list the images");
+    }
+
+    /// CRI's own list.
+    pub fn images(&self) -> Vec<CriImage> {
+        let hex = self.shell("cri ImageService/ListImages | od -An -v -tx1 | tr -d ' \\n'");
+        let bytes = unhex(hex.trim());
+        fields(&bytes)
+            .into_iter()
+            .filter(|field| field.0 == 1)
+            .map(|(_, _, image)| CriImage::parse(image))
+            .collect()
+    }
+
+    /// Removes an image over CRI, by its id.
+    pub fn remove(&self, id: &str) {
+        self.shell(&format!("cri_remove_image sha256:{id}"));
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let script = super::store::rig("containerd").join("90-stop.sh");
+        let _ = Command::new(script).env("RC", self.scratch.path()).env("ROOT", &self.root).output();
+    }
+}
+
+/// An image as CRI lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CriImage {
+    pub id: String,
+    pub tags: Vec<String>,
+    pub digests: Vec<String>,
+    pub size: u64,
+    pub pinned: bool,
+}
+
+impl CriImage {
+    fn parse(bytes: &[u8]) -> Self {
+        let mut image = Self::default();
+        for (number, value, content) in fields(bytes) {
+            let text = String::from_utf8_lossy(content).into_owned();
+            match number {
+                1 => image.id = text,
+                2 => image.tags.push(text),
+                3 => image.digests.push(text),
+                4 => image.size = value,
+                8 => image.pinned = value != 0,
+                _ => {}
+            }
+        }
+        image.tags.sort();
+        image.digests.sort();
+        image
+    }
+}
+
+fn unhex(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex")).collect()
+}
+
+/// The fields of a protobuf message: number, number value, content.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes);
+        match tag & 7 {
+            0 => found.push((tag >> 3, varint(&mut bytes), &[][..])),
+            2 => {
+                let length = usize::try_from(varint(&mut bytes)).expect("small");
+                let (content, rest) = bytes.split_at(length);
+                found.push((tag >> 3, 0, content));
+                bytes = rest;
+            }
+            other => panic!("wire type {other}"),
+        }
+    }
+    found
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let byte = bytes[0];
+        *bytes = &bytes[1..];
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}

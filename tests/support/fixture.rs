@@ -1,0 +1,32 @@
+//! Puts a captured or hand-made graphroot of `fixtures/graphroot` on the disk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::tree;
+
+/// Copies the fixture `name` to `to/NAME` and makes the directories that git does not keep.
+pub fn place(name: &str, to: &Path) -> PathBuf {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/graphroot");
+    tree::copy(&from.join(name), to);
+    let placed = to.join(name);
+    complete(&placed);
+    placed
+}
+
+/// Every directory with a `link` file is a layer of the overlay driver.
+fn complete(dir: &Path) {
+    for entry in fs::read_dir(dir).expect("reading a fixture") {
+        let path = entry.expect("reading a fixture").path();
+        if !path.is_symlink() && path.is_dir() {
+            complete(&path);
+        }
+    }
+    if dir.join("link").is_file() {
+        let base = (!dir.join("lower").exists()).then_some("empty");
+        for name in ["diff", "work", "merged"].into_iter().chain(base) {
+            fs::create_dir_all(dir.join(name)).expect("completing a layer");
+        }
+        fs::write(dir.join("diff/file"), "content\n").expect("completing a layer");
+    }
+}
