@@ -90,7 +90,7 @@ pub struct Snapshot {
 /// The newest transaction of each database.
 type Transactions = Vec<(PathBuf, Option<u64>)>;
 
-/// How patient [`read`] is.
+/// How patient [`read()`] is.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// How long to try for a reading during which nobody wrote.

@@ -27,6 +27,9 @@ pub struct Ids {
     images: HashMap<String, ImageIx>,
 }
 
+/// Names and digests of an image in, what keeps it out: one text a reason.
+pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<String> + 'a;
+
 /// What [`fill`] has to know besides the store itself.
 pub struct Context<'a> {
     /// The store's entry in the inventory.
@@ -36,7 +39,7 @@ pub struct Context<'a> {
     /// Additional image stores that layers and images may come from.
     pub additional: &'a [&'a Ids],
     /// Says which configuration keeps an image with these names and digests.
-    pub pinned_by: &'a dyn Fn(&[String], &[String]) -> Vec<String>,
+    pub pinned_by: &'a PinnedBy<'a>,
     /// Mount points below the store that are in use now.
     pub mounts: &'a [PathBuf],
     /// The time that ages are counted to.
