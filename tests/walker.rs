@@ -127,7 +127,12 @@ fn every_number_of_threads_counts_the_same() {
     let expected = (du::bytes(&[dir.path()]), du::inodes(&[dir.path()]));
     for threads in [1, 2, 3, 32, 1000] {
         let progress = Progress::default();
-        let options = WalkOptions { threads, extents: Extents::Off, progress: Some(&progress) };
+        let options = WalkOptions {
+            threads,
+            extents: Extents::Off,
+            progress: Some(&progress),
+            ..WalkOptions::default()
+        };
         let measured = measure(&[dir.path().to_path_buf()], &[tree("", 0)], &options);
         assert_clean(&measured);
         assert_eq!(total(&measured), expected, "{threads} threads");
@@ -163,6 +168,8 @@ fn hard_links_belong_to_who_holds_all_of_them() {
             bytes: one.blocks() * 512 * count,
             apparent_bytes: 10_000 * count,
             inodes: count,
+            metadata_bytes: (630 + one.blocks() / 2) * count,
+            inline_bytes: 0,
         };
         let shared = |units: &[usize], outside, count| SharedInodes {
             units: units.to_vec(),

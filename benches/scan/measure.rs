@@ -23,10 +23,11 @@ pub fn graphroot(graphroot: &Path) {
     for (at, name) in names(&graphroot.join("overlay")).into_iter().enumerate() {
         trees.push(tree(&Path::new("overlay").join(name), at + 1, TreeScope::Whole));
     }
-    let reflinks = filesystem::of(graphroot).is_ok_and(|(_, cost)| cost.reflinks);
+    let cost = filesystem::of(graphroot).map(|(_, cost)| cost).unwrap_or_default();
     let options = WalkOptions {
-        extents: if reflinks { Extents::Probe } else { Extents::Off },
+        extents: if cost.reflinks { Extents::Probe } else { Extents::Off },
         threads: std::env::var("BENCH_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(0),
+        inode_chunks: cost.inode_chunks,
         progress: None,
     };
     let measured = measure(&[graphroot.to_path_buf()], &trees, &options);

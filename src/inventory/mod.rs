@@ -134,6 +134,9 @@ pub enum NodeKind {
     /// Extents that several other nodes share by reflink: they go when all of those go.
     /// `bytes` is 0, since `st_blocks` has counted them in each of those nodes.
     SharedExtents,
+    /// Chunks of inodes of an XFS that several other nodes have inodes in: the filesystem
+    /// gives them back when all of those go. Only `frees_bytes` is not 0.
+    SharedInodeChunks,
     /// Files that no record knows: an orphaned directory, a dead staging area, a temporary file.
     Debris,
     /// The store's own bookkeeping: record files, locks, link directories.
@@ -189,7 +192,7 @@ pub struct Size {
     /// Inodes, directories included.
     pub inodes: u64,
     /// What the filesystem is expected to give back when the node goes: `bytes`, plus what
-    /// it keeps per inode outside `st_blocks`, minus extents shared with other nodes.
+    /// it keeps for inodes outside `st_blocks`, minus extents shared with other nodes.
     pub frees_bytes: u64,
 }
 

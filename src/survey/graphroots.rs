@@ -3,14 +3,15 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::reading::{Filling, Reading, UnitView};
+use super::reading::{Filling, Guest, Reading, UnitView};
 use super::{Error, Request};
 use crate::graphroot::config::{self, Discovery, Pin, StoreConfig, pin_matches_image};
 use crate::graphroot::fill;
 use crate::graphroot::snapshot::{self, Places, Snapshot};
-use crate::graphroot::units::{self, Unit};
+use crate::graphroot::units::{self, Unit, What};
 use crate::inventory::{FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
+use crate::sys::quiet::{self, Facts};
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
 
@@ -51,6 +52,20 @@ impl Reading for Graphroot {
         self.snapshot.places.driver == "vfs"
     }
 
+    /// The symlinks in the overlay driver's directory `l` are bookkeeping, but each goes
+    /// with its layer, and was made with it, among the layer's inodes.
+    fn guests(&self) -> Vec<Guest> {
+        if self.snapshot.places.driver != "overlay" {
+            return Vec::new();
+        }
+        let layers = self.units.iter().enumerate().filter(|(_, unit)| matches!(unit.what, What::Layer(_)));
+        let guests = layers.filter_map(|(at, unit)| {
+            let facts = short_name(&unit.path)?;
+            Some(Guest { device: facts.device, inode: facts.inode, unit: at })
+        });
+        guests.collect()
+    }
+
     fn moved(&self) -> bool {
         snapshot::moved(&self.snapshot).unwrap_or(true)
     }
@@ -86,6 +101,17 @@ impl Reading for Graphroot {
         filling.ids.insert(graphroot.clone(), filled.ids);
         filled.nodes
     }
+}
+
+/// The symlink `l/NAME` of a layer's directory, whose file `link` has the name.
+fn short_name(layer: &Path) -> Option<Facts> {
+    let name = quiet::read(&layer.join("link"), 64).ok()?;
+    let name = std::str::from_utf8(&name).ok()?.trim();
+    // 26 letters and digits (container-libs, `storage/drivers/overlay`, `generateID`).
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    quiet::facts(&layer.parent()?.join("l").join(name)).ok()
 }
 
 fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! One scan: find the stores, read their records, weigh them, fill the inventory.
 
+mod chunks;
 mod containerds;
 mod graphroots;
 pub mod lookup;
@@ -22,7 +23,7 @@ use crate::usage::filesystem::{self, CostModel};
 use crate::usage::{Extents, Progress};
 
 use reading::{Filling, Reading};
-use weigh::Weighing;
+use weigh::{Wanted, Weighing};
 
 /// What to survey.
 #[derive(Clone, Debug)]
@@ -150,8 +151,9 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         (true, true) => Extents::All,
         (true, false) => Extents::Probe,
     };
+    let inode_chunks = areas.iter().flatten().any(|(_, cost)| cost.inode_chunks);
     let mut weighing = Weighing::new(readings);
-    weighing.run(request, extents, progress, &mut inventory.findings);
+    weighing.run(request, Wanted { extents, inode_chunks }, progress, &mut inventory.findings);
 
     let mut filling = Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new() };
     let mut nodes = HashMap::new();

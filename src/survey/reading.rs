@@ -26,6 +26,17 @@ pub(super) struct UnitView<'a> {
     pub(super) parts: &'a [Part],
 }
 
+/// An inode that lies in one unit's tree and goes with another unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Guest {
+    /// `st_dev`.
+    pub(super) device: u64,
+    /// `st_ino`.
+    pub(super) inode: u64,
+    /// Position of the unit that it goes with.
+    pub(super) unit: usize,
+}
+
 /// A store whose records have been read.
 pub(super) trait Reading: Debug {
     /// The store's entry in the inventory.
@@ -40,6 +51,12 @@ pub(super) trait Reading: Debug {
 
     /// Small files, too, are likely to share extents.
     fn copies_by_reflink(&self) -> bool;
+
+    /// Inodes without blocks of their own that go with another unit than the one they are
+    /// counted in. Looks them up on the disk.
+    fn guests(&self) -> Vec<Guest> {
+        Vec::new()
+    }
 
     /// Somebody wrote since the reading, or that cannot be ruled out.
     fn moved(&self) -> bool;

@@ -8,9 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::reading::{Part, Reading};
-use super::{Request, incomplete};
+use super::{Request, chunks, incomplete};
 use crate::inventory::{Finding, Inventory, Node, NodeIx, NodeKind, Size};
 use crate::usage::filesystem::CostModel;
+use crate::usage::inode_chunks::InodeHoldings;
 use crate::usage::{
     self, Extents, Progress, SharedExtents, SharedInodes, Tally, Tree, WalkError, WalkOptions,
 };
@@ -24,6 +25,13 @@ const MOST_ERRORS: usize = 20;
 /// A unit by what it is, so that it is recognised after the records moved.
 type Key = (usize, &'static str, String, Vec<Part>);
 
+/// What the filesystems of a survey make necessary.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) extents: Extents,
+    pub(super) inode_chunks: bool,
+}
+
 pub(super) struct Weighing {
     readings: Vec<Box<dyn Reading>>,
     slots: HashMap<Key, usize>,
@@ -32,6 +40,7 @@ pub(super) struct Weighing {
     tallies: Vec<Tally>,
     shared_inodes: Vec<SharedInodes>,
     shared_extents: Vec<SharedExtents>,
+    inodes: InodeHoldings,
     errors: Vec<WalkError>,
 }
 
@@ -44,6 +53,7 @@ impl Weighing {
             tallies: Vec::new(),
             shared_inodes: Vec::new(),
             shared_extents: Vec::new(),
+            inodes: InodeHoldings::default(),
             errors: Vec::new(),
         }
     }
@@ -66,7 +76,7 @@ impl Weighing {
     pub(super) fn run(
         &mut self,
         request: &Request,
-        extents: Extents,
+        wanted: Wanted,
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
@@ -75,7 +85,12 @@ impl Weighing {
             let fresh = self.assign();
             let trees = self.trees(&fresh);
             if !trees.is_empty() {
-                let options = WalkOptions { threads: request.threads, extents, progress: Some(progress) };
+                let options = WalkOptions {
+                    threads: request.threads,
+                    extents: wanted.extents,
+                    inode_chunks: wanted.inode_chunks,
+                    progress: Some(progress),
+                };
                 self.absorb(usage::measure(&roots, &trees, &options), &fresh);
             }
             let moved = self.read_again(request);
@@ -86,6 +101,13 @@ impl Weighing {
                 self.assign();
                 self.report_movers(&moved, findings);
                 break;
+            }
+        }
+        if wanted.inode_chunks {
+            for (reading, slots) in self.readings.iter().zip(&self.of_units) {
+                let guests = reading.guests().into_iter();
+                let known = guests.filter_map(|one| Some((one.device, one.inode, *slots.get(one.unit)?)));
+                self.inodes.hand_over(known);
             }
         }
         self.report_errors(findings);
@@ -138,6 +160,7 @@ impl Weighing {
         }
         self.shared_inodes.extend(measured.shared_inodes);
         self.shared_extents.extend(measured.shared_extents);
+        self.inodes.append(measured.inode_holdings);
         self.errors.extend(measured.errors);
     }
 
@@ -228,17 +251,24 @@ impl Weighing {
                 add_shared(inventory, NodeKind::SharedExtents, &holders, size, group.outside);
             }
         }
+        chunks::share(&self.inodes, inventory, nodes);
     }
 }
 
-fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
+pub(super) fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
     let mut nodes: Vec<_> = nodes.collect();
     nodes.sort_unstable();
     nodes.dedup();
     nodes
 }
 
-fn add_shared(inventory: &mut Inventory, kind: NodeKind, holders: &[NodeIx], size: Size, outside: bool) {
+pub(super) fn add_shared(
+    inventory: &mut Inventory,
+    kind: NodeKind,
+    holders: &[NodeIx],
+    size: Size,
+    outside: bool,
+) {
     let Some(first) = holders.first() else { return };
     let at = NodeIx::from(inventory.nodes.len());
     let first = &inventory.nodes[first.get()];

@@ -1,6 +1,7 @@
 //! The edge to the kernel that several modules share. Knows nothing of stores.
 
 pub mod beneath;
+pub mod btrfs;
 pub mod fiemap;
 pub mod ioprio;
 pub mod mounts;

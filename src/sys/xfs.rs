@@ -1,6 +1,8 @@
 //! `XFS_IOC_FSGEOMETRY`: what an XFS was made with. The structure is that of
 //! `xfs/libxfs/xfs_fs.h`.
 
+pub mod inumbers;
+
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Result;
@@ -32,6 +34,7 @@ struct Geometry {
 }
 
 const XFS_IOC_FSGEOMETRY_V4: Opcode = opcode::read::<Geometry>(b'X', 124);
+const SPARSE_INODES: u32 = 1 << 18;
 const REFLINK: u32 = 1 << 20;
 
 /// What matters of an XFS's geometry.
@@ -39,8 +42,13 @@ const REFLINK: u32 = 1 << 20;
 pub struct XfsGeometry {
     /// Bytes that one inode takes.
     pub inode_bytes: u32,
+    /// Bytes of a block.
+    pub block_bytes: u32,
     /// Files may share extents.
     pub reflink: bool,
+    /// Made with sparse inodes (mkfs's default since 2018): every chunk of 64 inodes starts
+    /// at a multiple of 64.
+    pub sparse_inodes: bool,
 }
 
 /// The geometry of the XFS that `fd` (opened for reading) lies on.
@@ -52,7 +60,12 @@ pub fn geometry(fd: BorrowedFd<'_>) -> Result<XfsGeometry> {
     // SAFETY: the number carries the size of `Geometry`, which is `repr(C)` and all plain
     // integers, and the kernel fills exactly that.
     let raw = unsafe { ioctl(fd, Getter::<XFS_IOC_FSGEOMETRY_V4, Geometry>::new())? };
-    Ok(XfsGeometry { inode_bytes: raw.inodesize, reflink: raw.flags & REFLINK != 0 })
+    Ok(XfsGeometry {
+        inode_bytes: raw.inodesize,
+        block_bytes: raw.blocksize,
+        reflink: raw.flags & REFLINK != 0,
+        sparse_inodes: raw.flags & SPARSE_INODES != 0,
+    })
 }
 
 #[cfg(test)]

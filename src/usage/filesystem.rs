@@ -10,22 +10,25 @@ use rustix::fs::{Mode, OFlags, StatVfs};
 use crate::inventory::Filesystem;
 use crate::sys::beneath::mount_id;
 use crate::sys::mounts::{self, Mount};
-use crate::sys::xfs;
+use crate::sys::{btrfs, xfs};
 use crate::usage::Tally;
+use crate::usage::inode_chunks::ChunkRule;
 
 /// Bytes of an XFS inode where the filesystem does not tell; mkfs's default.
 const XFS_INODE: u64 = 512;
 
-/// Bytes of btrfs metadata that go with an inode: measured on trees of image layers
-/// (inode item, references by name and index, extent items, checksums).
-const BTRFS_INODE: u64 = 630;
-
 /// What a filesystem gives back when inodes go: see `docs/how-it-measures.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CostModel {
-    /// Bytes per inode that the filesystem keeps outside `st_blocks` (XFS: the inode size;
-    /// ext4: 0, its inode tables never shrink; btrfs: the average of its metadata).
+    /// Bytes per inode that the filesystem keeps outside `st_blocks` (XFS: the inode size
+    /// where its chunks cannot be told, else 0; ext4: 0, its inode tables never shrink).
     pub bytes_per_inode: u64,
+    /// Inodes come back by chunks, which are counted by themselves
+    /// ([`crate::usage::inode_chunks`]).
+    pub inode_chunks: bool,
+    /// Percent of [`Tally::metadata_bytes`] that come back: 100 for one copy of metadata a
+    /// copy of data, 200 for btrfs's default `DUP`; 0 where there is no such metadata.
+    pub metadata_percent: u32,
     /// Files may share extents.
     pub reflinks: bool,
 }
@@ -34,32 +37,57 @@ impl CostModel {
     /// Bytes that `statvfs` is expected to show when what `tally` counts is deleted.
     #[must_use]
     pub fn frees(&self, tally: &Tally) -> u64 {
-        tally.bytes.saturating_add(tally.inodes.saturating_mul(self.bytes_per_inode))
+        let per_inode = tally.inodes.saturating_mul(self.bytes_per_inode);
+        if self.metadata_percent == 0 {
+            return tally.bytes.saturating_add(per_inode);
+        }
+        let metadata = tally.metadata_bytes.saturating_mul(u64::from(self.metadata_percent)) / 100;
+        let data = tally.bytes.saturating_sub(tally.inline_bytes);
+        data.saturating_add(metadata).saturating_add(per_inode)
     }
 
     /// The model of the type `fstype`; XFS is asked through `path`, which lies on it.
     fn of(fstype: &str, path: &Path) -> Self {
         match fstype {
             "xfs" => {
-                let geometry = open_directory(path).and_then(|fd| Ok(xfs::geometry(fd.as_fd())?));
-                geometry.map_or_else(
+                let asked = open_directory(path).and_then(|fd| {
+                    let geometry = xfs::geometry(fd.as_fd())?;
+                    Ok((geometry, ChunkRule::of(fd.as_fd(), &geometry).is_some()))
+                });
+                asked.map_or_else(
                     |error| {
                         tracing::debug!(%error, path = %path.display(), "no XFS geometry");
                         // Looking for reflinks where there are none costs time only.
-                        Self { bytes_per_inode: XFS_INODE, reflinks: true }
+                        Self { bytes_per_inode: XFS_INODE, reflinks: true, ..Self::default() }
                     },
-                    |geometry| Self {
-                        bytes_per_inode: u64::from(geometry.inode_bytes),
+                    |(geometry, inode_chunks)| Self {
+                        bytes_per_inode: if inode_chunks { 0 } else { u64::from(geometry.inode_bytes) },
+                        inode_chunks,
                         reflinks: geometry.reflink,
+                        ..Self::default()
                     },
                 )
             }
-            "btrfs" => Self { bytes_per_inode: BTRFS_INODE, reflinks: true },
+            "btrfs" => {
+                Self { metadata_percent: btrfs_metadata_percent(path), reflinks: true, ..Self::default() }
+            }
             // ext2, ext3 and ext4: tables of inodes made once, no reflinks. Of the others
             // we know nothing better than st_blocks.
             _ => Self::default(),
         }
     }
+}
+
+/// Copies of metadata a copy of data. `statvfs` counts in copies of data.
+fn btrfs_metadata_percent(path: &Path) -> u32 {
+    let copies = open_directory(path).and_then(|fd| Ok(btrfs::copies(fd.as_fd())?));
+    copies.map_or_else(
+        |error| {
+            tracing::debug!(%error, path = %path.display(), "no BTRFS_IOC_SPACE_INFO");
+            200
+        },
+        |copies| copies.metadata * 100 / copies.data.max(1),
+    )
 }
 
 /// The filesystem that holds `path`, and its cost model. Symlinks in `path` are followed.
@@ -192,10 +220,14 @@ mod tests {
 
     #[test]
     fn sums_do_not_overflow() {
-        let model = CostModel { bytes_per_inode: 512, reflinks: false };
-        let tally = |bytes, inodes| Tally { bytes, apparent_bytes: 0, inodes };
+        let model = CostModel { bytes_per_inode: 512, ..CostModel::default() };
+        let tally = |bytes, inodes| Tally { bytes, inodes, metadata_bytes: inodes, ..Tally::default() };
         assert_eq!(model.frees(&tally(4096, 3)), 4096 + 3 * 512);
         assert_eq!(model.frees(&tally(u64::MAX, u64::MAX)), u64::MAX);
         assert_eq!(CostModel::default().frees(&tally(4096, 3)), 4096);
+        let btrfs = CostModel { metadata_percent: 200, ..CostModel::default() };
+        let inline = Tally { inline_bytes: 4096, metadata_bytes: 700, ..tally(8192, 2) };
+        assert_eq!(btrfs.frees(&inline), 4096 + 1400);
+        assert_eq!(btrfs.frees(&tally(u64::MAX, u64::MAX)), u64::MAX);
     }
 }

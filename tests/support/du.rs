@@ -38,7 +38,7 @@ pub fn measure_one(root: &Path) -> Measured {
 /// Measures trees below one root.
 pub fn measure_trees(root: &Path, trees: &[Tree], extents: Extents) -> Measured {
     let roots: [PathBuf; 1] = [root.to_path_buf()];
-    measure(&roots, trees, &WalkOptions { extents, ..WalkOptions::default() })
+    measure(&roots, trees, &WalkOptions { extents, inode_chunks: true, ..WalkOptions::default() })
 }
 
 /// All that was measured, shared inodes once.

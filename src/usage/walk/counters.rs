@@ -17,6 +17,8 @@ struct Unit {
     bytes: AtomicU64,
     apparent_bytes: AtomicU64,
     inodes: AtomicU64,
+    metadata_bytes: AtomicU64,
+    inline_bytes: AtomicU64,
 }
 
 impl Unit {
@@ -24,6 +26,8 @@ impl Unit {
         self.bytes.fetch_add(tally.bytes, Ordering::Relaxed);
         self.apparent_bytes.fetch_add(tally.apparent_bytes, Ordering::Relaxed);
         self.inodes.fetch_add(tally.inodes, Ordering::Relaxed);
+        self.metadata_bytes.fetch_add(tally.metadata_bytes, Ordering::Relaxed);
+        self.inline_bytes.fetch_add(tally.inline_bytes, Ordering::Relaxed);
     }
 
     fn into_tally(self) -> Tally {
@@ -31,6 +35,8 @@ impl Unit {
             bytes: self.bytes.into_inner(),
             apparent_bytes: self.apparent_bytes.into_inner(),
             inodes: self.inodes.into_inner(),
+            metadata_bytes: self.metadata_bytes.into_inner(),
+            inline_bytes: self.inline_bytes.into_inner(),
         }
     }
 }

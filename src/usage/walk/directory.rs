@@ -12,6 +12,7 @@ use super::place::Place;
 use super::queue::{Child, Frame, Origin};
 use super::types::Tally;
 use super::worker::Worker;
+use crate::usage::btrfs;
 
 /// Names are examined as they are: no symlink followed, no automount triggered.
 pub const AS_IT_IS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
@@ -45,6 +46,7 @@ impl Worker<'_, '_> {
             tally: weight(&stat),
             children: Vec::new(),
         };
+        self.note_inode(origin.xfs, here.unit, stat.st_ino);
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&fd, &mut buffer);
         loop {
@@ -128,6 +130,7 @@ impl Worker<'_, '_> {
     /// Counts an inode, and asks it for shared extents where that is wanted. `name` is that
     /// in the directory `here`; without one, `here.fd` is the inode itself.
     fn count(&mut self, here: &mut Here<'_>, name: Option<&CStr>, stat: &Stat) {
+        self.note_inode(here.origin.xfs, here.unit, stat.st_ino);
         let kind = FileType::from_raw_mode(stat.st_mode);
         let tally = weight(stat);
         let key = (stat.st_dev, stat.st_ino);
@@ -137,7 +140,10 @@ impl Worker<'_, '_> {
         if linked {
             match self.walk.links.see(key, links, here.unit, tally) {
                 Sight::First => {}
-                Sight::Further => return,
+                Sight::Further => {
+                    here.tally.metadata_bytes += btrfs::FURTHER_LINK;
+                    return;
+                }
                 Sight::Complete(tally) => return here.tally += tally,
             }
         } else {
@@ -168,11 +174,16 @@ impl Worker<'_, '_> {
 fn weight(stat: &Stat) -> Tally {
     #[allow(clippy::unnecessary_cast)] // i64 here, other types on other architectures
     let (blocks, size) = (stat.st_blocks as i64, stat.st_size as i64);
-    let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let bytes = u64::try_from(blocks).unwrap_or(0).saturating_mul(512);
+    let size = u64::try_from(size).unwrap_or(0);
+    let metadata = btrfs::metadata(kind, size, bytes);
     Tally {
-        bytes: u64::try_from(blocks).unwrap_or(0).saturating_mul(512),
-        apparent_bytes: if directory { 0 } else { u64::try_from(size).unwrap_or(0) },
+        bytes,
+        apparent_bytes: if kind == FileType::Directory { 0 } else { size },
         inodes: 1,
+        metadata_bytes: metadata.bytes,
+        inline_bytes: metadata.inline_bytes,
     }
 }
 

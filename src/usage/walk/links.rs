@@ -58,6 +58,8 @@ pub enum Sight {
 pub struct Settled {
     /// The unit that holds all links; `None` for a shared inode.
     pub unit: Option<usize>,
+    /// The inode, if somebody outside the trees holds a link.
+    pub outside: Option<InodeKey>,
     /// What it weighs, if it is the unit's and was not handed out by [`Links::see`].
     pub tally: Tally,
     /// Its filesystem and its shared extents, where it was asked for them.
@@ -144,15 +146,16 @@ impl Links {
     pub fn finish(self, mut settle: impl FnMut(Settled)) -> Vec<SharedInodes> {
         for shard in &self.shards {
             let entries = std::mem::take(&mut *lock(shard));
-            for entry in entries.into_values() {
+            for (key, entry) in entries {
                 let Entry { seen, links, units, tally, extents } = entry;
                 match units {
                     Units::One(unit) if seen >= links => {
-                        settle(Settled { unit: Some(unit), tally, extents });
+                        settle(Settled { unit: Some(unit), outside: None, tally, extents });
                     }
                     units => {
                         self.group(units.into_vec(), seen < links, tally);
-                        settle(Settled { unit: None, tally: Tally::default(), extents });
+                        let outside = (seen < links).then_some(key);
+                        settle(Settled { unit: None, outside, tally: Tally::default(), extents });
                     }
                 }
             }
@@ -186,7 +189,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    const WEIGHT: Tally = Tally { bytes: 4096, apparent_bytes: 10, inodes: 1 };
+    const WEIGHT: Tally =
+        Tally { bytes: 4096, apparent_bytes: 10, inodes: 1, metadata_bytes: 400, inline_bytes: 4096 };
 
     fn finish(links: Links) -> (Vec<SharedInodes>, Vec<(Option<usize>, u64)>) {
         let mut settled = Vec::new();
@@ -195,7 +199,13 @@ mod tests {
     }
 
     fn shared(units: &[usize], outside: bool, count: u64) -> SharedInodes {
-        let tally = Tally { bytes: 4096 * count, apparent_bytes: 10 * count, inodes: count };
+        let tally = Tally {
+            bytes: 4096 * count,
+            apparent_bytes: 10 * count,
+            inodes: count,
+            metadata_bytes: 400 * count,
+            inline_bytes: 4096 * count,
+        };
         SharedInodes { units: units.to_vec(), outside, tally }
     }
 

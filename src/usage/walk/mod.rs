@@ -30,6 +30,7 @@ pub use types::{
 
 use crate::sys::beneath::Opener;
 use crate::sys::mounts::{self, Mount};
+use crate::usage::inode_chunks::{Filesystems, InodeHoldings};
 use counters::Counters;
 use extents::{Ask, Collector};
 use links::Links;
@@ -51,9 +52,9 @@ pub fn measure(roots: &[PathBuf], trees: &[Tree], options: &WalkOptions<'_>) -> 
         Extents::Probe => Ask::Big,
         Extents::All => Ask::Everybody,
     };
-    Walk::new(roots, trees, options.progress, ask).run(options.threads).unwrap_or_else(|| {
+    Walk::new(roots, trees, options, ask).run(options.threads).unwrap_or_else(|| {
         // The probe hit. It was given up at once, so little is done twice.
-        Walk::new(roots, trees, options.progress, Ask::Everybody).run(options.threads).unwrap_or_default()
+        Walk::new(roots, trees, options, Ask::Everybody).run(options.threads).unwrap_or_default()
     })
 }
 
@@ -68,12 +69,14 @@ struct Walk<'a> {
     counters: Counters<'a>,
     links: Links,
     collector: Collector,
+    /// Where the inodes of chunks are noted.
+    xfs: Option<Filesystems>,
     /// The mount table, where the filesystem of a tree is needed.
     mounts: Vec<Mount>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(root_paths: &'a [PathBuf], trees: &'a [Tree], progress: Option<&'a Progress>, ask: Ask) -> Self {
+    fn new(root_paths: &'a [PathBuf], trees: &'a [Tree], options: &WalkOptions<'a>, ask: Ask) -> Self {
         // The caller's own paths: symlinks in them are followed.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let roots: Vec<_> =
@@ -95,9 +98,10 @@ impl<'a> Walk<'a> {
             trees,
             next_tree: AtomicUsize::new(0),
             opener,
-            counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), progress),
+            counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), options.progress),
             links: Links::new(collector.keeps_links()),
             collector,
+            xfs: options.inode_chunks.then(Filesystems::default),
             mounts,
         }
     }
@@ -147,22 +151,29 @@ impl<'a> Walk<'a> {
     }
 
     fn conclude(self, findings: Findings) -> Measured {
-        let Self { trees: _, counters, links, collector, .. } = self;
+        let Self { trees: _, counters, links, collector, xfs, .. } = self;
+        let Findings { mut errors, mut mounts, mut inodes } = findings;
+        let xfs = xfs.unwrap_or_default();
         let shared_inodes = links.finish(|settled| {
             if let Some(unit) = settled.unit {
                 counters.add(unit, settled.tally);
+            }
+            if let Some((device, inode)) = settled.outside
+                && let Some(number) = xfs.known(device)
+            {
+                inodes.see(number, None, inode);
             }
             if let Some((filesystem, extents)) = settled.extents {
                 collector.note(extents, filesystem, settled.unit);
             }
         });
-        let Findings { mut errors, mut mounts } = findings;
         errors.sort_unstable_by(|a, b| (a.unit, &a.path).cmp(&(b.unit, &b.path)));
         mounts.sort_unstable();
         Measured {
             units: counters.into_tallies(),
             shared_inodes,
             shared_extents: collector.finish(),
+            inode_holdings: InodeHoldings::new(xfs, inodes),
             errors,
             mounts,
         }
@@ -194,7 +205,7 @@ mod tests {
             tree(1, "proc", 5, TreeScope::EntryOnly),
         ];
         let measured = |opener| {
-            let walk = Walk { opener, ..Walk::new(&roots, &trees, None, Ask::Nobody) };
+            let walk = Walk { opener, ..Walk::new(&roots, &trees, &WalkOptions::default(), Ask::Nobody) };
             walk.run(2).unwrap()
         };
         let (kernel, steps) = (measured(Opener::Openat2), measured(Opener::Steps));

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::place::Place;
+use crate::usage::inode_chunks::FsNumber;
 
 /// Where a directory comes from.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub struct Origin {
     pub tree: usize,
     /// The tree's filesystem, where extents are collected; else 0.
     pub filesystem: u64,
+    /// The tree's XFS, where inode chunks are noted.
+    pub xfs: Option<FsNumber>,
 }
 
 /// A directory that has been read, with the subdirectories that have not.
@@ -188,7 +191,7 @@ mod tests {
         let fd = std::fs::File::open("/").unwrap().into();
         let child = |ino| Child { name: c"x".into(), ino };
         Frame {
-            origin: Origin { tree, filesystem: 0 },
+            origin: Origin { tree, filesystem: 0, xfs: None },
             place: Place::start(),
             identity: (0, 0),
             fd: Some(Arc::new(fd)),

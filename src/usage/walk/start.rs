@@ -24,7 +24,7 @@ impl Worker<'_, '_> {
         }
         match walk.opener.beneath(root, &tree.path, DIRECTORY, true) {
             Ok(fd) => {
-                let origin = Origin { tree: at, filesystem: self.filesystem(fd.as_fd()) };
+                let origin = self.origin(at, fd.as_fd());
                 self.read(origin, fd, Place::start());
             }
             Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(at, root, tree),
@@ -54,8 +54,13 @@ impl Worker<'_, '_> {
             Ok(stat) => stat,
             Err(error) => return self.fail(at, &place, None, "examining", error),
         };
-        let origin = Origin { tree: at, filesystem: self.filesystem(handle) };
+        let origin = self.origin(at, handle);
         self.count_alone(origin, handle, &place, None, &stat);
+    }
+
+    fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> Origin {
+        let xfs = self.walk.xfs.as_ref().and_then(|known| known.number(fd));
+        Origin { tree, filesystem: self.filesystem(fd), xfs }
     }
 
     /// What tells the filesystem of a tree from others. Not `st_dev`: btrfs has one for

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
+use crate::usage::inode_chunks::InodeHoldings;
+
 /// What to walk, and which unit gets the bytes.
 ///
 /// A *unit* is a number of the caller's choice, counted from 0: everything that is one
@@ -51,6 +53,8 @@ pub struct WalkOptions<'a> {
     pub threads: usize,
     /// Reflinks.
     pub extents: Extents,
+    /// On XFS, note who holds which inodes: [`Measured::inode_holdings`].
+    pub inode_chunks: bool,
     /// Counters that another thread may watch.
     pub progress: Option<&'a Progress>,
 }
@@ -73,6 +77,11 @@ pub struct Tally {
     pub apparent_bytes: u64,
     /// Inodes, directories included.
     pub inodes: u64,
+    /// On btrfs: what they have in the metadata, once (other filesystems have no use for
+    /// it).
+    pub metadata_bytes: u64,
+    /// On btrfs: of `bytes`, what lies inside the metadata.
+    pub inline_bytes: u64,
 }
 
 /// Inodes with hard links in several units, or in one unit and outside all of them. They
@@ -127,6 +136,9 @@ pub struct Measured {
     pub shared_inodes: Vec<SharedInodes>,
     /// Extents that belong to no file alone.
     pub shared_extents: Vec<SharedExtents>,
+    /// Who holds which inodes, where that was wanted. To be asked for the chunks when all
+    /// walks are done, since each of them may hold inodes of another's chunks.
+    pub inode_holdings: InodeHoldings,
     /// What could not be read.
     pub errors: Vec<WalkError>,
     /// Mount points that were not entered, bind mounts included, each with its unit. What
@@ -140,5 +152,7 @@ impl std::ops::AddAssign for Tally {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.apparent_bytes = self.apparent_bytes.saturating_add(other.apparent_bytes);
         self.inodes = self.inodes.saturating_add(other.inodes);
+        self.metadata_bytes = self.metadata_bytes.saturating_add(other.metadata_bytes);
+        self.inline_bytes = self.inline_bytes.saturating_add(other.inline_bytes);
     }
 }

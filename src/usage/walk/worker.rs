@@ -14,6 +14,7 @@ use super::place::Place;
 use super::queue::{Exchange, Frame, Stack};
 use super::types::WalkError;
 use crate::sys::beneath::DIRECTORY;
+use crate::usage::inode_chunks::{FsNumber, Notes};
 
 /// Bytes of directory entries that are read at once.
 const BUFFER: usize = 32 * 1024;
@@ -23,12 +24,14 @@ const BUFFER: usize = 32 * 1024;
 pub struct Findings {
     pub errors: Vec<WalkError>,
     pub mounts: Vec<(usize, PathBuf)>,
+    pub inodes: Notes,
 }
 
 impl Findings {
     pub fn append(&mut self, mut other: Self) {
         self.errors.append(&mut other.errors);
         self.mounts.append(&mut other.mounts);
+        self.inodes.append(other.inodes);
     }
 }
 
@@ -133,6 +136,14 @@ impl<'w, 'a> Worker<'w, 'a> {
                     self.count_unopened(origin, &parent, &place, &child.name);
                 }
             }
+        }
+    }
+
+    /// On XFS: whose inode it is.
+    #[inline]
+    pub fn note_inode(&mut self, xfs: Option<FsNumber>, unit: usize, inode: u64) {
+        if let Some(xfs) = xfs {
+            self.findings.inodes.see(xfs, Some(unit), inode);
         }
     }
 

@@ -1,0 +1,123 @@
+//! `BTRFS_IOC_SPACE_INFO`: how often a btrfs keeps what is written. The structures and
+//! flags are those of `linux/btrfs.h` and `linux/btrfs_tree.h`.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Result;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+/// Kinds of space: data, metadata, system and the reserve, some of them twice while a
+/// filesystem is converted to another profile.
+const SLOTS: usize = 16;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Header {
+    slots: u64,
+    total: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Space {
+    flags: u64,
+    total_bytes: u64,
+    used_bytes: u64,
+}
+
+#[repr(C)]
+struct Request {
+    header: Header,
+    spaces: [Space; SLOTS],
+}
+
+/// `_IOWR(0x94, 20, struct btrfs_ioctl_space_args)`: the size in the number is the
+/// header's alone.
+const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<Header>(0x94, 20);
+
+const DATA: u64 = 1;
+const METADATA: u64 = 1 << 2;
+const RAID1: u64 = 1 << 4;
+const DUP: u64 = 1 << 5;
+const RAID10: u64 = 1 << 6;
+const RAID1C3: u64 = 1 << 9;
+const RAID1C4: u64 = 1 << 10;
+
+/// How often a btrfs keeps each byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Of files' data.
+    pub data: u32,
+    /// Of metadata; 2 by default.
+    pub metadata: u32,
+}
+
+/// How often the btrfs that `fd` (open for reading) lies on keeps each byte. Parity is not
+/// counted.
+///
+/// # Errors
+/// `NOTTY` where it is no btrfs.
+#[allow(unsafe_code)]
+pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
+    let mut request =
+        Request { header: Header { slots: SLOTS as u64, total: 0 }, spaces: [Space::default(); SLOTS] };
+    // SAFETY: `Request` is `repr(C)` and is a `struct btrfs_ioctl_space_args`, a header
+    // followed by `slots` `struct btrfs_ioctl_space_info`, all fields plain integers; the
+    // kernel writes the header and at most `slots` spaces, which lie inside `request` and
+    // outlive the call.
+    unsafe {
+        ioctl(fd, Updater::<BTRFS_IOC_SPACE_INFO, Request>::new(&mut request))?;
+    }
+    let count = usize::try_from(request.header.total).unwrap_or(0).min(SLOTS);
+    Ok(of_spaces(&request.spaces[..count]))
+}
+
+fn of_spaces(spaces: &[Space]) -> Copies {
+    let of = |kind: u64| {
+        let spaces = spaces.iter().filter(|space| space.flags & kind != 0);
+        spaces.map(|space| of_profile(space.flags)).max().unwrap_or(1)
+    };
+    Copies { data: of(DATA), metadata: of(METADATA) }
+}
+
+fn of_profile(flags: u64) -> u32 {
+    match flags {
+        _ if flags & RAID1C4 != 0 => 4,
+        _ if flags & RAID1C3 != 0 => 3,
+        _ if flags & (RAID1 | RAID10 | DUP) != 0 => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_the_kernels() {
+        assert_eq!(size_of::<Space>(), 24);
+        assert_eq!(size_of::<Request>(), 16 + 24 * SLOTS);
+        assert_eq!(BTRFS_IOC_SPACE_INFO, 0xC010_9414);
+    }
+
+    #[test]
+    fn profiles() {
+        let space = |flags| Space { flags, ..Space::default() };
+        for (spaces, data, metadata) in [
+            (vec![], 1, 1),
+            (vec![space(DATA), space(METADATA | DUP)], 1, 2),
+            (vec![space(DATA | RAID1), space(METADATA | RAID1C3)], 2, 3),
+            (vec![space(DATA | METADATA | DUP)], 2, 2),
+            (vec![space(DATA), space(DATA | RAID10), space(METADATA | RAID1C4)], 2, 4),
+        ] {
+            assert_eq!(of_spaces(&spaces), Copies { data, metadata });
+        }
+    }
+
+    #[test]
+    fn other_filesystems_say_so() {
+        use std::os::fd::AsFd;
+        let proc = std::fs::File::open("/proc").unwrap();
+        assert_eq!(copies(proc.as_fd()), Err(rustix::io::Errno::NOTTY));
+    }
+}

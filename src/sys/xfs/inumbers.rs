@@ -1,0 +1,103 @@
+//! `XFS_IOC_INUMBERS` (Linux 5.3): which inodes of which chunks are allocated. The
+//! structures are those of `xfs/libxfs/xfs_fs.h`.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Result;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+/// Inodes in a chunk (`XFS_INODES_PER_CHUNK`): XFS allocates them and gives them back
+/// together.
+pub const INODES_PER_CHUNK: u64 = 64;
+
+/// Chunks asked for at once: 24 bytes each.
+const BATCH: usize = 256;
+
+/// `struct xfs_bulk_ireq`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Header {
+    ino: u64,
+    flags: u32,
+    icount: u32,
+    ocount: u32,
+    agno: u32,
+    reserved: [u64; 5],
+}
+
+/// `struct xfs_inumbers`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Raw {
+    startino: u64,
+    allocmask: u64,
+    alloccount: u8,
+    version: u8,
+    padding: [u8; 6],
+}
+
+#[repr(C)]
+struct Request {
+    header: Header,
+    chunks: [Raw; BATCH],
+}
+
+/// `_IOR('X', 128, struct xfs_inumbers_req)`: the size in the number is the header's alone.
+const XFS_IOC_INUMBERS: Opcode = opcode::read::<Header>(b'X', 128);
+
+/// 64 inodes that XFS allocated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeChunk {
+    /// Number of its first inode. A multiple of 64 on filesystems made with sparse inodes;
+    /// on others of the inodes in a block.
+    pub start: u64,
+    /// Bit n: inode `start + n` is in use. Also while a file that was deleted is still
+    /// open, or waits for the background to free it (`statvfs` hurries that up). The holes
+    /// of a sparse chunk look free.
+    pub allocated: u64,
+}
+
+/// The next chunks from the one that holds the inode `from` on, ascending; none after the
+/// last. Some hundred at once.
+///
+/// `fd` is anything on the filesystem that is open for reading.
+///
+/// # Errors
+/// `PERM` without `CAP_SYS_ADMIN`, `NOTTY` where it is no XFS, or Linux is older than 5.3.
+#[allow(unsafe_code)]
+pub fn chunks(fd: BorrowedFd<'_>, from: u64) -> Result<Vec<InodeChunk>> {
+    let mut request = Box::new(Request {
+        header: Header { ino: from, icount: BATCH as u32, ..Header::default() },
+        chunks: [Raw::default(); BATCH],
+    });
+    // SAFETY: `Request` is `repr(C)` and is a `struct xfs_inumbers_req`, a header followed
+    // by `icount` `struct xfs_inumbers`, all fields plain integers without padding between
+    // them; the kernel writes the header and at most `icount` chunks, which lie inside
+    // `request` and outlive the call.
+    unsafe {
+        ioctl(fd, Updater::<XFS_IOC_INUMBERS, Request>::new(&mut request))?;
+    }
+    let count = usize::try_from(request.header.ocount).unwrap_or(0).min(BATCH);
+    let chunk = |raw: &Raw| InodeChunk { start: raw.startino, allocated: raw.allocmask };
+    Ok(request.chunks[..count].iter().map(chunk).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_the_kernels() {
+        assert_eq!(size_of::<Header>(), 64);
+        assert_eq!(size_of::<Raw>(), 24);
+        assert_eq!(size_of::<Request>(), 64 + 24 * BATCH);
+        assert_eq!(XFS_IOC_INUMBERS, 0x8040_5880);
+    }
+
+    #[test]
+    fn other_filesystems_say_so() {
+        use std::os::fd::AsFd;
+        let proc = std::fs::File::open("/proc").unwrap();
+        assert_eq!(chunks(proc.as_fd(), 0), Err(rustix::io::Errno::NOTTY));
+    }
+}
