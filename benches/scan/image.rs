@@ -38,6 +38,8 @@ impl Image {
             mount,
             keep_caches: settings.keep_caches,
         };
+        // A run that was interrupted left it mounted.
+        let _ = must(Command::new("umount").arg(&image.mount));
         if image.file.exists() {
             image.attach()?;
         } else {
