@@ -1,0 +1,13 @@
+#!/bin/sh
+# Compares our scan with a bare walk and with other programs, on a synthetic graphroot of
+# its own on a loop filesystem; see benches/scan/main.rs for what can be set.
+set -eu
+cd "$(dirname "$0")/.."
+PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+if [ "$(id -u)" != 0 ]; then
+    echo 'error: the benchmark mounts loop filesystems and drops caches, and you are not root' >&2
+    echo 'hint: sudo make bench' >&2
+    exit 1
+fi
+benches/peers.sh
+exec cargo bench --locked --bench scan
