@@ -32,18 +32,9 @@ impl Image {
         let mount = dir.join(format!("{name}.mnt"));
         fs::create_dir_all(&mount)?;
         let file = dir.join(format!("{name}.img"));
-<<<<<<< HEAD
         let image = Self { graphroot: mount.join("storage"), file, mount, keep_caches: settings.keep_caches };
-=======
-        let image = Self {
-            graphroot: mount.join("storage"),
-            file,
-            mount,
-            keep_caches: settings.keep_caches,
-        };
         // A run that was interrupted left it mounted.
         let _ = must(Command::new("umount").arg(&image.mount));
->>>>>>> walk
         if image.file.exists() {
             image.attach()?;
         } else {
