@@ -16,9 +16,9 @@ fn position(inventory: &Inventory, name: &str) -> ImageIx {
     ImageIx::from(at.unwrap_or_else(|| panic!("no image {name}")))
 }
 
-fn ids(reading: &Reading, names: &[&str]) -> (Vec<Root>, Vec<String>) {
-    let images: Vec<_> = names.iter().map(|name| position(&reading.inventory, name)).collect();
-    let ids = images.iter().map(|at| reading.inventory.images[at.get()].id.clone()).collect();
+fn ids(inventory: &Inventory, names: &[&str]) -> (Vec<Root>, Vec<String>) {
+    let images: Vec<_> = names.iter().map(|name| position(inventory, name)).collect();
+    let ids = images.iter().map(|at| inventory.images[at.get()].id.clone()).collect();
     (images.into_iter().map(Root::Image).collect(), ids)
 }
 
@@ -43,9 +43,9 @@ fn predictions_hold(rig: &Rig, loopfs: &LoopFs, rounds: &[&[&str]]) {
     let root = rig.places().root;
     let mut wrong = Vec::new();
     for names in rounds {
-        let reading = read(&rig.places(), SignedDuration::ZERO);
-        let (roots, ids) = ids(&reading, names);
-        let weight = reading.refs.weight_of_set(&reading.inventory, &roots);
+        let survey = containerd::survey(&root);
+        let (roots, ids) = ids(&survey.inventory, names);
+        let weight = survey.refs.weight_of_set(&survey.inventory, &roots);
         let before = settled(loopfs);
         let du_before = support::du::bytes(&[&root]);
         ids.iter().for_each(|id| rig.remove(id));

@@ -9,11 +9,14 @@ use layersweep::containerd::fill::{Context, fill};
 use layersweep::containerd::places::{ConfiguredPin, Places};
 use layersweep::containerd::snapshot::{self, Patience, Snapshot};
 use layersweep::containerd::units;
+use layersweep::graphroot::config::Environment;
 use layersweep::inventory::refs::Refs;
 use layersweep::inventory::{
     Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind,
 };
-use layersweep::usage::{self, TreeScope, WalkOptions, filesystem};
+use layersweep::survey::{Request, Survey};
+use layersweep::sys::sysroot::Sysroot;
+use layersweep::usage::{self, Progress, TreeScope, WalkOptions, filesystem};
 use tempfile::TempDir;
 
 /// What our library makes of a root.
@@ -85,6 +88,21 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
     fill(&mut inventory, &snapshot, &sorted, &tallies, &context);
     let refs = Refs::new(&inventory);
     Reading { snapshot, inventory, refs }
+}
+
+/// Surveys a root as the program does: with what the filesystem keeps by inode chunks.
+pub fn survey(root: &Path) -> Survey {
+    let request = Request {
+        sysroot: Sysroot::live(),
+        graphroots: Vec::new(),
+        containerd_roots: vec![root.to_path_buf()],
+        runroot: None,
+        environment: Environment::default(),
+        threads: 0,
+        patience: layersweep::graphroot::snapshot::Patience::default(),
+        now: Timestamp::now(),
+    };
+    layersweep::survey::run(&request, &Progress::default()).expect("the root is surveyed")
 }
 
 /// A private containerd; stopped and unmounted when dropped.
