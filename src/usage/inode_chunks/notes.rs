@@ -5,7 +5,7 @@ use crate::sys::xfs::inumbers::INODES_PER_CHUNK;
 /// Number of one XFS among those that a walk meets.
 pub type FsNumber = u32;
 
-/// Notes of one thread before equal windows are merged for the first time: 48 KiB.
+/// Notes of one thread before equal windows are merged for the first time: 64 KiB.
 const FIRST_MERGE: usize = 2048;
 
 /// Inodes of one window that one unit holds. A window is 64 inodes from a multiple of 64
