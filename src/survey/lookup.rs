@@ -88,8 +88,11 @@ fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
     let containers = inventory.containers.iter().enumerate();
     let containers = containers.filter(|(_, container)| container.id == bare || container.name == reference);
     let containers = containers.map(|(at, _)| Subject::Container(at.into()));
-    let layers = layers(survey).filter(|(_, id)| *id == bare).map(|(at, _)| Subject::Node(at));
-    let mut found: Vec<_> = images.chain(containers).chain(layers).collect();
+    let mut found: Vec<_> = images.chain(containers).collect();
+    if found.is_empty() {
+        // containerd names a container's writable snapshot as the container.
+        found.extend(layers(survey).filter(|(_, id)| *id == bare).map(|(at, _)| Subject::Node(at)));
+    }
     if found.is_empty() {
         let leaks = inventory.leaks.iter().enumerate().filter(|(_, leak)| leak.id == bare);
         found.extend(leaks.map(|(at, _)| Subject::Leak(at.into())));
@@ -127,13 +130,26 @@ fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
     let containers = inventory.containers.iter().enumerate();
     let containers = containers.filter(|(_, container)| container.id.starts_with(start));
     let containers = containers.map(|(at, _)| Subject::Container(at.into()));
-    let layers = layers(survey).filter(|(_, id)| id.starts_with(start)).map(|(at, _)| Subject::Node(at));
-    let found: Vec<_> = images.chain(containers).chain(layers).collect();
+    let found: Vec<_> = images.chain(containers).collect();
+    let layers = layers(survey).filter(|(_, id)| id.starts_with(start));
+    let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(survey, *subject) == *id));
+    let layers: Vec<_> = layers.map(|(at, _)| Subject::Node(at)).collect();
+    let found = [found, layers].concat();
     if !found.is_empty() {
         return found;
     }
     let leaks = inventory.leaks.iter().enumerate().filter(|(_, leak)| leak.id.starts_with(start));
     leaks.map(|(at, _)| Subject::Leak(at.into())).collect()
+}
+
+fn id_of(survey: &Survey, subject: Subject) -> &str {
+    let inventory = &survey.inventory;
+    match subject {
+        Subject::Image(at) => &inventory.images[at.get()].id,
+        Subject::Container(at) => &inventory.containers[at.get()].id,
+        Subject::Leak(at) => &inventory.leaks[at.get()].id,
+        Subject::Node(at) => &inventory.nodes[at.get()].id,
+    }
 }
 
 fn describe(survey: &Survey, subject: Subject) -> String {

@@ -56,8 +56,13 @@ fn of_image(survey: &Survey, at: ImageIx, document: &mut ExplainDoc) {
     document.subject = "image";
     document.id.clone_from(&record.id);
     let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
-    document.chain = top.map_or_else(Vec::new, |top| chain(survey, *top));
     let described = image(survey, at);
+    document.chain = top.map_or_else(Vec::new, |top| chain(survey, *top));
+    // Blobs, a second snapshotter's copies, mapped twins: what it holds beside its chain.
+    let reached = survey.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(survey, *node));
+    let beside: Vec<_> = reached.filter(|one| !record.layers.contains(&one.id)).collect();
+    document.chain.retain(|one| record.layers.contains(&one.id));
+    document.chain.extend(beside);
     document.held_by.clone_from(&described.used_by);
     document.image = Some(described);
     document.rules = rules::rulings(inventory, &survey.refs, at)

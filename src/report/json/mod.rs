@@ -133,7 +133,8 @@ pub struct ExplainDoc {
     pub path: String,
     /// The image, if it is one.
     pub image: Option<ImageDoc>,
-    /// Its chain (of an image or layer), from the top down to the base.
+    /// Its chain, from the top down to the base; for an image, then what it holds beside
+    /// that: blobs, mapped twins, copies of a second snapshotter.
     pub chain: Vec<LayerDoc>,
     /// The container, if it is one.
     pub container: Option<ContainerDoc>,

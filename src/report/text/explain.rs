@@ -81,17 +81,17 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
 }
 
 fn chain(chain: &[LayerDoc]) -> String {
-    let mut table = Table::new(&["LAYER", ">SIZE", ">INODES", ">REFS", ""]);
+    let mut table = Table::new(&["LAYER", "KIND", ">SIZE", ">INODES", ">REFS", ""]);
     for layer in chain {
         let others = layer.refcount.saturating_sub(1);
-        let note = match (layer.refcount, layer.read_write) {
-            (_, true) => "read-write".into(),
-            (0, _) => "nobody uses it".into(),
-            (1, _) => "exclusive".into(),
+        let note = match layer.refcount {
+            0 => "nobody uses it".into(),
+            1 => "exclusive".into(),
             _ => format!("shared with {others} more"),
         };
         table.row(vec![
             short_id(&layer.id),
+            if layer.read_write { "read-write".into() } else { layer.kind.into() },
             bytes(layer.bytes),
             layer.inodes.to_string(),
             layer.refcount.to_string(),
