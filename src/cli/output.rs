@@ -1,11 +1,12 @@
 //! Results go to stdout, in one piece.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
 use super::args::Color;
 use super::failure::Failure;
+use crate::report::text::{acts_on_terminal, safe};
 
 /// Settles whether styles are kept; `NO_COLOR` and the terminal decide for `auto`.
 pub(super) fn set_color(color: Color) {
@@ -23,20 +24,67 @@ pub(super) fn text(text: &str) -> Result<(), Failure> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
 }
 
-/// Prints a document for programs.
+/// Prints a document for programs. A person may look at it on a terminal, so there it is
+/// escaped as tables are; it stays the same document.
 pub(super) fn json(document: &impl Serialize) -> Result<(), Failure> {
-    let stdout = io::stdout().lock();
-    let mut stdout = io::BufWriter::with_capacity(1 << 16, stdout);
+    let stdout = io::stdout();
+    if stdout.is_terminal() {
+        let text =
+            serde_json::to_string_pretty(document).map_err(io::Error::from).map_err(Failure::Output)?;
+        return plain(&(escape(&text) + "\n"));
+    }
+    let mut stdout = io::BufWriter::with_capacity(1 << 16, stdout.lock());
     serde_json::to_writer_pretty(&mut stdout, document).map_err(io::Error::from).map_err(Failure::Output)?;
     stdout.write_all(b"\n").and_then(|()| stdout.flush()).map_err(Failure::Output)
 }
 
-/// Prints one id a line.
+/// What acts on a terminal, in JSON's own way of writing it.
+fn escape(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for line in json.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        for c in line.chars() {
+            match acts_on_terminal(c) {
+                true => out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+                false => out.push(c),
+            }
+        }
+        out.push_str(end);
+    }
+    out
+}
+
+/// Prints one id a line: as it is for programs, escaped for people.
 pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    let terminal = io::stdout().is_terminal();
     let mut out = String::new();
     for id in ids {
-        out.push_str(id);
+        match terminal {
+            true => out.push_str(&safe(id)),
+            false => out.push_str(id),
+        }
         out.push('\n');
     }
-    text(&out)
+    plain(&out)
+}
+
+fn plain(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_on_a_terminal_stays_the_same_document() {
+        let name = "a\u{9b}31m\u{202e}b\nü";
+        let text = serde_json::to_string_pretty(&serde_json::json!({ "name": name })).unwrap();
+        let escaped = escape(&text);
+        assert!(escaped.contains("\\u009b") && escaped.contains("\\u202e") && escaped.contains('ü'));
+        assert!(!escaped.contains(['\u{9b}', '\u{202e}']));
+        let back: serde_json::Value = serde_json::from_str(&escaped).unwrap();
+        assert_eq!(back["name"], name);
+    }
 }

@@ -13,12 +13,15 @@ use super::records::{ContainerRecord, ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
 use super::units::{Debris, Unit, What};
 use crate::inventory::{
-    Container, ContainerState, FilesystemIx, Image, ImageIx, Inventory, LayerFacts, Leak, Node, NodeIx,
-    NodeKind, Size, StoreIx, Verdict,
+    Container, ContainerState, FilesystemIx, Finding, Image, ImageIx, Inventory, LayerFacts, Leak, Node,
+    NodeIx, NodeKind, Size, StoreIx, Verdict,
 };
 use crate::sys::quiet;
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
+
+/// The drivers that keep a directory a layer where we look for it.
+const MEASURED: [&str; 2] = ["overlay", "vfs"];
 
 /// Ids of one store, for other stores that read from it.
 #[derive(Clone, Debug, Default)]
@@ -94,9 +97,12 @@ pub fn fill(
     if read_only {
         let all = filler.nodes.iter().copied();
         filler.inventory.anchored.extend(all);
-    } else {
+    } else if MEASURED.contains(&snapshot.places.driver.as_str()) {
         filler.debris(units);
         filler.unused_layers();
+    } else {
+        filler.debris(units);
+        filler.unmeasured_driver();
     }
     let layers = snapshot.layers.iter().zip(&filler.layers);
     let layers = layers.filter_map(|(layer, node)| Some((layer.id.clone(), (*node)?)));
@@ -186,6 +192,11 @@ impl Filler<'_> {
             What::Debris(_) => self.add(NodeKind::Debris, &unit.id, area, &unit.path, size),
             What::Metadata => {
                 let node = self.add(NodeKind::StoreMetadata, &unit.id, area, &unit.path, size);
+                self.inventory.anchored.push(node);
+                node
+            }
+            What::Records => {
+                let node = self.add(NodeKind::StoreRecords, &unit.id, area, &unit.path, size);
                 self.inventory.anchored.push(node);
                 node
             }
@@ -451,10 +462,25 @@ impl Filler<'_> {
             Debris::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),
             _ => return None,
         };
-        let file = LockFile::open(&lock).ok()??;
-        // Nobody runs on a disk that was mounted for inspection. A lock that cannot be
-        // asked counts as held.
-        Some(!self.snapshot.places.foreign && file.is_held().unwrap_or(true))
+        // A lock that cannot be opened or asked counts as held. Asking writes nothing, so a
+        // sysroot is asked, too: it may be a running node's.
+        match LockFile::open(&lock) {
+            Ok(file) => Some(file?.is_held().unwrap_or(true)),
+            Err(_) => Some(true),
+        }
+    }
+
+    /// Of another driver we know the records, but not where the bytes of each layer are.
+    fn unmeasured_driver(&mut self) {
+        let places = &self.snapshot.places;
+        self.inventory.findings.push(Finding {
+            path: places.graphroot.join(&places.driver),
+            message: format!(
+                "layers of the {} driver are not measured one by one; their bytes are counted as other files",
+                places.driver
+            ),
+            incomplete: true,
+        });
     }
 
     /// Layers that no image and no container reaches, and layers flagged incomplete.
@@ -472,12 +498,13 @@ impl Filler<'_> {
         for (at, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[at] else { continue };
             let path = self.inventory.nodes[node.get()].path.clone();
-            let known = self.circumstances(&path, record.created);
             let missing = self.missing.contains(&at);
             if record.incomplete {
+                let known = self.circumstances(&path, record.created);
                 let judged = leaks::incomplete(!missing, known);
                 self.leak(judged, &record.id, &path, record.created, vec![node]);
             } else if !used.contains(&at) {
+                let known = self.circumstances(&path, record.created);
                 let judged = leaks::unreferenced(record.volatile, known);
                 self.leak(judged, &record.id, &path, record.created, vec![node]);
             } else if missing {

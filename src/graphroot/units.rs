@@ -27,6 +27,8 @@ pub enum What {
     Debris(Debris),
     /// The store's bookkeeping.
     Metadata,
+    /// Record files, which every deletion writes anew.
+    Records,
     /// Something else, by name.
     Other(String),
 }
@@ -42,6 +44,7 @@ impl What {
             Self::Container(_) => "container",
             Self::Debris(debris) => debris.class(),
             Self::Metadata => "metadata",
+            Self::Records => "records",
             Self::Other(_) => "other",
         }
     }
@@ -261,8 +264,10 @@ impl<'a> Sorter<'a> {
                 self.whole(What::Debris(Debris::LayerDirectory), id, area, root, path);
             }
             // Marker files and whatever else the driver keeps: never a layer.
-            Some(".has-mount-program" | "backingFsBlockDev") => {
-                self.metadata(area, root, path, TreeScope::Whole);
+            Some(".has-mount-program") => self.metadata(area, root, path, TreeScope::Whole),
+            // Made anew whenever a program opens the driver.
+            Some("backingFsBlockDev") => {
+                self.whole(What::Records, "store records".into(), area, root, path);
             }
             _ => {
                 let name = path.to_string_lossy().into_owned();
@@ -364,6 +369,8 @@ impl<'a> Sorter<'a> {
     fn bookkeeping(&mut self, area: usize, root: &Path, path: PathBuf, name: &str) {
         if name.starts_with(".tmp-") {
             self.whole(What::Debris(Debris::TempRecord), name.to_owned(), area, root, path);
+        } else if name.ends_with(".json") {
+            self.whole(What::Records, "store records".into(), area, root, path);
         } else {
             self.metadata(area, root, path, TreeScope::Whole);
         }

@@ -89,7 +89,7 @@ pub enum StoreKind {
 pub struct Store {
     /// What kind it is.
     pub kind: StoreKind,
-    /// Its root as the operator names it (inside the sysroot, if one was given).
+    /// Its root, as a path that can be opened here (below the sysroot, if one was given).
     pub root: PathBuf,
     /// Storage driver or snapshotter, for example `overlay`.
     pub driver: String,
@@ -141,6 +141,8 @@ pub enum NodeKind {
     Debris,
     /// The store's own bookkeeping: record files, locks, link directories.
     StoreMetadata,
+    /// Record files of the store. Every deletion writes them anew, as other inodes.
+    StoreRecords,
     /// Something else below the store's root, named by the node's id.
     Other,
 }

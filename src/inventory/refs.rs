@@ -8,7 +8,9 @@ use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, Sto
 
 mod summary;
 
-pub use summary::{Breakdown, Row, RowKind, Standing, breakdown, reclaimable, rows, standing};
+pub use summary::{
+    Breakdown, Row, RowKind, Standing, breakdown, reclaimable, rows, spare_what_is_reached, standing,
+};
 
 /// Something that keeps nodes on the disk and can itself be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,7 +11,13 @@ pub(super) fn share(holdings: &InodeHoldings, inventory: &mut Inventory, nodes: 
     // Several units may be one node, so several groups may have the same holders.
     let mut groups: BTreeMap<(Vec<NodeIx>, bool), u64> = BTreeMap::new();
     for group in holdings.chunks(&|slot| nodes.contains_key(&slot)) {
-        let holders = distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
+        let mut holders = distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
+        // A deletion writes the record files anew, in another chunk or in this one: they do
+        // not keep it.
+        let rewritten = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::StoreRecords;
+        if !holders.iter().all(rewritten) {
+            holders.retain(|node| !rewritten(node));
+        }
         *groups.entry((holders, group.outside)).or_default() += group.bytes;
     }
     for ((holders, outside), frees_bytes) in groups {

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::Survey;
-use crate::inventory::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use crate::inventory::{ContainerIx, ImageIx, LeakIx, Node, NodeIx, NodeKind, StoreIx};
 
 /// An object of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +56,21 @@ pub fn look_up(survey: &Survey, reference: &str) -> Result<Subject, Error> {
     let found = if exact.is_empty() { by_start(survey, reference) } else { exact };
     match found.as_slice() {
         [] => Err(Error::Unknown(reference.to_owned())),
+        [Subject::Node(node)] => Ok(leak_or_node(survey, *node)),
         [one] => Ok(*one),
         several => Err(Error::Ambiguous {
             reference: reference.to_owned(),
             candidates: several.iter().take(10).map(|subject| describe(survey, *subject)).collect(),
         }),
+    }
+}
+
+/// A layer that nobody uses is explained as the leak that it is.
+fn leak_or_node(survey: &Survey, node: NodeIx) -> Subject {
+    let leaks = &survey.inventory.leaks;
+    match leaks.iter().position(|leak| leak.holds.contains(&node)) {
+        Some(at) if survey.refs.refcount(node) == 0 => Subject::Leak(at.into()),
+        _ => Subject::Node(node),
     }
 }
 
@@ -176,38 +186,36 @@ fn short(id: &str) -> &str {
 fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     let outside = || Error::Outside { path: path.to_path_buf() };
     let absolute = std::path::absolute(path).map_err(|_| outside())?;
-    let (store, below) = store_above(survey, &absolute).ok_or_else(outside)?;
-    let inventory = &survey.inventory;
-    let names: Vec<_> = below
-        .components()
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
-            _ => None,
-        })
-        .collect();
-    let ids = names.iter().map(|name| name.strip_suffix(".tar-split.gz").unwrap_or(name));
-    for id in ids {
-        let node = inventory.nodes.iter().position(|node| node.store == store && node.id == id);
-        if let Some(at) = node {
-            return Ok(owner_of(survey, at.into()));
-        }
+    // Below a sysroot a path may be given as it was on its own machine, or as it is here.
+    let there = survey.sysroot.is_foreign().then(|| inside_sysroot(survey, &absolute)).flatten();
+    let (store, below) = there.or_else(|| store_above(survey, &absolute)).ok_or_else(outside)?;
+    if below.components().any(|component| component == Component::ParentDir) {
+        return Err(outside());
     }
-    // What no id names belongs to the node with the longest path above it.
-    let root = &inventory.stores[store.get()].root;
-    let wanted = root.join(&below);
-    let nodes = inventory.nodes.iter().enumerate().filter(|(_, node)| {
-        node.store == store && (wanted.starts_with(&node.path) || node.id == "store metadata")
-    });
-    let deepest =
-        nodes.max_by_key(|(_, node)| (wanted.starts_with(&node.path), node.path.components().count()));
-    deepest.map(|(at, _)| owner_of(survey, at.into())).ok_or_else(outside)
+    let inventory = &survey.inventory;
+    let wanted = inventory.stores[store.get()].root.join(&below);
+    let nodes = || inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store);
+    let is_bookkeeping = |node: &Node| matches!(node.kind, NodeKind::StoreMetadata | NodeKind::StoreRecords);
+    let above = nodes().filter(|(_, node)| !is_bookkeeping(node) && wanted.starts_with(&node.path));
+    let deepest = above.max_by_key(|(_, node)| node.path.components().count()).map(|(at, _)| at);
+    // A layer's tar-split and data lie beside the records, not in its directory.
+    let beside_records = || {
+        let mut names = below.components().map(|component| component.as_os_str().to_string_lossy());
+        names.next().filter(|top| top.ends_with("-layers"))?;
+        let name = names.next()?;
+        let id = name.strip_suffix(".tar-split.gz").unwrap_or(&name).to_owned();
+        nodes().find(|(_, node)| node.id == id).map(|(at, _)| at)
+    };
+    let bookkeeping = || nodes().find(|(_, node)| is_bookkeeping(node)).map(|(at, _)| at);
+    let found = deepest.or_else(beside_records).or_else(bookkeeping);
+    found.map(|at| owner_of(survey, at.into())).ok_or_else(outside)
 }
 
 /// An image's or container's files mean the image or container.
 fn owner_of(survey: &Survey, node: NodeIx) -> Subject {
     let inventory = &survey.inventory;
     if inventory.nodes[node.get()].layer.is_some() {
-        return Subject::Node(node);
+        return leak_or_node(survey, node);
     }
     if let Some(at) = inventory.images.iter().position(|image| image.holds.first() == Some(&node)) {
         return Subject::Image(at.into());
@@ -220,6 +228,16 @@ fn owner_of(survey: &Survey, node: NodeIx) -> Subject {
         Some(at) => Subject::Leak(at.into()),
         None => Subject::Node(node),
     }
+}
+
+/// The store that a path means inside the sysroot.
+fn inside_sysroot(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
+    let stores = survey.inventory.stores.iter().enumerate();
+    let mut stores = stores.filter_map(|(at, store)| {
+        let below = path.strip_prefix(survey.sysroot.display(&store.root)).ok()?;
+        Some((StoreIx::from(at), below.to_path_buf()))
+    });
+    stores.next()
 }
 
 /// The store above a path, found by inode, so that symlinks and mounts above the store do

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 
 use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
-use crate::inventory::refs::Refs;
+use crate::inventory::refs::{self, Refs};
 use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, StoreIx};
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
@@ -64,6 +64,8 @@ pub struct Survey {
     pub effort: Effort,
     /// The time that ages are counted to.
     pub taken_at: Timestamp,
+    /// The root that was looked in.
+    pub sysroot: Sysroot,
 }
 
 impl Survey {
@@ -165,13 +167,14 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     }
     weighing.share(&mut inventory, &nodes, &filesystems.costs);
     let refs = Refs::new(&inventory);
+    refs::spare_what_is_reached(&mut inventory, &refs);
     let effort = Effort {
         seconds: started.elapsed().as_secs_f64(),
         inodes: progress.inodes.load(std::sync::atomic::Ordering::Relaxed),
         measured_layers: inventory.nodes.iter().filter(|node| node.layer.is_some()).count(),
         cached_layers: 0,
     };
-    Ok(Survey { inventory, refs, effort, taken_at: request.now })
+    Ok(Survey { inventory, refs, effort, taken_at: request.now, sysroot: request.sysroot.clone() })
 }
 
 /// The filesystems met so far, each once.

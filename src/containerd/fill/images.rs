@@ -43,11 +43,18 @@ impl<'a> Groups<'a> {
         namespace: &str,
         container: &ContainerRecord,
     ) -> Option<&Group<'a>> {
-        let config = container.cri.as_ref().and_then(|cri| cri.image_ref.clone());
-        let at = match config {
-            Some(config) => self.by_config.get(&(namespace, config)),
-            None => self.by_name.get(&(namespace, container.image.as_deref()?)),
-        };
+        let cri = container.cri.as_ref();
+        let by_config = cri.and_then(|cri| cri.image_ref.clone());
+        let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
+        // An image whose manifest is gone has no configuration that we could know, but its
+        // names still stand; CRI makes one of them from the configuration's digest.
+        let names = [
+            container.image.as_deref(),
+            cri.and_then(|cri| cri.image_ref.as_deref()),
+            cri.and_then(|cri| cri.image_asked.as_deref()),
+        ];
+        let by_name = || names.into_iter().flatten().find_map(|name| self.by_name.get(&(namespace, name)));
+        let at = by_config.or_else(by_name);
         at.map(|at| &self.all[*at])
     }
 }

@@ -157,7 +157,7 @@ fn an_overlay_store() {
         ("overlay/compat123", "compat-dirs"),
         ("overlay/metacopy-check9", "compat-dirs"),
         ("overlay/compatible", "other overlay/compatible"),
-        ("overlay/backingFsBlockDev", "Metadata"),
+        ("overlay/backingFsBlockDev", "Records"),
         ("overlay/readme", "other overlay/readme"),
         (&format!("overlay/{LAYER}"), "Layer(0)"),
         (&format!("overlay/{ORPHAN}"), "orphan-dir"),
@@ -175,7 +175,7 @@ fn an_overlay_store() {
         (&format!("overlay-images/{ORPHAN}"), "orphan-image-dir"),
         (&format!("overlay-containers/{LAYER}"), "Container(0)"),
         (&format!("overlay-containers/{ORPHAN}"), "orphan-ctr-dir"),
-        ("overlay-containers/volatile-containers.json", "Metadata"),
+        ("overlay-containers/volatile-containers.json", "Records"),
     ] {
         assert_eq!(of(&parts, path), what, "{path}");
     }

@@ -1,7 +1,7 @@
 //! Sums over a store: who holds how much, and what could be taken back. Pure.
 
 use super::{Refs, Root, Weight, roots_of};
-use crate::inventory::{Consistency, Image, ImageIx, Inventory, NodeKind, Size, StoreIx, Verdict};
+use crate::inventory::{Consistency, Image, ImageIx, Inventory, LeakIx, NodeKind, Size, StoreIx, Verdict};
 
 /// Why an image stays, the strongest reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
         // Roots come in the order images, containers, leaks.
         let holder = refs.reached_by(at.into()).next();
         let sum = match (node.kind, holder) {
-            (NodeKind::StoreMetadata, _) => &mut sums.metadata,
+            (NodeKind::StoreMetadata | NodeKind::StoreRecords, _) => &mut sums.metadata,
             (_, Some(Root::Image(_))) => &mut sums.images,
             (_, Some(Root::Container(_))) => &mut sums.containers,
             (_, Some(Root::Leak(_))) => &mut sums.leaks,
@@ -199,4 +199,25 @@ pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Si
         matches!(kind_of(inventory, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
     });
     refs.weight_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
+}
+
+/// Takes back the verdict "reclaim" of leaks that something else still reaches: an image, a
+/// container, or a leak that stays (a layer of a pull under way holds its parents).
+pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
+    let spared: Vec<_> = (0..inventory.leaks.len())
+        .map(LeakIx::from)
+        .filter(|at| inventory.leaks[at.get()].verdict == Verdict::Reclaim)
+        .filter(|at| {
+            let nodes = inventory.leaks[at.get()].holds.iter();
+            nodes.flat_map(|node| refs.reached_by(*node)).any(|root| match root {
+                Root::Image(_) | Root::Container(_) => true,
+                Root::Leak(other) => inventory.leaks[other.get()].verdict != Verdict::Reclaim,
+            })
+        })
+        .collect();
+    for at in spared {
+        let leak = &mut inventory.leaks[at.get()];
+        leak.verdict = Verdict::Keep;
+        leak.evidence.push_str("; but something that stays is built on it");
+    }
 }

@@ -188,6 +188,21 @@ fn rows_tell_used_from_unused() {
 }
 
 #[test]
+fn what_stays_keeps_what_it_is_built_on() {
+    let mut inventory = tree();
+    // An old unreferenced layer, a young one on top of it, and one that an image reaches.
+    inventory.nodes.push(node(NodeKind::Layer, 80, &[]));
+    inventory.nodes.push(node(NodeKind::Layer, 8, &[8]));
+    inventory.leaks.push(leak(Verdict::Reclaim, &[8]));
+    inventory.leaks.push(leak(Verdict::Keep, &[9]));
+    inventory.leaks.push(leak(Verdict::Reclaim, &[2]));
+    let refs = Refs::new(&inventory);
+    spare_what_is_reached(&mut inventory, &refs);
+    let verdicts: Vec<_> = inventory.leaks.iter().map(|leak| leak.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Reclaim, Verdict::Keep, Verdict::Keep, Verdict::Keep]);
+}
+
+#[test]
 fn a_chain_that_bites_its_tail_is_walked_once() {
     let mut inventory = tree();
     inventory.nodes[0].needs.push(2.into());

@@ -91,6 +91,8 @@ fn of_leak(survey: &Survey, at: LeakIx, document: &mut ExplainDoc) {
     of_holder(survey, Root::Leak(at), &record.holds, document);
     document.subject = "leak";
     document.id.clone_from(&record.id);
+    let layer = record.holds.iter().find(|node| survey.inventory.nodes[node.get()].layer.is_some());
+    document.chain = layer.map_or_else(Vec::new, |layer| chain(survey, *layer));
     document.path = record.path.to_string_lossy().into_owned();
 }
 
@@ -98,7 +100,7 @@ fn of_node(survey: &Survey, at: NodeIx, document: &mut ExplainDoc) {
     let node = &survey.inventory.nodes[at.get()];
     document.subject = match node.kind {
         NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob => "layer",
-        NodeKind::StoreMetadata => "metadata",
+        NodeKind::StoreMetadata | NodeKind::StoreRecords => "metadata",
         _ => "other",
     };
     document.id.clone_from(&node.id);

@@ -46,16 +46,21 @@ pub fn short_id(id: &str) -> String {
     safe(&qualifier) + &safe(&id.chars().take(12).collect::<String>())
 }
 
+/// Whether a terminal would obey a character, or write in another direction after it.
+#[must_use]
+pub fn acts_on_terminal(c: char) -> bool {
+    let bidi = matches!(c,
+        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || bidi || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
 /// A foreign text that cannot move the cursor, ring a bell or turn the line around:
 /// control characters and those that change the direction of writing are escaped.
 #[must_use]
 pub fn safe(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        let bidi = matches!(c,
-            '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        let line = matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
-        if c.is_control() || bidi || line {
+        if acts_on_terminal(c) {
             // Writing to a String cannot fail.
             let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
         } else {

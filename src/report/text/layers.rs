@@ -43,6 +43,9 @@ fn holders(layer: &LayerDoc, names: &Names) -> String {
     }
 }
 
+/// Columns of indentation after which the drawing starts again at the left.
+const WIDEST: usize = 300;
+
 /// The forest: a base layer a tree, its children below it, the largest first.
 #[must_use]
 pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
@@ -73,11 +76,15 @@ pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
         }
     };
     push(&mut stack, None, "", true);
-    while let Some((layer, line, below)) = stack.pop() {
+    while let Some((layer, line, mut below)) = stack.pop() {
         if !drawn.insert((layer.store.as_str(), layer.id.as_str())) {
             continue;
         }
         out.push_str(&format!("{line}{}\n", label(layer, names)));
+        if below.chars().count() > WIDEST {
+            // A chain without end would fill the memory with its indentation.
+            below = "… ".into();
+        }
         push(&mut stack, Some((layer.store.as_str(), layer.id.as_str())), &below, false);
     }
     // Chains that bite their own tail have no base.

@@ -9,7 +9,7 @@ mod table;
 mod usage;
 
 pub use explain::explain;
-pub use format::{age, bytes, safe, short_id};
+pub use format::{acts_on_terminal, age, bytes, safe, short_id};
 pub use images::images;
 pub use layers::{Names, layers, tree};
 pub use scan::{leaks, scan};
