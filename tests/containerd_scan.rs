@@ -102,6 +102,8 @@ fn scans_stay_right_while_containerd_imports_and_removes() {
         rows.sort_by_key(|row| row[0].to_string());
         rows
     };
+    // Until it is written back, a big file may have a block of extents less.
+    rustix::fs::sync();
     let before = of(&scan("--containerd-root", &root).expect_code(0).json());
     assert_eq!(before.len(), steady.len());
 

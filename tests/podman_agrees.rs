@@ -68,7 +68,7 @@ fn chain_agrees(store: &Store, image: &Value, layers: &BTreeMap<String, &Value>)
 }
 
 /// Containers and the sizes of what they have written are those of `podman ps --size`.
-fn containers_agree(store: &Store) {
+fn containers_agree(store: &Store, driver: &str) {
     let podman = store.podman_json(["ps", "--all", "--size", "--no-trunc", "--format", "json"]);
     let podman = by_id(podman.as_array().expect("a list"), "Id");
     let scan = store.json("scan");
@@ -78,7 +78,16 @@ fn containers_agree(store: &Store) {
         assert_eq!(text(container, "/owner"), "podman");
         assert_eq!(text(container, "/name"), text(theirs, "/Names/0"));
         assert_eq!(text(container, "/image_id"), text(theirs, "/ImageID"));
-        assert_eq!(number(container, "/listed_bytes"), number(theirs, "/Size/rwSize"), "size of {theirs:#}");
+        match driver {
+            // A layer of vfs is a whole root filesystem: what the container wrote would have
+            // to be compared file by file, which podman does and we do not.
+            "vfs" => assert_eq!(container["listed_bytes"], Value::Null),
+            _ => assert_eq!(
+                number(container, "/listed_bytes"),
+                number(theirs, "/Size/rwSize"),
+                "size of {theirs:#}"
+            ),
+        }
     }
     let external: Vec<_> = ours.keys().filter(|id| !podman.contains_key(*id)).collect();
     let buildah = store.buildah(["containers", "--quiet", "--notruncate"]);
@@ -97,7 +106,7 @@ fn on_the_overlay_rig() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::rig(&dir.path().join("root"), "overlay");
     images_agree(&store);
-    containers_agree(&store);
+    containers_agree(&store, "overlay");
 }
 
 #[test]
@@ -108,7 +117,7 @@ fn on_the_vfs_rig() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::rig(&dir.path().join("root"), "vfs");
     images_agree(&store);
-    containers_agree(&store);
+    containers_agree(&store, "vfs");
 }
 
 #[test]
