@@ -8,6 +8,7 @@ mod support;
 use serde_json::Value;
 
 use support::archive::Noise;
+use support::chunks;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, number, text};
 use support::store::{self, Store};
@@ -56,6 +57,20 @@ fn settled(loopfs: &LoopFs) -> i64 {
     i64::try_from(last).expect("a plausible size")
 }
 
+/// On XFS the record files that the library writes anew may give back or take a chunk of
+/// inodes, whatever is deleted; that is told apart by the inode numbers.
+struct RecordMoves(Option<chunks::Inodes>);
+
+impl RecordMoves {
+    fn watch(fs: Fs, loopfs: &LoopFs) -> Self {
+        Self((fs == Fs::Xfs).then(|| chunks::inodes(loopfs.path())))
+    }
+
+    fn freed(&self, loopfs: &LoopFs) -> i64 {
+        self.0.as_ref().map_or(0, |before| chunks::freed_by_records(before, &chunks::inodes(loopfs.path())))
+    }
+}
+
 fn judge(fs: Fs, deletions: &[Deletion]) {
     let mut wrong = String::new();
     for deletion in deletions {
@@ -96,12 +111,14 @@ fn one_by_one(fs: Fs, loopfs: &LoopFs, store: &Store) {
             if image["in_use"] == true {
                 continue;
             }
+            let moves = RecordMoves::watch(fs, loopfs);
             let before = settled(loopfs);
             store.remove_image(image);
+            let came = before - settled(loopfs);
             deletions.push(Deletion {
                 what: name(image),
                 predicted: number(image, "/frees_bytes"),
-                measured: before - settled(loopfs),
+                measured: came - moves.freed(loopfs),
             });
         }
     }
@@ -122,6 +139,7 @@ fn set_by_set(fs: Fs, loopfs: &LoopFs, store: &Store, sets: &[usize]) {
             pins.push(store.pin(text(image, "/id")));
         }
         let predicted = usage::unused_reclaimable(&store.json("usage"));
+        let moves = RecordMoves::watch(fs, loopfs);
         let before = settled(loopfs);
         let mut one_after_another = 0;
         for image in &images[..size] {
@@ -130,10 +148,11 @@ fn set_by_set(fs: Fs, loopfs: &LoopFs, store: &Store, sets: &[usize]) {
             one_after_another += number(now.expect("it is listed"), "/frees_bytes");
             store.remove_image(image);
         }
+        let came = before - settled(loopfs);
         deletions.push(Deletion {
             what: format!("a set of {size}"),
             predicted,
-            measured: before - settled(loopfs),
+            measured: came - moves.freed(loopfs),
         });
         if fs != Fs::Btrfs {
             // The figure of a set is the sum of what each deletion frees in its turn.

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod chunks;
 pub mod containerd;
 pub mod du;
 pub mod fixture;
