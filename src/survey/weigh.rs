@@ -89,6 +89,7 @@ impl Weighing {
                     threads: request.threads,
                     extents: wanted.extents,
                     inode_chunks: wanted.inode_chunks,
+                    apart: &self.roots_with_trees(),
                     progress: Some(progress),
                 };
                 self.absorb(usage::measure(&roots, &trees, &options), &fresh);
@@ -150,6 +151,20 @@ impl Weighing {
             first_root += reading.roots().len();
         }
         trees
+    }
+
+    /// Roots that are counted from the top by a unit of their own; one may lie inside another
+    /// (an imagestore in the graphroot, say).
+    fn roots_with_trees(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut first_root = 0;
+        for reading in &self.readings {
+            let units = reading.units();
+            let tops = units.iter().flat_map(|view| view.parts).filter(|part| part.1.as_os_str().is_empty());
+            found.extend(tops.map(|(root, ..)| first_root + root));
+            first_root += reading.roots().len();
+        }
+        found
     }
 
     fn absorb(&mut self, measured: usage::Measured, fresh: &HashSet<usize>) {
