@@ -2,7 +2,9 @@
 //!
 //! A walk takes seconds, and a node goes on working. After each walk the records are
 //! compared with what they were; if they moved they are read again, and only what is new
-//! is walked. Layers never change once committed, so what was measured stays valid.
+//! is walked. Layers never change once committed, so what was measured stays valid. Only
+//! what several units share must be seen in one walk: where that matters all is walked once
+//! more.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -80,29 +82,25 @@ impl Weighing {
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
-        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
-        for round in 1.. {
-            let fresh = self.assign();
-            let trees = self.trees(&fresh);
-            if !trees.is_empty() {
-                let options = WalkOptions {
-                    threads: request.threads,
-                    extents: wanted.extents,
-                    inode_chunks: wanted.inode_chunks,
-                    apart: &self.roots_with_trees(),
-                    progress: Some(progress),
-                };
-                self.absorb(usage::measure(&roots, &trees, &options), &fresh);
-            }
-            let moved = self.read_again(request);
+        let mut walks = 0;
+        let mut moved = Vec::new();
+        for _ in 0..ROUNDS {
+            walks += usize::from(self.walk(request, wanted, progress));
+            moved = self.read_again(request);
             if moved.is_empty() {
                 break;
             }
-            if round == ROUNDS {
-                self.assign();
-                self.report_movers(&moved, findings);
-                break;
-            }
+        }
+        if walks > 1 && self.shares_with_outside() {
+            // A walk takes what it shares with another walk's trees for somebody else's, and
+            // each of the two counts it. Once more, in one walk.
+            self.forget();
+            self.walk(request, wanted, progress);
+            moved = self.read_again(request);
+        }
+        // What merely went is no longer in the records either.
+        if !self.assign().is_empty() {
+            self.report_movers(&moved, findings);
         }
         if wanted.inode_chunks {
             for (reading, slots) in self.readings.iter().zip(&self.of_units) {
@@ -112,6 +110,41 @@ impl Weighing {
             }
         }
         self.report_errors(findings);
+    }
+
+    /// Measures the units that have not been measured; `false` if there are none.
+    fn walk(&mut self, request: &Request, wanted: Wanted, progress: &Progress) -> bool {
+        let fresh = self.assign();
+        let trees = self.trees(&fresh);
+        if trees.is_empty() {
+            return false;
+        }
+        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
+        let options = WalkOptions {
+            threads: request.threads,
+            extents: wanted.extents,
+            inode_chunks: wanted.inode_chunks,
+            apart: &self.roots_with_trees(),
+            progress: Some(progress),
+        };
+        self.absorb(usage::measure(&roots, &trees, &options), &fresh);
+        true
+    }
+
+    /// Some inode or extent is held by more than the trees that were walked together.
+    fn shares_with_outside(&self) -> bool {
+        self.shared_inodes.iter().any(|group| group.outside)
+            || self.shared_extents.iter().any(|group| group.outside)
+    }
+
+    /// Drops all that was measured.
+    fn forget(&mut self) {
+        self.slots.clear();
+        self.tallies.clear();
+        self.shared_inodes.clear();
+        self.shared_extents.clear();
+        self.inodes = InodeHoldings::default();
+        self.errors.clear();
     }
 
     /// Gives each unit its slot; returns the slots that have not been measured.
@@ -204,7 +237,7 @@ impl Weighing {
     fn report_movers(&self, moved: &[PathBuf], findings: &mut Vec<Finding>) {
         for path in moved {
             let message =
-                format!("changed {ROUNDS} times while it was measured; what came last is not in the figures");
+                "kept changing while it was measured; what came last is not in the figures".to_owned();
             findings.push(incomplete(path, message));
         }
     }
@@ -303,3 +336,6 @@ fn contents(reading: &dyn Reading) -> Vec<(&'static str, String, Vec<Part>)> {
     let units = reading.units().into_iter();
     units.map(|unit| (unit.tag, unit.id.to_owned(), unit.parts.to_vec())).collect()
 }
+
+#[cfg(test)]
+mod tests;
