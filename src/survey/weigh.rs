@@ -44,6 +44,8 @@ pub(super) struct Weighing {
     shared_extents: Vec<SharedExtents>,
     inodes: InodeHoldings,
     errors: Vec<WalkError>,
+    /// Readings that could not be read again, by position, and why.
+    stale: HashMap<usize, String>,
 }
 
 impl Weighing {
@@ -57,6 +59,7 @@ impl Weighing {
             shared_extents: Vec::new(),
             inodes: InodeHoldings::default(),
             errors: Vec::new(),
+            stale: HashMap::new(),
         }
     }
 
@@ -216,15 +219,16 @@ impl Weighing {
     /// that hold something else now.
     fn read_again(&mut self, request: &Request) -> Vec<PathBuf> {
         let mut moved = Vec::new();
-        for reading in &mut self.readings {
+        for (position, reading) in self.readings.iter_mut().enumerate() {
             if !reading.moved() {
                 continue;
             }
             let before = contents(reading.as_ref());
             if let Err(error) = reading.read_again(request) {
-                tracing::warn!("reading a store again: {error}");
+                self.stale.insert(position, error.to_string());
                 continue;
             }
+            self.stale.remove(&position);
             // A token that moved without a record moving (every podman command does that)
             // changes nothing.
             if contents(reading.as_ref()) != before {
@@ -244,8 +248,19 @@ impl Weighing {
 
     fn report_errors(&self, findings: &mut Vec<Finding>) {
         let alive: HashSet<_> = self.of_units.iter().flatten().copied().collect();
-        // What vanished under the walk was deleted by its owner: that is no fault.
-        let faults = self.errors.iter().filter(|error| alive.contains(&error.unit) && !error.vanished);
+        let mut stale: HashSet<usize> = HashSet::new();
+        for (position, why) in &self.stale {
+            let root = self.readings[*position].roots().into_iter().next().unwrap_or_default();
+            let message = format!("changed while it was measured and cannot be read again: {why}");
+            findings.push(incomplete(&root, message));
+            stale.extend(&self.of_units[*position]);
+        }
+        // What vanished under the walk was deleted by its owner: that is no fault, unless the
+        // records still have it because they are old.
+        let faults = self
+            .errors
+            .iter()
+            .filter(|error| alive.contains(&error.unit) && (!error.vanished || stale.contains(&error.unit)));
         let mut left = 0_usize;
         for (count, error) in faults.enumerate() {
             if count < MOST_ERRORS {

@@ -37,7 +37,7 @@ impl Moving {
 
 impl Reading for Moving {
     fn store(&self, _: FilesystemIx) -> Store {
-        unimplemented!()
+        unreachable!("only measured")
     }
 
     fn roots(&self) -> Vec<PathBuf> {
@@ -69,7 +69,7 @@ impl Reading for Moving {
         _: &[(FilesystemIx, CostModel)],
         _: &[Tally],
     ) -> Vec<NodeIx> {
-        unimplemented!()
+        unreachable!("only measured")
     }
 }
 
@@ -120,6 +120,11 @@ fn link(root: &Path, from: &str, to: &str) -> io::Result<()> {
     fs::hard_link(root.join(from).join("file"), root.join(to).join("file"))
 }
 
+fn unlink_b(root: &Path) -> io::Result<()> {
+    fs::remove_file(root.join("b/file"))?;
+    fs::remove_dir(root.join("b"))
+}
+
 #[test]
 fn links_between_what_was_there_and_what_came_count_once() {
     type Case<'a> = (&'a str, &'a [fn(&Path) -> io::Result<()>], usize);
@@ -127,7 +132,7 @@ fn links_between_what_was_there_and_what_came_count_once() {
         ("still", &[], 0),
         ("to what was there", &[|root| link(root, "a", "b")], 0),
         ("twice", &[|root| link(root, "a", "b"), |root| link(root, "b", "c")], 0),
-        ("gone again", &[|root| link(root, "a", "b"), |root| fs::remove_dir_all(root.join("b"))], 0),
+        ("gone again", &[|root| link(root, "a", "b"), unlink_b], 0),
         (
             "until the last walk",
             &[
@@ -161,4 +166,16 @@ fn links_between_what_was_there_and_what_came_count_once() {
             assert_eq!(total(&weighing), du(dir.path()), "{what}");
         }
     }
+}
+
+#[test]
+fn a_store_that_cannot_be_read_again_is_incomplete() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Moving::new(dir.path(), &[|_| Err(io::Error::other("no more"))]);
+    store.units.push(("gone".into(), vec![(0, "gone".into(), TreeScope::Whole)]));
+    let (_, findings) = weigh(store);
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(findings.iter().all(|finding| finding.incomplete));
+    assert!(findings[0].path == dir.path() && findings[0].message.contains("no more"), "{findings:?}");
+    assert_eq!(findings[1].path, dir.path().join("gone"));
 }
