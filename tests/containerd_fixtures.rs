@@ -53,6 +53,33 @@ fn rebuild(version: &str, at: &Path) -> PathBuf {
     at.join("root")
 }
 
+/// A snapshotter that was configured to be inside the root is counted once.
+#[test]
+fn with_a_snapshotter_inside_the_root_the_sum_is_what_du_says() {
+    for place in ["snap", "deep/down/snap"] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let root = rebuild("2.3.4", at);
+        let moved = root.join(place);
+        fs::create_dir_all(moved.parent().unwrap()).unwrap();
+        fs::rename(root.join("io.containerd.snapshotter.v1.overlayfs"), &moved).unwrap();
+        fs::write(moved.join("heavy"), vec![1; 300_000]).unwrap();
+        fs::write(root.join("beside"), vec![1; 50_000]).unwrap();
+        fs::create_dir_all(at.join("etc/containerd")).unwrap();
+        let config = format!(
+            "version = 2\nroot = \"/root\"\n[plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\n\
+             root_path = \"/root/{place}\"\n"
+        );
+        fs::write(at.join("etc/containerd/config.toml"), config).unwrap();
+        let args = ["scan", "--format", "json", "--sysroot", at.to_str().unwrap()];
+        let scan = support::program::layersweep(args).expect_no_crash().json();
+        let total = support::program::number(&scan, "/stores/0/bytes/total");
+        assert_eq!(total, support::tree::du(&root), "{place}");
+        let elsewhere = support::program::number(&scan, "/stores/0/bytes/other");
+        assert!(elsewhere < 300_000, "{place}: counted as something else: {elsewhere}");
+    }
+}
+
 fn reading(version: &str) -> (tempfile::TempDir, Reading) {
     let directory = tempfile::tempdir().unwrap();
     let root = rebuild(version, directory.path());

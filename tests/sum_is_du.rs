@@ -27,6 +27,35 @@ fn check(graphroot: &std::path::Path, runroot: &std::path::Path, what: &str) {
     assert_eq!(sum, du, "{what}: du says {du}: {bytes:#}");
 }
 
+/// An imagestore may lie inside the graphroot: its bytes count once.
+#[test]
+fn an_imagestore_inside_the_graphroot() {
+    for place in ["imgs", "deep/down/imgs"] {
+        let dir = tempfile::tempdir().unwrap();
+        let graphroot = dir.path().join("g");
+        let imagestore = graphroot.join(place);
+        for area in [&graphroot, &imagestore] {
+            let layer = area.join("overlay").join("a".repeat(64)).join("diff");
+            std::fs::create_dir_all(&layer).unwrap();
+            std::fs::write(layer.join("file"), vec![1; 300_000]).unwrap();
+            std::fs::create_dir(area.join("overlay-layers")).unwrap();
+            std::fs::write(area.join("overlay-layers/layers.json"), "[]").unwrap();
+        }
+        std::fs::write(imagestore.parent().unwrap().join("beside"), vec![1; 50_000]).unwrap();
+        std::fs::create_dir_all(dir.path().join("etc/containers")).unwrap();
+        let config = format!(
+            "[storage]\ndriver = \"overlay\"\ngraphroot = \"/g\"\nrunroot = \"/run\"\n\
+             imagestore = \"/g/{place}\"\n"
+        );
+        std::fs::write(dir.path().join("etc/containers/storage.conf"), config).unwrap();
+        let args = ["scan", "--format", "json", "--sysroot", dir.path().to_str().unwrap()];
+        let scan = program::layersweep(args).expect_no_crash().json();
+        let bytes = &scan["stores"][0]["bytes"];
+        assert_eq!(number(bytes, "/total"), tree::du(&graphroot), "{place}: {bytes:#}");
+        assert!(number(bytes, "/other") < 100_000, "{place}: {bytes:#}");
+    }
+}
+
 fn rig(fs: Fs, driver: &str) {
     if !store::require_tools() || !fs.require() {
         return;

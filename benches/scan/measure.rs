@@ -28,7 +28,7 @@ pub fn graphroot(graphroot: &Path) {
         extents: if cost.reflinks { Extents::Probe } else { Extents::Off },
         threads: std::env::var("BENCH_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(0),
         inode_chunks: cost.inode_chunks,
-        progress: None,
+        ..WalkOptions::default()
     };
     let measured = measure(&[graphroot.to_path_buf()], &trees, &options);
     let shared = measured.shared_inodes.iter().map(|group| &group.tally);

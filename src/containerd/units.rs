@@ -192,6 +192,8 @@ impl<'a> Sorter<'a> {
             match name.as_str() {
                 _ if kind != Kind::Directory => self.add(What::Other(name.clone()), &name, ROOT_AREA, path),
                 CONTENT => {}
+                // A snapshotter that was configured to be here.
+                _ if self.areas.contains(&self.areas[ROOT_AREA].join(&path)) => {}
                 CRI => self.cri(&path),
                 TASKS => self.tasks(&path),
                 TMP_MOUNTS => {

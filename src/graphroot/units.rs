@@ -205,7 +205,8 @@ impl<'a> Sorter<'a> {
             name.strip_prefix(other.as_str())
                 .is_some_and(|rest| ["", "-layers", "-images", "-containers"].contains(&rest))
         });
-        if !places.primary || of_other_driver {
+        let counted_apart = || places.roots().contains(&root.join(&entry.name));
+        if !places.primary || of_other_driver || (entry.kind == Kind::Directory && counted_apart()) {
             return;
         }
         let what = match name.as_str() {

@@ -2,7 +2,9 @@
 //!
 //! A walk takes seconds, and a node goes on working. After each walk the records are
 //! compared with what they were; if they moved they are read again, and only what is new
-//! is walked. Layers never change once committed, so what was measured stays valid.
+//! is walked. Layers never change once committed, so what was measured stays valid. Only
+//! what several units share must be seen in one walk: where that matters all is walked once
+//! more.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -42,6 +44,8 @@ pub(super) struct Weighing {
     shared_extents: Vec<SharedExtents>,
     inodes: InodeHoldings,
     errors: Vec<WalkError>,
+    /// Readings that could not be read again, by position, and why.
+    stale: HashMap<usize, String>,
 }
 
 impl Weighing {
@@ -55,6 +59,7 @@ impl Weighing {
             shared_extents: Vec::new(),
             inodes: InodeHoldings::default(),
             errors: Vec::new(),
+            stale: HashMap::new(),
         }
     }
 
@@ -80,28 +85,25 @@ impl Weighing {
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
-        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
-        for round in 1.. {
-            let fresh = self.assign();
-            let trees = self.trees(&fresh);
-            if !trees.is_empty() {
-                let options = WalkOptions {
-                    threads: request.threads,
-                    extents: wanted.extents,
-                    inode_chunks: wanted.inode_chunks,
-                    progress: Some(progress),
-                };
-                self.absorb(usage::measure(&roots, &trees, &options), &fresh);
-            }
-            let moved = self.read_again(request);
+        let mut walks = 0;
+        let mut moved = Vec::new();
+        for _ in 0..ROUNDS {
+            walks += usize::from(self.walk(request, wanted, progress));
+            moved = self.read_again(request);
             if moved.is_empty() {
                 break;
             }
-            if round == ROUNDS {
-                self.assign();
-                self.report_movers(&moved, findings);
-                break;
-            }
+        }
+        if walks > 1 && self.shares_with_outside() {
+            // A walk takes what it shares with another walk's trees for somebody else's, and
+            // each of the two counts it. Once more, in one walk.
+            self.forget();
+            self.walk(request, wanted, progress);
+            moved = self.read_again(request);
+        }
+        // What merely went is no longer in the records either.
+        if !self.assign().is_empty() {
+            self.report_movers(&moved, findings);
         }
         if wanted.inode_chunks {
             for (reading, slots) in self.readings.iter().zip(&self.of_units) {
@@ -111,6 +113,41 @@ impl Weighing {
             }
         }
         self.report_errors(findings);
+    }
+
+    /// Measures the units that have not been measured; `false` if there are none.
+    fn walk(&mut self, request: &Request, wanted: Wanted, progress: &Progress) -> bool {
+        let fresh = self.assign();
+        let trees = self.trees(&fresh);
+        if trees.is_empty() {
+            return false;
+        }
+        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
+        let options = WalkOptions {
+            threads: request.threads,
+            extents: wanted.extents,
+            inode_chunks: wanted.inode_chunks,
+            apart: &self.roots_with_trees(),
+            progress: Some(progress),
+        };
+        self.absorb(usage::measure(&roots, &trees, &options), &fresh);
+        true
+    }
+
+    /// Some inode or extent is held by more than the trees that were walked together.
+    fn shares_with_outside(&self) -> bool {
+        self.shared_inodes.iter().any(|group| group.outside)
+            || self.shared_extents.iter().any(|group| group.outside)
+    }
+
+    /// Drops all that was measured.
+    fn forget(&mut self) {
+        self.slots.clear();
+        self.tallies.clear();
+        self.shared_inodes.clear();
+        self.shared_extents.clear();
+        self.inodes = InodeHoldings::default();
+        self.errors.clear();
     }
 
     /// Gives each unit its slot; returns the slots that have not been measured.
@@ -152,6 +189,20 @@ impl Weighing {
         trees
     }
 
+    /// Roots that are counted from the top by a unit of their own; one may lie inside another
+    /// (an imagestore in the graphroot, say).
+    fn roots_with_trees(&self) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut first_root = 0;
+        for reading in &self.readings {
+            let units = reading.units();
+            let tops = units.iter().flat_map(|view| view.parts).filter(|part| part.1.as_os_str().is_empty());
+            found.extend(tops.map(|(root, ..)| first_root + root));
+            first_root += reading.roots().len();
+        }
+        found
+    }
+
     fn absorb(&mut self, measured: usage::Measured, fresh: &HashSet<usize>) {
         for slot in fresh {
             if let Some(tally) = measured.units.get(*slot) {
@@ -168,15 +219,16 @@ impl Weighing {
     /// that hold something else now.
     fn read_again(&mut self, request: &Request) -> Vec<PathBuf> {
         let mut moved = Vec::new();
-        for reading in &mut self.readings {
+        for (position, reading) in self.readings.iter_mut().enumerate() {
             if !reading.moved() {
                 continue;
             }
             let before = contents(reading.as_ref());
             if let Err(error) = reading.read_again(request) {
-                tracing::warn!("reading a store again: {error}");
+                self.stale.insert(position, error.to_string());
                 continue;
             }
+            self.stale.remove(&position);
             // A token that moved without a record moving (every podman command does that)
             // changes nothing.
             if contents(reading.as_ref()) != before {
@@ -189,15 +241,26 @@ impl Weighing {
     fn report_movers(&self, moved: &[PathBuf], findings: &mut Vec<Finding>) {
         for path in moved {
             let message =
-                format!("changed {ROUNDS} times while it was measured; what came last is not in the figures");
+                "kept changing while it was measured; what came last is not in the figures".to_owned();
             findings.push(incomplete(path, message));
         }
     }
 
     fn report_errors(&self, findings: &mut Vec<Finding>) {
         let alive: HashSet<_> = self.of_units.iter().flatten().copied().collect();
-        // What vanished under the walk was deleted by its owner: that is no fault.
-        let faults = self.errors.iter().filter(|error| alive.contains(&error.unit) && !error.vanished);
+        let mut stale: HashSet<usize> = HashSet::new();
+        for (position, why) in &self.stale {
+            let root = self.readings[*position].roots().into_iter().next().unwrap_or_default();
+            let message = format!("changed while it was measured and cannot be read again: {why}");
+            findings.push(incomplete(&root, message));
+            stale.extend(&self.of_units[*position]);
+        }
+        // What vanished under the walk was deleted by its owner: that is no fault, unless the
+        // records still have it because they are old.
+        let faults = self
+            .errors
+            .iter()
+            .filter(|error| alive.contains(&error.unit) && (!error.vanished || stale.contains(&error.unit)));
         let mut left = 0_usize;
         for (count, error) in faults.enumerate() {
             if count < MOST_ERRORS {
@@ -288,3 +351,6 @@ fn contents(reading: &dyn Reading) -> Vec<(&'static str, String, Vec<Part>)> {
     let units = reading.units().into_iter();
     units.map(|unit| (unit.tag, unit.id.to_owned(), unit.parts.to_vec())).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,9 @@ impl Worker<'_, '_> {
             Ok(stat) => stat,
             Err(error) => return self.fail(origin.tree, &place, None, "examining", error),
         };
+        if self.is_apart(origin, &place, &stat) {
+            return;
+        }
         let mut here = Here {
             origin,
             unit: self.unit(origin),
@@ -121,6 +124,12 @@ impl Worker<'_, '_> {
         };
         self.count(&mut here, name, stat);
         self.walk.counters.add(here.unit, here.tally);
+    }
+
+    /// Whether a tree of its own counts the directory. The top of a root is that tree.
+    fn is_apart(&self, origin: Origin, place: &Place, stat: &Stat) -> bool {
+        let is_top = || place.is_start() && self.walk.trees[origin.tree].path.as_os_str().is_empty();
+        self.walk.apart.contains(&(stat.st_dev, stat.st_ino)) && !is_top()
     }
 
     fn unit(&self, origin: Origin) -> usize {

@@ -71,6 +71,8 @@ struct Walk<'a> {
     collector: Collector,
     /// Where the inodes of chunks are noted.
     xfs: Option<Filesystems>,
+    /// Directories that trees of their own count: device and inode number.
+    apart: Vec<(u64, u64)>,
     /// The mount table, where the filesystem of a tree is needed.
     mounts: Vec<Mount>,
 }
@@ -81,6 +83,11 @@ impl<'a> Walk<'a> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let roots: Vec<_> =
             root_paths.iter().map(|path| rustix::fs::open(path, flags, Mode::empty())).collect();
+        let apart = options.apart.iter().filter_map(|at| {
+            let stat = rustix::fs::fstat(roots.get(*at)?.as_ref().ok()?).ok()?;
+            Some((stat.st_dev, stat.st_ino))
+        });
+        let apart = apart.collect();
         let any = roots.iter().find_map(|root| root.as_ref().ok());
         let opener = any.map_or(Opener::Openat2, |root| Opener::detect(root.as_fd()));
         let collector = Collector::new(ask);
@@ -95,6 +102,7 @@ impl<'a> Walk<'a> {
         Self {
             root_paths,
             roots,
+            apart,
             trees,
             next_tree: AtomicUsize::new(0),
             opener,

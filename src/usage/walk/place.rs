@@ -23,6 +23,11 @@ impl Place {
         Arc::new(Self { parent: None, name: Box::default() })
     }
 
+    /// Whether it is the start of a tree.
+    pub fn is_start(&self) -> bool {
+        self.parent.is_none()
+    }
+
     /// The entry `name` of `parent`.
     pub fn below(parent: &Arc<Self>, name: Box<CStr>) -> Arc<Self> {
         Arc::new(Self { parent: Some(Arc::clone(parent)), name })

@@ -55,6 +55,9 @@ pub struct WalkOptions<'a> {
     pub extents: Extents,
     /// On XFS, note who holds which inodes: [`Measured::inode_holdings`].
     pub inode_chunks: bool,
+    /// Positions of roots that trees of their own count, in this walk or another: where one
+    /// of these directories lies below a tree, the tree leaves it and all below it out.
+    pub apart: &'a [usize],
     /// Counters that another thread may watch.
     pub progress: Option<&'a Progress>,
 }
