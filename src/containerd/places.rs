@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::sys::quiet;
+use crate::sys::quiet::{self, Within};
 
 /// Directory of the content store.
 pub const CONTENT: &str = "io.containerd.content.v1.content";
@@ -50,6 +50,13 @@ impl Places {
         Self { root: root.to_path_buf(), foreign, ..Self::default() }
     }
 
+    /// Reading below the root and the snapshotters' directories, through no symlink.
+    #[must_use]
+    pub fn within(&self) -> Within {
+        let configured = self.snapshotters.iter().map(|(_, directory)| directory.as_path());
+        Within::new(std::iter::once(self.root.as_path()).chain(configured))
+    }
+
     /// The directory of the content store.
     #[must_use]
     pub fn content(&self) -> PathBuf {
@@ -68,8 +75,10 @@ impl Places {
 /// # Errors
 /// When that cannot be examined, for lack of privilege for example.
 pub fn is_root(root: &Path) -> io::Result<bool> {
-    match quiet::facts(&root.join(META_DB)) {
+    match Within::new([root]).facts(&root.join(META_DB)) {
         Ok(_) => Ok(true),
+        // Something was here; the reading says what.
+        Err(error) if quiet::is_symlink(&error) => Ok(true),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(false)
         }

@@ -19,7 +19,7 @@ use super::metadata::snapshotter::BackendSnapshot;
 use super::places::{CONTENT, Places};
 use super::units;
 use crate::inventory::{Consistency, ContainerState, Finding};
-use crate::sys::quiet::{self, Entry};
+use crate::sys::quiet::Entry;
 
 /// Entries of each directory that was listed, by its path.
 pub type Listing = BTreeMap<PathBuf, Vec<Entry>>;
@@ -123,7 +123,7 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     }
     let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
     for path in both {
-        let modified = quiet::facts(&path).ok().and_then(|facts| facts.modified);
+        let modified = places.within().facts(&path).ok().and_then(|facts| facts.modified);
         snapshot.unknown_since.insert(path, modified);
     }
     if snapshot.consistency == Consistency::WriterActive {
@@ -171,9 +171,10 @@ pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
 }
 
 fn transactions(places: &Places) -> io::Result<Transactions> {
-    let snapshotters = listing::snapshotters(places, &quiet::list(&places.root)?);
+    let within = places.within();
+    let snapshotters = listing::snapshotters(places, &within.list(&places.root)?);
     let databases = snapshotters.into_iter().map(|(_, directory)| directory.join("metadata.db"));
-    let peek = |path: &Path| -> Result<u64, BoltError> { bolt::newest_txid(&quiet::open_file(path)?) };
+    let peek = |path: &Path| -> Result<u64, BoltError> { bolt::newest_txid(&within.open_file(path)?) };
     Ok(databases
         .chain([places.meta_db()])
         .map(|path| (peek(&path).ok(), path))
@@ -212,3 +213,6 @@ pub const ROOT_AREA: usize = 0;
 pub const CONTENT_AREA: usize = 1;
 /// Position of the first snapshotter in [`Snapshot::areas`].
 pub const FIRST_BACKEND_AREA: usize = 2;
+
+#[cfg(test)]
+mod tests;

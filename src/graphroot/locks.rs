@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use crate::sys::quiet;
+use crate::sys::quiet::{self, Within};
 
 /// An existing lock file, opened read-only.
 #[derive(Debug)]
@@ -37,7 +37,16 @@ fn whole_file(kind: libc::c_int) -> libc::flock {
 impl LockFile {
     /// Opens the lock file at `path`; `None` where there is none. Never creates one.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
-        match quiet::open_file(path) {
+        Self::opened(path, quiet::open_file(path))
+    }
+
+    /// The same below the directories of a store, through no symlink.
+    pub(super) fn open_within(within: &Within, path: &Path) -> io::Result<Option<Self>> {
+        Self::opened(path, within.open_file(path))
+    }
+
+    fn opened(path: &Path, file: io::Result<File>) -> io::Result<Option<Self>> {
+        match file {
             Ok(file) => Ok(Some(Self { path: path.to_path_buf(), file })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::records::ContainerRecord;
 use crate::inventory::{ContainerState, Owner};
-use crate::sys::quiet;
+use crate::sys::quiet::Within;
 
 /// What the disk says of a container beyond its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,16 +21,19 @@ pub(super) struct Origin {
     pub(super) name: String,
 }
 
-/// Examines the record and the container's directory at `directory`.
+/// Examines the record and the container's directory at `directory`, which is
+/// `<graphroot>/<driver>-containers/<id>`.
 pub(super) fn origin(record: &ContainerRecord, directory: &Path) -> Origin {
     let metadata: Value =
         record.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
     let userdata = directory.join("userdata");
-    let has_buildah_file = quiet::facts(&userdata.join("buildah.json")).is_ok();
+    let within = Within::new(directory.ancestors().nth(2));
+    let has_buildah_file = within.facts(&userdata.join("buildah.json")).is_ok();
     let owner = owner(&metadata, has_buildah_file);
     let state = match owner {
         // 16 MiB: a runtime state file has a few kB.
-        Owner::CriO => quiet::read(&userdata.join("state.json"), 16 << 20)
+        Owner::CriO => within
+            .read(&userdata.join("state.json"), 16 << 20)
             .map_or(ContainerState::Unknown, |text| state_of(&text)),
         _ => ContainerState::Unknown,
     };

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::locks::LockFile;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
 use crate::inventory::{Consistency, Finding};
-use crate::sys::quiet::{self, Entry, Kind};
+use crate::sys::quiet::{self, Entry, Kind, Within};
 
 /// A record file of 100,000 layers takes about 60 MiB.
 const MOST_RECORD_BYTES: u64 = 256 << 20;
@@ -52,6 +52,12 @@ impl Places {
     /// The directories that hold this store: the graphroot, then the imagestores.
     pub fn areas(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.graphroot).chain(&self.imagestores).map(PathBuf::as_path)
+    }
+
+    /// Reading below the directories of this store, through no symlink.
+    #[must_use]
+    pub fn within(&self) -> Within {
+        Within::new(self.areas().chain(self.runroots.iter().map(PathBuf::as_path)))
     }
 
     /// The directories that units' parts are given below: each area, then its driver's
@@ -150,7 +156,8 @@ struct Signature {
 impl Signature {
     fn take(places: &Places, locks: &[LockFile]) -> io::Result<Self> {
         let tokens = locks.iter().map(LockFile::token).collect::<io::Result<_>>()?;
-        let files = places.record_files().iter().map(|(_, path, _)| quiet::facts(path).ok()).collect();
+        let within = places.within();
+        let files = places.record_files().iter().map(|(_, path, _)| within.facts(path).ok()).collect();
         Ok(Self { tokens, files })
     }
 }
@@ -178,9 +185,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// When the graphroot cannot be listed, or its records are not for us to read. Everything
 /// else that cannot be read is a finding.
 pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
-    quiet::list(&places.graphroot)?;
+    places.within().list(&places.graphroot)?;
     let records = places.records_dir(&places.graphroot, "layers");
-    match quiet::list(&records) {
+    match places.within().list(&records) {
         // Without privileges nothing at all can be said; one line is better than twenty.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(about(&records, "listing", &error));
@@ -219,9 +226,10 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
 }
 
 fn open_locks(places: &Places, findings: &mut Vec<Finding>) -> Vec<LockFile> {
+    let within = places.within();
     let mut locks = Vec::new();
     for path in places.lock_files() {
-        match LockFile::open(&path) {
+        match LockFile::open_within(&within, &path) {
             Ok(found) => locks.extend(found),
             Err(error) => findings.push(Finding {
                 message: format!("opening the lock file: {error}; writers cannot be noticed"),
@@ -296,8 +304,9 @@ fn read_once(places: &Places, signature: Signature, consistency: Consistency) ->
         signature,
     };
     list_all(&mut snapshot);
+    let within = places.within();
     for (table, path, volatile) in places.record_files() {
-        let content = match quiet::read(&path, MOST_RECORD_BYTES) {
+        let content = match within.read(&path, MOST_RECORD_BYTES) {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
@@ -321,6 +330,7 @@ fn read_once(places: &Places, signature: Signature, consistency: Consistency) ->
         }
     }
     list_container_layers(&mut snapshot);
+    find_symlinks_to_containers(&mut snapshot);
     let repeated = [
         ("layer", records::drop_repeated(&mut snapshot.layers, |layer| &layer.id)),
         ("image", records::drop_repeated(&mut snapshot.images, |image| &image.id)),
@@ -395,8 +405,28 @@ fn list_container_layers(snapshot: &mut Snapshot) {
     }
 }
 
+/// What says who made a container is read later, and left out without a word then.
+fn find_symlinks_to_containers(snapshot: &mut Snapshot) {
+    let within = snapshot.places.within();
+    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+    let mut met = Vec::new();
+    for container in &snapshot.containers {
+        let path = directory.join(&container.id).join("userdata");
+        match within.facts(&path.join("state.json")) {
+            Err(error) if quiet::is_symlink(&error) => met.push((path, error.to_string())),
+            Ok(facts) if facts.kind == Kind::Symlink => {
+                met.push((path.join("state.json"), "is a symlink; not followed".into()));
+            }
+            _ => {}
+        }
+    }
+    for (path, message) in met {
+        snapshot.damage(&path, &message);
+    }
+}
+
 fn list_one(snapshot: &mut Snapshot, directory: PathBuf) {
-    match quiet::list(&directory) {
+    match snapshot.places.within().list(&directory) {
         Ok(entries) => {
             snapshot.listing.insert(directory, entries);
         }
@@ -450,3 +480,6 @@ impl Snapshot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

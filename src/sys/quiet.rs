@@ -1,18 +1,23 @@
 //! Reading that leaves no trace: no access time moves, nothing is created, no symlink is
-//! followed at the last step.
+//! followed at the last step, and below a store's directories ([`Within`]) at none.
 //!
 //! `O_NOATIME` is granted to the owner of a file and to `CAP_FOWNER`. Where it is refused
 //! the read goes on without it: then only the mount's own `relatime` rule protects the
 //! access time.
 
+mod within;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
+
+pub use within::{Within, is_symlink};
 
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +65,7 @@ fn kind_of(mode: FileType) -> Kind {
     }
 }
 
-fn open(path: &Path, extra: OFlags) -> io::Result<rustix::fd::OwnedFd> {
+fn open(path: &Path, extra: OFlags) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | extra;
     match rustix::fs::openat(CWD, path, flags | OFlags::NOATIME, Mode::empty()) {
         Err(rustix::io::Errno::PERM) => {
@@ -77,13 +82,17 @@ fn open(path: &Path, extra: OFlags) -> io::Result<rustix::fd::OwnedFd> {
 pub fn open_file(path: &Path) -> io::Result<File> {
     // Opening a device node can have effects of its own, so its kind comes first.
     if facts(path)?.kind != Kind::File {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        return Err(not_regular());
     }
-    let file = File::from(open(path, OFlags::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    Ok(file)
+    regular(File::from(open(path, OFlags::empty())?))
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
+fn regular(file: File) -> io::Result<File> {
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
 /// Reads a regular file of at most `limit` bytes.
@@ -91,7 +100,10 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_file`]; also when the file is longer than `limit`.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let file = open_file(path)?;
+    read_whole(open_file(path)?, limit)
+}
+
+fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let too_long = || {
         io::Error::new(
@@ -116,6 +128,11 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// When it cannot be opened or read to its end, or is a symlink.
 pub fn list(path: &Path) -> io::Result<Vec<Entry>> {
     let directory = open(path, OFlags::DIRECTORY)?;
+    entries(directory, |name| Ok(facts(&path.join(name))?.kind))
+}
+
+/// What the directory holds; `kind` is for filesystems that do not say it beside the name.
+fn entries(directory: OwnedFd, kind: impl Fn(&OsString) -> io::Result<Kind>) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     // `Dir::new` takes the descriptor as it is; `read_from` would open it again, without NOATIME.
     for entry in Dir::new(directory)? {
@@ -126,7 +143,7 @@ pub fn list(path: &Path) -> io::Result<Vec<Entry>> {
         }
         let name = OsString::from_vec(name.to_vec());
         let kind = match entry.file_type() {
-            FileType::Unknown => facts(&path.join(&name))?.kind,
+            FileType::Unknown => kind(&name)?,
             known => kind_of(known),
         };
         entries.push(Entry { name, kind });
@@ -140,14 +157,17 @@ pub fn list(path: &Path) -> io::Result<Vec<Entry>> {
 /// # Errors
 /// When it does not exist or its directory cannot be searched.
 pub fn facts(path: &Path) -> io::Result<Facts> {
-    let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
-    Ok(Facts {
+    Ok(facts_of(&rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?))
+}
+
+fn facts_of(stat: &Stat) -> Facts {
+    Facts {
         device: stat.st_dev,
         inode: stat.st_ino,
         length: u64::try_from(stat.st_size).unwrap_or(0),
         modified: Timestamp::new(stat.st_mtime, i32::try_from(stat.st_mtime_nsec).unwrap_or(0)).ok(),
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -7,18 +7,21 @@ use std::path::{Path, PathBuf};
 use super::{BlobFile, IngestDirectory, Listing};
 use crate::containerd::places::{CONTENT, CRI, Places, SNAPSHOTTER, TASKS, TMP_MOUNTS};
 use crate::inventory::Finding;
-use crate::sys::quiet::{self, Entry, Kind};
+use crate::sys::quiet::{self, Entry, Kind, Within};
 
 /// Longer than any reference of a download.
 const REF_BYTES: u64 = 64 << 10;
 
 /// What the directories hold.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Listed {
+    within: Within,
     pub listing: Listing,
     pub blobs: BTreeMap<String, BlobFile>,
     pub ingests: Vec<IngestDirectory>,
     pub findings: Vec<Finding>,
+    /// A directory of the store is a symlink.
+    pub damaged: bool,
 }
 
 /// Names and directories of the snapshotters, by name: those below the root, and those
@@ -60,15 +63,29 @@ pub fn digest(algorithm: &str, name: &str) -> Option<String> {
 /// # Errors
 /// When the root itself cannot be listed.
 pub fn list(places: &Places) -> io::Result<Listed> {
-    let mut listed = Listed::default();
-    let root = quiet::list(&places.root)?;
+    let within = places.within();
+    let root = within.list(&places.root)?;
     let snapshotters = snapshotters(places, &root);
+    let mut listed = Listed {
+        within,
+        listing: Listing::new(),
+        blobs: BTreeMap::new(),
+        ingests: Vec::new(),
+        findings: Vec::new(),
+        damaged: false,
+    };
+    for entry in &root {
+        let snapshotter = entry.name.to_str().is_some_and(|name| name.starts_with(SNAPSHOTTER));
+        if snapshotter && entry.kind == Kind::Symlink {
+            listed.directory(&places.root.join(&entry.name));
+        }
+    }
     listed.listing.insert(places.root.clone(), root);
     listed.content(&places.root.join(CONTENT));
     for (_, directory) in snapshotters {
         for entry in listed.directory(&directory) {
             if matches!(entry.name.to_str(), Some("snapshots" | "active" | "view"))
-                && entry.kind == Kind::Directory
+                && may_be_directory(&entry)
             {
                 listed.directory(&directory.join(&entry.name));
             }
@@ -77,7 +94,7 @@ pub fn list(places: &Places) -> io::Result<Listed> {
     for (top, below) in [(CRI, ["containers", "sandboxes"].as_slice()), (TMP_MOUNTS, &[]), (TASKS, &[])] {
         for entry in listed.directory(&places.root.join(top)) {
             let known = entry.name.to_str().is_some_and(|name| below.contains(&name)) || top == TASKS;
-            if known && entry.kind == Kind::Directory {
+            if known && may_be_directory(&entry) {
                 listed.directory(&places.root.join(top).join(&entry.name));
             }
         }
@@ -85,15 +102,21 @@ pub fn list(places: &Places) -> io::Result<Listed> {
     Ok(listed)
 }
 
+/// A symlink is not followed; trying to list it says so.
+fn may_be_directory(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::Directory | Kind::Symlink)
+}
+
 impl Listed {
     /// Lists one directory; one that is not there is empty.
     fn directory(&mut self, path: &Path) -> Vec<Entry> {
-        let entries = match quiet::list(path) {
+        let entries = match self.within.list(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
             Err(error) => {
                 let message = format!("listing it: {error}; what is in it is not counted");
                 self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: true });
+                self.damaged |= quiet::is_symlink(&error);
                 return Vec::new();
             }
         };
@@ -105,7 +128,7 @@ impl Listed {
         self.directory(content);
         let blobs = content.join("blobs");
         for algorithm in self.directory(&blobs) {
-            if algorithm.kind != Kind::Directory {
+            if !may_be_directory(&algorithm) {
                 continue;
             }
             let directory = blobs.join(&algorithm.name);
@@ -113,7 +136,7 @@ impl Listed {
                 let digest = algorithm.name.to_str().zip(file.name.to_str());
                 if let Some(digest) =
                     digest.and_then(|(algorithm, name)| digest_of_file(algorithm, name, file.kind))
-                    && let Some(found) = blob_file(&directory.join(&file.name))
+                    && let Some(found) = blob_file(&self.within, &directory.join(&file.name))
                 {
                     self.blobs.insert(digest, found);
                 }
@@ -122,7 +145,7 @@ impl Listed {
         let ingest = content.join("ingest");
         for entry in self.directory(&ingest) {
             if entry.kind == Kind::Directory {
-                self.ingests.push(ingest_directory(&ingest, &entry));
+                self.ingests.push(ingest_directory(&self.within, &ingest, &entry));
             }
         }
     }
@@ -133,15 +156,15 @@ fn digest_of_file(algorithm: &str, name: &str, kind: Kind) -> Option<String> {
 }
 
 /// A blob's file, if it is there.
-pub fn blob_file(path: &Path) -> Option<BlobFile> {
-    let facts = quiet::facts(path).ok().filter(|facts| facts.kind == Kind::File)?;
+pub fn blob_file(within: &Within, path: &Path) -> Option<BlobFile> {
+    let facts = within.facts(path).ok().filter(|facts| facts.kind == Kind::File)?;
     Some(BlobFile { length: facts.length, modified: facts.modified })
 }
 
-fn ingest_directory(ingest: &Path, entry: &Entry) -> IngestDirectory {
+fn ingest_directory(within: &Within, ingest: &Path, entry: &Entry) -> IngestDirectory {
     let path = ingest.join(&entry.name);
-    let backend_ref = quiet::read(&path.join("ref"), REF_BYTES).ok();
-    let facts = quiet::facts(&path.join("data")).or_else(|_| quiet::facts(&path)).ok();
+    let backend_ref = within.read(&path.join("ref"), REF_BYTES).ok();
+    let facts = within.facts(&path.join("data")).or_else(|_| within.facts(&path)).ok();
     IngestDirectory {
         name: entry.name.to_string_lossy().into_owned(),
         backend_ref: backend_ref.map(|text| String::from_utf8_lossy(&text).into_owned()),

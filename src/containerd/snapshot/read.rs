@@ -12,7 +12,7 @@ use crate::containerd::content::{self, Document};
 use crate::containerd::metadata::{Metadata, Oddity, snapshotter};
 use crate::containerd::places::{CRI, Places};
 use crate::inventory::{Consistency, ContainerState, Finding};
-use crate::sys::quiet;
+use crate::sys::quiet::{self, Within};
 
 /// containerd reads manifests of at most 8 MiB.
 const DOCUMENT_BYTES: u64 = 8 << 20;
@@ -24,7 +24,7 @@ const NESTING: usize = 4;
 /// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
 /// the records lead to.
 pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
-    let Listed { listing, blobs, ingests, findings } = listing::list(places)?;
+    let Listed { listing, blobs, ingests, findings, damaged, .. } = listing::list(places)?;
     let mut snapshot = Snapshot {
         places: places.clone(),
         metadata: Metadata::default(),
@@ -35,7 +35,7 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
         documents: HashMap::new(),
         states: HashMap::new(),
         unknown_since: HashMap::new(),
-        consistency: Consistency::Consistent,
+        consistency: if damaged { Consistency::Damaged } else { Consistency::Consistent },
         findings,
         transactions: Vec::new(),
     };
@@ -52,8 +52,8 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
 }
 
 /// Opens and reads a database; a missing one is `None`.
-fn database(path: &Path) -> Result<Option<Database>, BoltError> {
-    let file: File = match quiet::open_file(path) {
+fn database(within: &Within, path: &Path) -> Result<Option<Database>, BoltError> {
+    let file: File = match within.open_file(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -90,7 +90,7 @@ impl Snapshot {
     fn backend(&mut self, name: String, directory: PathBuf) -> Backend {
         let path = directory.join("metadata.db");
         let mut backend = Backend { name, directory, ..Backend::default() };
-        match database(&path) {
+        match database(&self.places.within(), &path) {
             Ok(None) => {}
             Ok(Some(database)) => {
                 let (snapshots, oddities) = snapshotter::read(&database);
@@ -105,7 +105,7 @@ impl Snapshot {
 
     fn meta_db(&mut self) -> io::Result<()> {
         let path = self.places.meta_db();
-        match database(&path) {
+        match database(&self.places.within(), &path) {
             Ok(Some(database)) => {
                 self.metadata = Metadata::read(&database);
                 let oddities = std::mem::take(&mut self.metadata.oddities);
@@ -128,12 +128,13 @@ impl Snapshot {
 
     /// Blobs that came between the listing and the records.
     fn late_blobs(&mut self) {
+        let within = self.places.within();
         let mut late: Vec<(String, BlobFile)> = Vec::new();
         for blob in self.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
             if self.blobs.contains_key(&blob.digest) {
                 continue;
             }
-            let file = self.blob_path(&blob.digest).and_then(|path| listing::blob_file(&path));
+            let file = self.blob_path(&blob.digest).and_then(|path| listing::blob_file(&within, &path));
             late.extend(file.map(|file| (blob.digest.clone(), file)));
         }
         self.blobs.extend(late);
@@ -141,6 +142,7 @@ impl Snapshot {
 
     /// Reads the indexes and manifests that names lead to.
     fn documents(&mut self) {
+        let within = self.places.within();
         let images = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.images);
         let mut waiting: Vec<(String, usize)> = images.map(|image| (image.target.clone(), 0)).collect();
         while let Some((digest, depth)) = waiting.pop() {
@@ -148,7 +150,7 @@ impl Snapshot {
                 continue;
             }
             let Some(path) = self.blob_path(&digest) else { continue };
-            match quiet::read(&path, DOCUMENT_BYTES) {
+            match within.read(&path, DOCUMENT_BYTES) {
                 Ok(bytes) => {
                     let Some(document) = content::parse(&bytes) else { continue };
                     if let Document::Index(children) = &document
@@ -167,8 +169,16 @@ impl Snapshot {
     /// Reads CRI's status files: when a container was started and when it ended.
     fn states(&mut self) {
         let containers = self.places.root.join(CRI).join("containers");
+        let within = self.places.within();
         for entry in self.entries(&containers).to_vec() {
-            let status = quiet::read(&containers.join(&entry.name).join("status"), STATUS_BYTES);
+            let path = containers.join(&entry.name).join("status");
+            let status = within.read(&path, STATUS_BYTES);
+            if let Err(error) = &status
+                && quiet::is_symlink(error)
+            {
+                self.finding(&path, error.to_string(), true);
+                self.consistency = Consistency::Damaged;
+            }
             let json = status.ok().and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
             let (Some(json), Some(id)) = (json, entry.name.to_str()) else { continue };
             let happened =

@@ -1,0 +1,181 @@
+//! The same reading below the directories of a store, where not one component of the way
+//! may be a symlink: a planted one would lead out of the store, even out of a mounted
+//! disk, and following it would move its access time.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Entry, Facts, Kind};
+use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
+
+/// The directories of one store. How one of them is reached is the configuration's affair
+/// and may lead through symlinks; below it none is followed. Mounts below it are entered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Within {
+    roots: Vec<PathBuf>,
+}
+
+/// A symlink where a directory or a file should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Symlink(PathBuf);
+
+impl fmt::Display for Symlink {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} is a symlink; not followed", self.0.display())
+    }
+}
+
+impl std::error::Error for Symlink {}
+
+/// Whether reading was refused because of a symlink.
+#[must_use]
+pub fn is_symlink(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Symlink>())
+}
+
+impl Within {
+    /// Reads below `roots`; a path in several of them is taken from the innermost.
+    pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Self {
+        Self { roots: roots.into_iter().map(Path::to_path_buf).collect() }
+    }
+
+    /// As [`super::list`].
+    ///
+    /// # Errors
+    /// As there, and where the way leads through a symlink.
+    pub fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let directory = self.open(path, DIRECTORY)?;
+        super::entries(directory, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
+    }
+
+    /// As [`super::facts`]: a symlink at the end of the way is examined itself.
+    ///
+    /// # Errors
+    /// As there, and where the way leads through a symlink.
+    pub fn facts(&self, path: &Path) -> io::Result<Facts> {
+        let handle = self.open(path, HANDLE)?;
+        Ok(super::facts_of(&rustix::fs::fstat(handle)?))
+    }
+
+    /// As [`super::open_file`].
+    ///
+    /// # Errors
+    /// As there, and where the way leads through a symlink.
+    pub fn open_file(&self, path: &Path) -> io::Result<File> {
+        match self.facts(path)?.kind {
+            Kind::File => {}
+            Kind::Symlink => return Err(not_followed(path)),
+            _ => return Err(super::not_regular()),
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        super::regular(File::from(self.open(path, flags | OFlags::NOATIME)?))
+    }
+
+    /// As [`super::read`].
+    ///
+    /// # Errors
+    /// As there, and where the way leads through a symlink.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        super::read_whole(self.open_file(path)?, limit)
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let roots = self.roots.iter().filter_map(|root| Some((root, path.strip_prefix(root).ok()?)));
+        let Some((root, below)) = roots.min_by_key(|(_, below)| below.components().count()) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "lies in no directory of the store"));
+        };
+        let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let start = rustix::fs::openat(CWD, root, way, Mode::empty())?;
+        static OPENER: OnceLock<Opener> = OnceLock::new();
+        let opener = *OPENER.get_or_init(|| Opener::detect(start.as_fd()));
+        match opener.beneath(start.as_fd(), below, flags, true) {
+            Err(error @ (Errno::LOOP | Errno::NOTDIR)) => {
+                Err(symlink_on(opener, &start, root, below).unwrap_or(error.into()))
+            }
+            other => other.map_err(io::Error::from),
+        }
+    }
+}
+
+fn not_followed(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, Symlink(path.to_path_buf()))
+}
+
+/// The first symlink on the way, which is why it could not be gone.
+fn symlink_on(opener: Opener, start: &OwnedFd, root: &Path, below: &Path) -> Option<io::Error> {
+    let mut way = PathBuf::new();
+    for part in below.components() {
+        way.push(part);
+        let handle = opener.beneath(start.as_fd(), &way, HANDLE, true).ok()?;
+        if super::facts_of(&rustix::fs::fstat(handle).ok()?).kind == Kind::Symlink {
+            return Some(not_followed(&root.join(way)));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn no_component_below_a_root_may_be_a_symlink() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        std::fs::create_dir_all(at("store/a/b")).unwrap();
+        std::fs::create_dir_all(at("elsewhere/b")).unwrap();
+        for file in ["store/a/b/file", "elsewhere/b/file"] {
+            std::fs::write(at(file), b"12345").unwrap();
+        }
+        symlink(at("elsewhere"), at("store/out")).unwrap();
+        symlink("a", at("store/in")).unwrap();
+        symlink("file", at("store/a/b/link")).unwrap();
+        symlink("store", at("way")).unwrap();
+        // Relatime moves an access time that is not after the change.
+        let touched = |path: &str| std::fs::symlink_metadata(at(path)).unwrap().atime_nsec();
+        let before = ["store/out", "store/in"].map(touched);
+
+        // The root itself may be reached through one.
+        for root in ["store", "way"] {
+            let store = Within::new([at(root).as_path()]);
+            let path = |path: &str| at(root).join(path);
+            assert_eq!(store.read(&path("a/b/file"), 5).unwrap(), b"12345");
+            assert_eq!(store.facts(&path("a/b/file")).unwrap().length, 5);
+            assert_eq!(store.facts(&path("out")).unwrap().kind, Kind::Symlink);
+            assert_eq!(store.list(&path("a")).unwrap(), super::super::list(&path("a")).unwrap());
+            assert_eq!(store.list(&at(root)).unwrap().len(), 3);
+            assert!(
+                !is_symlink(&store.list(&path("a/b/file")).unwrap_err()),
+                "a file is only not a directory"
+            );
+            assert_eq!(store.read(&path("none/x"), 5).unwrap_err().kind(), io::ErrorKind::NotFound);
+            for way in ["out/b", "in/b"] {
+                let link = at(root).join(way.split_once('/').unwrap().0);
+                let expected = format!("{} is a symlink; not followed", link.display());
+                let errors = [
+                    store.list(&path(way)).map(drop),
+                    store.list(&link).map(drop),
+                    store.facts(&path(way)).map(drop),
+                    store.read(&path(way).join("file"), 5).map(drop),
+                    store.open_file(&path(way).join("file")).map(drop),
+                ];
+                for error in errors.map(Result::unwrap_err) {
+                    assert!(is_symlink(&error), "{error}");
+                    assert_eq!(error.to_string(), expected);
+                }
+            }
+            assert!(is_symlink(&store.read(&path("a/b/link"), 5).unwrap_err()));
+            assert!(store.read(&at("elsewhere/b/file"), 5).is_err(), "it lies in no root");
+        }
+        assert_eq!(["store/out", "store/in"].map(touched), before);
+    }
+}
