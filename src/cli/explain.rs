@@ -15,7 +15,11 @@ pub(super) fn run(global: &Global, own: &ExplainArgs) -> Result<Exit, Failure> {
             lookup::Error::Unknown(_) => {
                 "`layersweep images` and `layersweep layers` list what there is".into()
             }
-            lookup::Error::Ambiguous { .. } => "give more of the id, or the whole name".into(),
+            lookup::Error::Ambiguous { .. } => {
+                "give more of the id, the whole name, or the store with --graphroot or --containerd-root"
+                    .into()
+            }
+            lookup::Error::Store { .. } | lookup::Error::Missing { .. } => String::new(),
             lookup::Error::Outside { .. } => "name its store with --graphroot DIR".into(),
         },
     })?;

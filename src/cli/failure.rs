@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use super::exit::Exit;
+use super::surveying;
 use crate::report::text::safe;
 use crate::survey;
 
@@ -50,6 +51,9 @@ impl Failure {
         {
             // Whoever read us has seen enough.
             return Exit::Done;
+        }
+        if let Self::Survey(survey::Error::NoneFound { findings, .. }) = &self {
+            surveying::warn(findings);
         }
         let mut line = format!("error: {self}");
         let mut cause = self.source();

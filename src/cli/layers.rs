@@ -4,7 +4,7 @@ use super::args::{Format, Global, LayersArgs};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::{output, surveying};
-use crate::inventory::NodeIx;
+use crate::inventory::{NodeIx, StoreIx};
 use crate::report::json::{self, LayerDoc, LayersDoc};
 use crate::report::text::{self, Names};
 use crate::survey::Survey;
@@ -43,11 +43,13 @@ fn largest_first(survey: &Survey) -> Vec<LayerDoc> {
 
 fn names(survey: &Survey) -> Names {
     let mut names = Names::default();
+    let root = |store: StoreIx| survey.inventory.stores[store.get()].root.to_string_lossy().into_owned();
     for image in &survey.inventory.images {
         let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
         for name in image.names.iter().chain(image.names.is_empty().then_some(&name)) {
             if let Some(top) = image.layers.first() {
-                names.on_top.entry(top.clone()).or_default().push(name.clone());
+                let top = (root(image.store), top.clone());
+                names.on_top.entry(top).or_default().push(name.clone());
             }
         }
         names.by_id.insert(image.id.clone(), name);
@@ -57,7 +59,7 @@ fn names(survey: &Survey) -> Names {
         for node in &container.holds {
             let node = &survey.inventory.nodes[node.get()];
             if node.layer.is_some() {
-                names.on_top.entry(node.id.clone()).or_default().push(name.clone());
+                names.on_top.entry((root(node.store), node.id.clone())).or_default().push(name.clone());
             }
         }
         names.by_id.insert(container.id.clone(), name);

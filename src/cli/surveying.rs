@@ -1,7 +1,7 @@
 //! From global flags to a survey.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
@@ -11,6 +11,7 @@ use super::failure::Failure;
 use super::progress;
 use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
+use crate::inventory::Finding;
 use crate::report::text::safe;
 use crate::survey::{self, Request, Survey};
 use crate::sys::ioprio::IoPriority;
@@ -35,8 +36,8 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
     let request = Request {
         environment: Environment::of_process(&sysroot),
         sysroot,
-        graphroots: absolute(&global.graphroot)?,
-        containerd_roots: absolute(&global.containerd_root)?,
+        graphroots: inside(global, absolute(&global.graphroot)?),
+        containerd_roots: inside(global, absolute(&global.containerd_root)?),
         runroot: absolute(global.runroot.as_slice())?.into_iter().next(),
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
@@ -45,9 +46,20 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
     let progress = Progress::default();
     let survey = progress::shown(global, &progress, || survey::run(&request, &progress))?;
     if !global.quiet {
-        warn(&survey);
+        warn(&survey.inventory.findings);
     }
     Ok(survey)
+}
+
+/// Paths are taken inside the sysroot; one that was given with it in front means the same.
+fn inside(global: &Global, paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let sysroot = global.sysroot.as_deref().and_then(|path| std::path::absolute(path).ok());
+    let Some(sysroot) = sysroot.filter(|path| path != Path::new("/")) else { return paths };
+    let inside = |path: PathBuf| match path.strip_prefix(&sysroot) {
+        Ok(below) => Path::new("/").join(below),
+        Err(_) => path,
+    };
+    paths.into_iter().map(inside).collect()
 }
 
 /// Relative paths count from where we are, not from where a store's configuration stands.
@@ -67,9 +79,9 @@ pub(super) fn exit(survey: &Survey) -> Exit {
 }
 
 /// What could not be read goes to stderr, one line each; stdout holds results alone.
-fn warn(survey: &Survey) {
+pub(super) fn warn(findings: &[Finding]) {
     let mut stderr = std::io::stderr().lock();
-    for finding in &survey.inventory.findings {
+    for finding in findings {
         let bound = if finding.incomplete { " (figures are lower bounds)" } else { "" };
         let path = match finding.path.as_os_str().is_empty() {
             true => String::new(),

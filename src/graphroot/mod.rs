@@ -5,6 +5,7 @@
 //! to; [`fill`] turns that and the measured bytes into an inventory.
 
 pub mod config;
+pub mod doubt;
 pub mod fill;
 mod leaks;
 mod locks;

@@ -379,7 +379,7 @@ impl<'a> Sorter<'a> {
 }
 
 /// Ids of layers, images and containers are 64 lower-case hex digits.
-fn is_id(name: &str) -> bool {
+pub(super) fn is_id(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

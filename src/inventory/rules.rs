@@ -39,7 +39,7 @@ pub fn rulings(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Vec<Ruling> {
     let read_only = if store.read_only {
         (true, "it lies in an additional image store, which is never deleted from".to_owned())
     } else {
-        (false, "its store can be written".to_owned())
+        (false, "it lies in no additional image store".to_owned())
     };
     let freed = refs.weight(inventory, Root::Image(at)).exclusive.frees_bytes;
     let worth = match freed {

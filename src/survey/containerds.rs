@@ -73,9 +73,19 @@ impl Reading for Containerd {
         areas: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
-        let mounts = match filling.request.sysroot.is_foreign() {
-            true => Vec::new(),
-            false => mounts::below(Path::new("/")).unwrap_or_default(),
+        // Bundles are mounted below the state directory, wherever that is.
+        let mounts = mounts::below_in_all_namespaces(&[PathBuf::from("/")]).unwrap_or_else(|error| {
+            filling.inventory.findings.push(Finding {
+                path: PathBuf::from("/proc/self/mountinfo"),
+                message: format!("cannot be read: {error}; everything counts as mounted"),
+                incomplete: false,
+            });
+            self.units.iter().map(|unit| unit.path.clone()).collect()
+        });
+        // On somebody else's disk, our own containers' mounts below /run mean nothing.
+        let mounts: Vec<_> = match filling.request.sysroot.is_foreign() {
+            true => mounts.into_iter().filter(|at| at.starts_with(&self.snapshot.places.root)).collect(),
+            false => mounts,
         };
         let context = fill::Context {
             store,

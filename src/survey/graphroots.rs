@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use super::reading::{Filling, Guest, Reading, UnitView};
 use super::{Error, Request};
 use crate::graphroot::config::{self, Discovery, Pin, StoreConfig, pin_matches_image};
+use crate::graphroot::doubt::doubt;
 use crate::graphroot::fill;
 use crate::graphroot::snapshot::{self, Places, Snapshot};
 use crate::graphroot::units::{self, Unit, What};
-use crate::inventory::{FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
+use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
 use crate::sys::quiet::{self, Facts};
 use crate::usage::Tally;
@@ -71,7 +72,7 @@ impl Reading for Graphroot {
     }
 
     fn read_again(&mut self, request: &Request) -> io::Result<()> {
-        self.snapshot = snapshot::read(&self.snapshot.places, request.patience)?;
+        self.snapshot = read(&self.snapshot.places, request)?;
         self.units = units::sort(&self.snapshot);
         Ok(())
     }
@@ -84,11 +85,22 @@ impl Reading for Graphroot {
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
         let graphroot = &self.snapshot.places.graphroot;
-        let additional: Vec<_> = self.additional.iter().filter_map(|path| filling.ids.get(path)).collect();
-        let mounts = match filling.request.sysroot.is_foreign() {
-            true => Vec::new(),
-            false => mounts::below(graphroot).unwrap_or_default(),
-        };
+        let driver = &self.snapshot.places.driver;
+        let additional: Vec<_> = self
+            .additional
+            .iter()
+            .filter_map(|path| filling.ids.get(&(path.clone(), driver.clone())))
+            .collect();
+        let areas_of_store: Vec<_> = self.snapshot.places.areas().map(Path::to_path_buf).collect();
+        let mounts = mounts::below_in_all_namespaces(&areas_of_store).unwrap_or_else(|error| {
+            // Then anything may be mounted, and nothing is called reclaimable.
+            filling.inventory.findings.push(Finding {
+                path: PathBuf::from("/proc/self/mountinfo"),
+                message: format!("cannot be read: {error}; everything counts as mounted"),
+                incomplete: false,
+            });
+            self.units.iter().map(|unit| unit.path.clone()).collect()
+        });
         let context = fill::Context {
             store,
             areas,
@@ -98,7 +110,7 @@ impl Reading for Graphroot {
             now: filling.request.now,
         };
         let filled = fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context);
-        filling.ids.insert(graphroot.clone(), filled.ids);
+        filling.ids.insert((graphroot.clone(), driver.clone()), filled.ids);
         filled.nodes
     }
 }
@@ -233,23 +245,36 @@ impl Found {
         };
         let first = store.driver.as_ref().filter(|driver| drivers.contains(driver)).or(drivers.first());
         for driver in &drivers {
+            let runroots = match (&request.runroot, read_only) {
+                (_, true) => Vec::new(),
+                (Some(named), false) => resolved(request, [named]),
+                (None, false) => {
+                    resolved(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
+                }
+            };
+            let blind = store.transient && runroots.is_empty() && !read_only;
             let places = Places {
                 graphroot: graphroot.clone(),
                 imagestores: resolved(request, store.imagestore.iter().chain(&store.other_imagestores)),
-                runroots: match (&request.runroot, read_only) {
-                    (_, true) => Vec::new(),
-                    (Some(named), false) => resolved(request, [named]),
-                    (None, false) => {
-                        resolved(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
-                    }
-                },
+                runroots,
                 driver: driver.clone(),
                 other_drivers: drivers.iter().filter(|other| *other != driver).cloned().collect(),
                 primary: Some(driver) == first,
                 read_only,
                 foreign: request.sysroot.is_foreign(),
             };
-            let snapshot = snapshot::read(&places, request.patience).map_err(unreadable)?;
+            let mut snapshot = read(&places, request).map_err(unreadable)?;
+            if blind {
+                let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
+                snapshot.consistency = Consistency::Damaged;
+                snapshot.findings.push(Finding {
+                    path: runroot.clone(),
+                    message: "the store is transient, and this runroot is not there: its containers are \
+                              unknown"
+                        .into(),
+                    incomplete: true,
+                });
+            }
             self.stores.push(Graphroot {
                 units: units::sort(&snapshot),
                 snapshot,
@@ -259,6 +284,22 @@ impl Found {
         }
         Ok(())
     }
+}
+
+/// Reads the records, and doubts them where they cannot be all.
+fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
+    let mut snapshot = snapshot::read(places, request.patience)?;
+    doubt(&mut snapshot);
+    tracing::info!(
+        "{}: {} images, {} layers, {} containers ({}, {:?})",
+        places.graphroot.display(),
+        snapshot.images.len(),
+        snapshot.layers.len(),
+        snapshot.containers.len(),
+        places.driver,
+        snapshot.consistency,
+    );
+    Ok(snapshot)
 }
 
 /// Those that exist, each once.

@@ -33,6 +33,18 @@ pub enum Error {
         /// What it could be.
         candidates: Vec<String>,
     },
+    /// A store itself.
+    #[error("{} is a store: `layersweep usage` tells who holds what in it", path.display())]
+    Store {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A path in a store that does not exist.
+    #[error("{} does not exist", path.display())]
+    Missing {
+        /// As given.
+        path: PathBuf,
+    },
     /// A path that is in no store.
     #[error("{} lies in none of the stores", path.display())]
     Outside {
@@ -60,7 +72,7 @@ pub fn look_up(survey: &Survey, reference: &str) -> Result<Subject, Error> {
         [one] => Ok(*one),
         several => Err(Error::Ambiguous {
             reference: reference.to_owned(),
-            candidates: several.iter().take(10).map(|subject| describe(survey, *subject)).collect(),
+            candidates: several.iter().take(10).map(|subject| describe_in_store(survey, *subject)).collect(),
         }),
     }
 }
@@ -101,7 +113,9 @@ fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
     let mut found: Vec<_> = images.chain(containers).collect();
     if found.is_empty() {
         // containerd names a container's writable snapshot as the container.
-        found.extend(layers(survey).filter(|(_, id)| *id == bare).map(|(at, _)| Subject::Node(at)));
+        found.extend(
+            layers(survey).filter(|(_, id)| hex(id) == hex(reference)).map(|(at, _)| Subject::Node(at)),
+        );
     }
     if found.is_empty() {
         let leaks = inventory.leaks.iter().enumerate().filter(|(_, leak)| leak.id == bare);
@@ -113,6 +127,15 @@ fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
 fn layers(survey: &Survey) -> impl Iterator<Item = (NodeIx, &str)> {
     let nodes = survey.inventory.nodes.iter().enumerate();
     nodes.filter(|(_, node)| node.layer.is_some()).map(|(at, node)| (at.into(), node.id.as_str()))
+}
+
+/// An id without its algorithm: `sha256:aa` and `moby/sha256:aa` are asked for as `aa`,
+/// `sha256:aa` or `moby/sha256:aa`.
+fn hex(id: &str) -> std::borrow::Cow<'_, str> {
+    match id.rsplit_once("sha256:") {
+        Some((qualifier, hex)) => format!("{qualifier}{hex}").into(),
+        None => id.into(),
+    }
 }
 
 /// The name without tag or digest.
@@ -141,7 +164,7 @@ fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
     let containers = containers.filter(|(_, container)| container.id.starts_with(start));
     let containers = containers.map(|(at, _)| Subject::Container(at.into()));
     let found: Vec<_> = images.chain(containers).collect();
-    let layers = layers(survey).filter(|(_, id)| id.starts_with(start));
+    let layers = layers(survey).filter(|(_, id)| hex(id).starts_with(&*hex(start)));
     let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(survey, *subject) == *id));
     let layers: Vec<_> = layers.map(|(at, _)| Subject::Node(at)).collect();
     let found = [found, layers].concat();
@@ -159,6 +182,22 @@ fn id_of(survey: &Survey, subject: Subject) -> &str {
         Subject::Container(at) => &inventory.containers[at.get()].id,
         Subject::Leak(at) => &inventory.leaks[at.get()].id,
         Subject::Node(at) => &inventory.nodes[at.get()].id,
+    }
+}
+
+/// Names the store where there are several.
+fn describe_in_store(survey: &Survey, subject: Subject) -> String {
+    let inventory = &survey.inventory;
+    let store = match subject {
+        Subject::Image(at) => inventory.images[at.get()].store,
+        Subject::Container(at) => inventory.containers[at.get()].store,
+        Subject::Leak(at) => inventory.leaks[at.get()].store,
+        Subject::Node(at) => inventory.nodes[at.get()].store,
+    };
+    let described = describe(survey, subject);
+    match inventory.stores.as_slice() {
+        [_] => described,
+        stores => format!("{described} in {}", stores[store.get()].root.display()),
     }
 }
 
@@ -192,8 +231,14 @@ fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     if below.components().any(|component| component == Component::ParentDir) {
         return Err(outside());
     }
+    if below.as_os_str().is_empty() {
+        return Err(Error::Store { path: path.to_path_buf() });
+    }
     let inventory = &survey.inventory;
     let wanted = inventory.stores[store.get()].root.join(&below);
+    if std::fs::symlink_metadata(&wanted).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Err(Error::Missing { path: path.to_path_buf() });
+    }
     let nodes = || inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store);
     let is_bookkeeping = |node: &Node| matches!(node.kind, NodeKind::StoreMetadata | NodeKind::StoreRecords);
     let above = nodes().filter(|(_, node)| !is_bookkeeping(node) && wanted.starts_with(&node.path));

@@ -113,6 +113,8 @@ pub enum Error {
     NoneFound {
         /// The configured places, none of which holds a store.
         looked: Vec<PathBuf>,
+        /// What is wrong with the configuration.
+        findings: Vec<Finding>,
     },
 }
 
@@ -137,7 +139,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     readings.extend(more);
     unreadable = unreadable.or(failed);
     if readings.is_empty() {
-        return Err(unreadable.unwrap_or(Error::NoneFound { looked }));
+        return Err(unreadable.unwrap_or(Error::NoneFound { looked, findings }));
     }
     let mut inventory = Inventory { findings, ..Inventory::default() };
 
@@ -166,6 +168,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         nodes.extend(weighing.slots(position).iter().copied().zip(filled));
     }
     weighing.share(&mut inventory, &nodes, &filesystems.costs);
+    tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
     let refs = Refs::new(&inventory);
     refs::spare_what_is_reached(&mut inventory, &refs);
     let effort = Effort {

@@ -84,6 +84,6 @@ pub(super) struct Filling<'a> {
     pub(super) request: &'a Request,
     /// CRI-O's pins.
     pub(super) pins: &'a [Pin],
-    /// Ids of the graphroots filled so far, by path: additional image stores.
-    pub(super) ids: HashMap<PathBuf, Ids>,
+    /// Ids of the graphroots filled so far, by path and driver: additional image stores.
+    pub(super) ids: HashMap<(PathBuf, String), Ids>,
 }

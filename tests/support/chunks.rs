@@ -21,7 +21,9 @@ pub fn inodes(mount: &Path) -> Inodes {
     while let Some(path) = left.pop() {
         let facts = std::fs::symlink_metadata(&path).expect("nobody else writes here");
         if facts.is_dir() {
-            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            left.extend(
+                std::fs::read_dir(&path).expect("a directory").map(|entry| entry.expect("an entry").path()),
+            );
         }
         all.insert(path, facts.ino());
     }

@@ -42,6 +42,10 @@ pub fn explain(document: &ExplainDoc) -> String {
             table.row(vec![rule.rule.into(), rule.verdict.into(), safe(&rule.detail)]);
         }
         out.push_str(&table.render());
+        match document.rules.iter().find(|rule| rule.verdict == "stay") {
+            Some(rule) => out.push_str(&format!("It stays, by the rule {}.\n", rule.rule)),
+            None => out.push_str("It may go: no rule keeps it.\n"),
+        }
     }
     out.push_str(&leaks(&document.leaks));
     out
@@ -54,7 +58,7 @@ fn size_line(document: &ExplainDoc) -> String {
         "layer" => format!("{size}; it goes when all that hold it have gone\n"),
         "metadata" | "other" => format!("{size}; no deletion of an image or container frees it\n"),
         _ => format!(
-            "{size} that only it holds; deleting it alone now gives back {} ({} bytes)\n",
+            "{size} that only it holds; its deletion alone would give back {} ({} bytes)\n",
             bytes(document.frees_bytes),
             document.frees_bytes
         ),

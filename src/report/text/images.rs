@@ -9,24 +9,16 @@ use crate::report::json::{ImageDoc, UserDoc};
 /// The table of images.
 #[must_use]
 pub fn images(images: &[ImageDoc], now: Timestamp) -> String {
-    let mut table = Table::new(&[
-        "IMAGE",
-        "ID",
-        ">AGE",
-        ">LAST USED",
-        "USED BY",
-        "PINNED",
-        ">SIZE",
-        ">SHARED",
-        ">EXCLUSIVE",
-        ">FREES",
-    ]);
+    // Without records nobody knows, and the column would only take room.
+    let with_use = images.iter().any(|image| image.last_used.is_some());
+    let mut headings = vec!["IMAGE", "ID", ">AGE"];
+    headings.extend(with_use.then_some(">LAST USED"));
+    headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FREES"]);
+    let mut table = Table::new(&headings);
     for image in images {
-        table.row(vec![
-            name(image),
-            short_id(&image.id),
-            age(image.created_at, now),
-            age(image.last_used, now),
+        let mut cells = vec![name(image), short_id(&image.id), age(image.created_at, now)];
+        cells.extend(with_use.then(|| age(image.last_used, now)));
+        cells.extend([
             users(&image.used_by),
             if image.pinned { "yes".into() } else { "-".into() },
             bytes(image.total_bytes),
@@ -34,6 +26,7 @@ pub fn images(images: &[ImageDoc], now: Timestamp) -> String {
             bytes(image.exclusive_bytes),
             bytes(image.frees_bytes),
         ]);
+        table.row(cells);
     }
     let mut out = table.render();
     if !images.is_empty() {

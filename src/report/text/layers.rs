@@ -11,8 +11,8 @@ use crate::report::json::LayerDoc;
 pub struct Names {
     /// By the id of the image or container.
     pub by_id: HashMap<String, String>,
-    /// Those whose top layer a layer is, by its id.
-    pub on_top: HashMap<String, Vec<String>>,
+    /// Those whose top layer a layer is, by its store and id.
+    pub on_top: HashMap<(String, String), Vec<String>>,
 }
 
 /// The table of layers.
@@ -96,9 +96,16 @@ pub fn tree(layers: &[LayerDoc], names: &Names) -> String {
 
 fn label(layer: &LayerDoc, names: &Names) -> String {
     let kind = if layer.read_write { "  read-write" } else { "" };
-    let tops: Vec<_> = names.on_top.get(&layer.id).into_iter().flatten().map(|name| safe(name)).collect();
+    let tops: Vec<_> = names
+        .on_top
+        .get(&(layer.store.clone(), layer.id.clone()))
+        .into_iter()
+        .flatten()
+        .map(|name| safe(name))
+        .collect();
     let tops = match tops.as_slice() {
         [] if layer.refcount == 0 => "  nobody uses it".into(),
+        [] if layer.kind == "blob" => format!("  blob of {}", holders(layer, names)),
         [] => String::new(),
         tops => format!("  {}", tops.join(", ")),
     };
