@@ -305,12 +305,17 @@ fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> 
     }
 }
 
-/// Whether anything was written since `snapshot`, or is being written.
+/// Whether anything was written since `snapshot`, or is being written. Of a snapshot that
+/// was not consistent the second is not asked: whoever writes there is known of, and asking
+/// again would not make it better.
 ///
 /// # Errors
 /// When a lock file can no longer be asked.
 pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
     let locks = open_locks(&snapshot.places).files;
+    if snapshot.consistency == Consistency::Consistent && any_writer(&locks)? {
+        return Ok(true);
+    }
     Ok(Signature::take(&snapshot.places, &locks)? != snapshot.signature)
 }
 

@@ -129,3 +129,17 @@ fn a_lock_file_that_cannot_be_asked_proves_nothing() {
         assert!(finding.message.contains("nothing in this store is called reclaimable"));
     }
 }
+
+#[test]
+fn a_writer_moves_a_consistent_snapshot_only() {
+    let bed = Bed::new();
+    let snapshot = read(&bed.places, SHORT).unwrap();
+    assert!(!moved(&snapshot).unwrap());
+    let held = write_lock(&bed.at("overlay-layers/layers.lock"));
+    assert!(moved(&snapshot).unwrap(), "somebody is writing");
+    // Read again under the writer's lock: asking for ever would bring nothing new.
+    let again = read(&bed.places, SHORT).unwrap();
+    assert_eq!(again.consistency, Consistency::WriterActive);
+    assert!(!moved(&again).unwrap());
+    drop(held);
+}
