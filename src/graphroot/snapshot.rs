@@ -44,7 +44,8 @@ pub struct Places {
     pub primary: bool,
     /// An additional image store.
     pub read_only: bool,
-    /// Somebody else's disk, or one that nobody writes to: locks mean nothing.
+    /// Below a mounted root: no lock is taken. They are asked all the same, since asking
+    /// writes nothing and the root may be that of a running node.
     pub foreign: bool,
 }
 
@@ -194,8 +195,7 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
         }
         _ => {}
     }
-    let mut lock_findings = Vec::new();
-    let locks = if places.foreign { Vec::new() } else { open_locks(places, &mut lock_findings) };
+    let Locks { files: locks, findings: mut blind } = open_locks(places);
     let started = Instant::now();
     let mut snapshot = loop {
         let busy = any_writer(&locks)?;
@@ -208,11 +208,16 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
             }
         }
         if started.elapsed() >= patience.unlocked {
-            break read_under_locks(places, &locks, patience.locked)?;
+            break match places.foreign {
+                true => {
+                    let before = Signature::take(places, &locks)?;
+                    read_once(places, before, Consistency::WriterActive)
+                }
+                false => read_under_locks(places, &locks, patience.locked)?,
+            };
         }
         std::thread::sleep(PAUSE);
     };
-    snapshot.findings.append(&mut lock_findings);
     if snapshot.consistency == Consistency::WriterActive {
         snapshot.findings.push(Finding {
             path: places.graphroot.clone(),
@@ -222,17 +227,37 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
             incomplete: false,
         });
     }
+    if !blind.is_empty() {
+        snapshot.consistency = snapshot.consistency.max(Consistency::WriterActive);
+        snapshot.findings.append(&mut blind);
+    }
     Ok(snapshot)
 }
 
-fn open_locks(places: &Places, findings: &mut Vec<Finding>) -> Vec<LockFile> {
+/// The lock files that are there and can be asked, and a finding for each that cannot.
+struct Locks {
+    files: Vec<LockFile>,
+    findings: Vec<Finding>,
+}
+
+fn open_locks(places: &Places) -> Locks {
     let within = places.within();
-    let mut locks = Vec::new();
+    let mut locks = Locks { files: Vec::new(), findings: Vec::new() };
     for path in places.lock_files() {
-        match LockFile::open_within(&within, &path) {
-            Ok(found) => locks.extend(found),
-            Err(error) => findings.push(Finding {
-                message: format!("opening the lock file: {error}; writers cannot be noticed"),
+        let opened = LockFile::open_within(&within, &path).and_then(|found| {
+            if let Some(lock) = &found {
+                lock.has_writer()?;
+                lock.token()?;
+            }
+            Ok(found)
+        });
+        match opened {
+            Ok(found) => locks.files.extend(found),
+            Err(error) => locks.findings.push(Finding {
+                message: format!(
+                    "the lock file cannot be asked: {error}; whether another program is writing is \
+                     not known, so nothing in this store is called reclaimable"
+                ),
                 path,
                 incomplete: false,
             }),
@@ -280,15 +305,17 @@ fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> 
     }
 }
 
-/// Whether anything was written since `snapshot`, or is being written.
+/// Whether anything was written since `snapshot`, or is being written. Of a snapshot that
+/// was not consistent the second is not asked: whoever writes there is known of, and asking
+/// again would not make it better.
 ///
 /// # Errors
 /// When a lock file can no longer be asked.
 pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
-    if snapshot.places.foreign {
-        return Ok(false);
+    let locks = open_locks(&snapshot.places).files;
+    if snapshot.consistency == Consistency::Consistent && any_writer(&locks)? {
+        return Ok(true);
     }
-    let locks = open_locks(&snapshot.places, &mut Vec::new());
     Ok(Signature::take(&snapshot.places, &locks)? != snapshot.signature)
 }
 

@@ -84,6 +84,8 @@ impl Snapshot {
         }
         for odd in oddities {
             self.finding(path, format!("{} {}", odd.at, odd.message), true);
+            // An image may look unused because the record of its container is damaged.
+            self.consistency = Consistency::Damaged;
         }
     }
 

@@ -39,3 +39,32 @@ fn symlinks_below_the_root_are_named_and_not_followed() {
         assert!(snapshot.states.is_empty());
     }
 }
+
+#[test]
+fn a_damaged_record_makes_the_store_damaged() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/2.3.4/root").join(META_DB);
+    let good = std::fs::read(fixture).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let meta_db = dir.path().join(META_DB);
+    std::fs::create_dir_all(meta_db.parent().unwrap()).unwrap();
+    let read_with = |bytes: &[u8]| {
+        std::fs::write(&meta_db, bytes).unwrap();
+        let patience = Patience { confirm: Duration::ZERO, ..Patience::default() };
+        read(&Places::at(dir.path(), true), patience).unwrap()
+    };
+    assert_eq!(read_with(&good).consistency, Consistency::Consistent);
+    // A value follows its key; a time begins with its version, which is 1. Old pages are
+    // among the places: what is there is not read.
+    let key = b"createdat\x01";
+    let mut seen = 0;
+    for at in (0..good.len() - key.len()).filter(|at| good[*at..].starts_with(key)) {
+        let mut broken = good.clone();
+        broken[at + key.len() - 1] = 0x77;
+        let snapshot = read_with(&broken);
+        let odd = !snapshot.metadata.oddities.is_empty();
+        seen += usize::from(odd);
+        let expected = if odd { Consistency::Damaged } else { Consistency::Consistent };
+        assert_eq!(snapshot.consistency, expected, "{:?}", snapshot.findings);
+    }
+    assert!(seen > 0, "some of the records are in use");
+}

@@ -42,6 +42,23 @@ impl Bed {
     }
 }
 
+/// Held by this process; gone with the returned file.
+fn write_lock(path: &Path) -> std::fs::File {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc;
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // Unlike the library's own kind, this one is noticed by the process that holds it.
+    fcntl(&file, FcntlArg::F_OFD_SETLK(&lock)).unwrap();
+    file
+}
+
 const SHORT: Patience = Patience { unlocked: Duration::from_millis(50), locked: Duration::from_millis(50) };
 
 #[test]
@@ -61,4 +78,68 @@ fn symlinks_below_the_graphroot_are_named_and_not_followed() {
         assert!(snapshot.findings.iter().any(said), "{linked}: {:?}", snapshot.findings);
         assert!(snapshot.listing.values().flatten().all(|entry| entry.name != "stray"), "{linked}");
     }
+}
+
+#[test]
+fn writers_below_a_mounted_root_are_noticed() {
+    let mut bed = Bed::new();
+    bed.places.foreign = true;
+    assert_eq!(read(&bed.places, SHORT).unwrap().consistency, Consistency::Consistent);
+    for lock in ["overlay-layers/layers.lock", "overlay-images/images.lock"] {
+        let held = write_lock(&bed.at(lock));
+        assert_eq!(read(&bed.places, SHORT).unwrap().consistency, Consistency::WriterActive, "{lock}");
+        drop(held);
+    }
+    let snapshot = read(&bed.places, SHORT).unwrap();
+    assert!(!moved(&snapshot).unwrap());
+    std::fs::write(bed.at("overlay-layers/layers.lock"), [8; 64]).unwrap();
+    assert!(moved(&snapshot).unwrap(), "its token moved");
+}
+
+#[test]
+fn no_lock_is_taken_below_a_mounted_root() {
+    // A writer that rests after the unlocked patience: whoever takes locks gets them then.
+    for (foreign, expected) in [(true, Consistency::WriterActive), (false, Consistency::Consistent)] {
+        let mut bed = Bed::new();
+        bed.places.foreign = foreign;
+        let held = write_lock(&bed.at("overlay-images/images.lock"));
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(held);
+        });
+        let patience = Patience { locked: Duration::from_secs(20), ..SHORT };
+        assert_eq!(read(&bed.places, patience).unwrap().consistency, expected);
+        writer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_lock_file_that_cannot_be_asked_proves_nothing() {
+    for foreign in [false, true] {
+        let mut bed = Bed::new();
+        bed.places.foreign = foreign;
+        let lock = bed.at("overlay-images/images.lock");
+        std::fs::remove_file(&lock).unwrap();
+        assert_eq!(read(&bed.places, SHORT).unwrap().consistency, Consistency::Consistent, "none is there");
+        std::fs::create_dir(&lock).unwrap();
+        let snapshot = read(&bed.places, SHORT).unwrap();
+        assert_eq!(snapshot.consistency, Consistency::WriterActive);
+        let [finding] = snapshot.findings.as_slice() else { panic!("{:?}", snapshot.findings) };
+        assert_eq!(finding.path, lock);
+        assert!(finding.message.contains("nothing in this store is called reclaimable"));
+    }
+}
+
+#[test]
+fn a_writer_moves_a_consistent_snapshot_only() {
+    let bed = Bed::new();
+    let snapshot = read(&bed.places, SHORT).unwrap();
+    assert!(!moved(&snapshot).unwrap());
+    let held = write_lock(&bed.at("overlay-layers/layers.lock"));
+    assert!(moved(&snapshot).unwrap(), "somebody is writing");
+    // Read again under the writer's lock: asking for ever would bring nothing new.
+    let again = read(&bed.places, SHORT).unwrap();
+    assert_eq!(again.consistency, Consistency::WriterActive);
+    assert!(!moved(&again).unwrap());
+    drop(held);
 }
