@@ -10,9 +10,11 @@
 //!
 //! Directories are listed *before* the records are read, since a layer's record is saved
 //! before its directory is made (containers/storage 1.40 and later): a name seen early
-//! that no record knows is not a layer that is just being made.
+//! that no record knows is not a layer that is just being made. While locks are held the
+//! record files' bytes are read and nothing else; the directories are then listed once more,
+//! since what a deletion took away in between is no leak either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -81,7 +83,7 @@ impl Places {
         if self.driver == "vfs" { driver.join("dir") } else { driver }
     }
 
-    fn record_files(&self) -> Vec<(Table, PathBuf, bool)> {
+    fn record_files(&self) -> Vec<RecordFile> {
         let mut files = Vec::new();
         for (table, what) in
             [(Table::Layers, "layers"), (Table::Images, "images"), (Table::Containers, "containers")]
@@ -279,9 +281,11 @@ fn about(path: &Path, doing: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{doing} {}: {error}", path.display()))
 }
 
-/// Takes all shared locks in order, or none; reads for milliseconds under them.
+/// Takes all shared locks in order, or none; only reads the record files' bytes under them.
 fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> io::Result<Snapshot> {
     let started = Instant::now();
+    let mut early = Snapshot::empty(places);
+    list_all(&mut early);
     loop {
         let mut taken = 0;
         for lock in locks {
@@ -291,10 +295,23 @@ fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> 
             taken += 1;
         }
         if taken == locks.len() {
-            let before = Signature::take(places, locks)?;
-            let snapshot = read_once(places, before, Consistency::Consistent);
+            early.signature = Signature::take(places, locks)?;
+            // All are in memory at once here, so the limit is one for all of them.
+            let mut left = MOST_RECORD_BYTES;
+            let contents: Vec<_> = places
+                .record_files()
+                .into_iter()
+                .map(|file| {
+                    let content = read_file(places, &file.1, left);
+                    left -= content.as_ref().map_or(0, |content| content.len() as u64);
+                    (file, content)
+                })
+                .collect();
             locks.iter().rev().for_each(LockFile::unlock);
-            return Ok(snapshot);
+            parse_all(&mut early, contents);
+            list_again(&mut early);
+            complete(&mut early);
+            return Ok(early);
         }
         locks[..taken].iter().rev().for_each(LockFile::unlock);
         if started.elapsed() >= patience {
@@ -320,20 +337,30 @@ pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
 }
 
 fn read_once(places: &Places, signature: Signature, consistency: Consistency) -> Snapshot {
-    let mut snapshot = Snapshot {
-        places: places.clone(),
-        layers: Vec::new(),
-        images: Vec::new(),
-        containers: Vec::new(),
-        listing: Listing::new(),
-        consistency,
-        findings: Vec::new(),
-        signature,
-    };
+    let mut snapshot = Snapshot { consistency, signature, ..Snapshot::empty(places) };
     list_all(&mut snapshot);
-    let within = places.within();
-    for (table, path, volatile) in places.record_files() {
-        let content = match within.read(&path, MOST_RECORD_BYTES) {
+    let files = places.record_files().into_iter();
+    parse_all(
+        &mut snapshot,
+        files.map(|file| {
+            let content = read_file(places, &file.1, MOST_RECORD_BYTES);
+            (file, content)
+        }),
+    );
+    complete(&mut snapshot);
+    snapshot
+}
+
+fn read_file(places: &Places, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    places.within().read(path, limit)
+}
+
+/// A record file: its table, its path, and whether it is volatile.
+type RecordFile = (Table, PathBuf, bool);
+
+fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (RecordFile, io::Result<Vec<u8>>)>) {
+    for ((table, path, volatile), content) in contents {
+        let content = match content {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
@@ -356,8 +383,12 @@ fn read_once(places: &Places, signature: Signature, consistency: Consistency) ->
             }
         }
     }
-    list_container_layers(&mut snapshot);
-    find_symlinks_to_containers(&mut snapshot);
+}
+
+/// What follows from the records.
+fn complete(snapshot: &mut Snapshot) {
+    list_container_layers(snapshot);
+    find_symlinks_to_containers(snapshot);
     let repeated = [
         ("layer", records::drop_repeated(&mut snapshot.layers, |layer| &layer.id)),
         ("image", records::drop_repeated(&mut snapshot.images, |image| &image.id)),
@@ -366,16 +397,74 @@ fn read_once(places: &Places, signature: Signature, consistency: Consistency) ->
     for (what, ids) in repeated {
         for id in ids {
             snapshot.findings.push(Finding {
-                path: places.graphroot.clone(),
+                path: snapshot.places.graphroot.clone(),
                 message: format!("{what} {id} is recorded twice; the first record counts"),
                 incomplete: false,
             });
         }
     }
-    snapshot
+}
+
+/// Makes the directories, listed before the records were read, fit what was recorded.
+fn list_again(snapshot: &mut Snapshot) {
+    let mut late = Snapshot::empty(&snapshot.places);
+    list_all(&mut late);
+    if late.consistency == Consistency::Damaged {
+        snapshot.consistency = Consistency::Damaged;
+        late.findings.retain(|finding| !snapshot.findings.contains(finding));
+        snapshot.findings.append(&mut late.findings);
+    }
+    let layers = snapshot.layers.iter().map(|layer| layer.id.as_str());
+    let images = snapshot.images.iter().map(|image| image.id.as_str());
+    let containers = snapshot.containers.iter().map(|container| container.id.as_str());
+    let recorded: HashSet<&str> = layers.chain(images).chain(containers).collect();
+    snapshot.listing = merge(&snapshot.listing, late.listing, &recorded);
+}
+
+/// What has a record was there when the records were read, though it may have come after
+/// the early listing or gone before the late one. What has none counts only if it is in both.
+fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
+    let has_record = |entry: &Entry| {
+        // A layer's `<id>.tar-split.gz` is its own as well.
+        let name = entry.name.to_str().unwrap_or_default();
+        let stem = name.split('.').next().unwrap_or_default();
+        recorded.contains(name) || recorded.contains(stem)
+    };
+    let mut merged = late;
+    for directory in early.keys() {
+        merged.entry(directory.clone()).or_default();
+    }
+    for (directory, entries) in &mut merged {
+        let before = early.get(directory).map_or(&[][..], Vec::as_slice);
+        let found = |all: &[Entry], name: &OsStr| {
+            all.binary_search_by(|entry| entry.name.as_os_str().cmp(name)).is_ok()
+        };
+        let gone: Vec<_> = before
+            .iter()
+            .filter(|entry| has_record(entry) && !found(entries, &entry.name))
+            .cloned()
+            .collect();
+        entries.retain(|entry| has_record(entry) || found(before, &entry.name));
+        entries.extend(gone);
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    merged
 }
 
 impl Snapshot {
+    fn empty(places: &Places) -> Self {
+        Self {
+            places: places.clone(),
+            layers: Vec::new(),
+            images: Vec::new(),
+            containers: Vec::new(),
+            listing: Listing::new(),
+            consistency: Consistency::Consistent,
+            findings: Vec::new(),
+            signature: Signature { tokens: Vec::new(), files: Vec::new() },
+        }
+    }
+
     fn damage(&mut self, path: &Path, message: &str) {
         self.consistency = Consistency::Damaged;
         self.findings.push(Finding { path: path.to_path_buf(), message: message.into(), incomplete: true });

@@ -143,3 +143,46 @@ fn a_writer_moves_a_consistent_snapshot_only() {
     assert!(!moved(&again).unwrap());
     drop(held);
 }
+
+#[test]
+fn listings_around_the_records_are_merged() {
+    let list = |names: &[&str]| -> Listing {
+        let entry = |name: &&str| Entry { name: (*name).into(), kind: Kind::Directory };
+        [(PathBuf::from("d"), names.iter().map(entry).collect())].into()
+    };
+    // early, late, what counts; only `r` has a record
+    let cases: [(&[&str], &[&str], &[&str]); 7] = [
+        (&["r", "x"], &["r", "x"], &["r", "x"]),
+        // Deleted, or made, around the reading: no leak.
+        (&["r", "x"], &["r"], &["r"]),
+        (&["r"], &["r", "x"], &["r"]),
+        // Made before it or deleted after it: there when it counted.
+        (&[], &["r"], &["r"]),
+        (&["r", "r.tar-split.gz", "x"], &["x"], &["r", "r.tar-split.gz", "x"]),
+        (&["a", "r", "x"], &["a", "b", "x"], &["a", "r", "x"]),
+        (&["x"], &[], &[]),
+    ];
+    for (early, late, expected) in cases {
+        let merged = merge(&list(early), list(late), &["r"].into());
+        assert_eq!(merged, list(expected), "{early:?} {late:?}");
+        // A directory that is there once only.
+        let merged = merge(&list(early), Listing::new(), &["r"].into());
+        let kept: Vec<_> = early.iter().copied().filter(|name| name.starts_with('r')).collect();
+        assert_eq!(merged, list(&kept), "{early:?}");
+    }
+}
+
+#[test]
+fn a_reading_under_locks_is_whole_and_lets_go_of_them() {
+    let bed = Bed::new();
+    let locks = open_locks(&bed.places).files;
+    let snapshot = read_under_locks(&bed.places, &locks, Duration::ZERO).unwrap();
+    let without = read(&bed.places, SHORT).unwrap();
+    assert_eq!(snapshot.consistency, Consistency::Consistent);
+    assert_eq!((&snapshot.layers, &snapshot.containers), (&without.layers, &without.containers));
+    assert_eq!(snapshot.listing, without.listing);
+    assert!(!moved(&snapshot).unwrap());
+    for lock in ["overlay-layers/layers.lock", "overlay-images/images.lock"] {
+        drop(write_lock(&bed.at(lock)));
+    }
+}
