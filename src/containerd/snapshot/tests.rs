@@ -26,7 +26,8 @@ fn symlinks_below_the_root_are_named_and_not_followed() {
         std::fs::write(elsewhere.join("status"), b"{\"StartedAt\":1}").unwrap();
         std::fs::write(root.join(META_DB), b"").unwrap();
         let link = root.join(&linked);
-        let _ = std::fs::remove_dir_all(&link);
+        // Where there is something already.
+        let _ = std::fs::rename(&link, dir.path().join("before"));
         std::fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(&elsewhere, &link).unwrap();
         let snapshot = read(&Places::at(&root, true), Patience::default()).unwrap();
