@@ -6,9 +6,10 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde::de::MapAccess;
 
-use super::records::ContainerRecord;
+use super::records::lenient::{self, Fields, Flag, Skip, Text, Truth};
+use super::records::{self, ContainerRecord};
 use crate::inventory::{ContainerState, Owner};
 use crate::sys::quiet::Within;
 
@@ -21,11 +22,21 @@ pub(super) struct Origin {
     pub(super) name: String,
 }
 
+records::fields!(Metadata {
+    pod_id: Text = "pod-id",
+    pod_name: Text = "pod-name",
+    pod: Flag = "pod",
+    image_name: Text = "image-name",
+    name: Text = "name",
+});
+
+records::fields!(State { status: Text = "status" });
+
 /// Examines the record and the container's directory at `directory`, which is
 /// `<graphroot>/<driver>-containers/<id>`.
 pub(super) fn origin(record: &ContainerRecord, directory: &Path) -> Origin {
-    let metadata: Value =
-        record.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+    let text = record.metadata.as_deref().unwrap_or_default();
+    let metadata: Metadata = lenient::object(text.as_bytes()).unwrap_or_default();
     let userdata = directory.join("userdata");
     let within = Within::new(directory.ancestors().nth(2));
     let has_buildah_file = within.facts(&userdata.join("buildah.json")).is_ok();
@@ -40,37 +51,32 @@ pub(super) fn origin(record: &ContainerRecord, directory: &Path) -> Origin {
     Origin {
         owner,
         state,
-        sandbox: owner == Owner::CriO && metadata.get("pod") == Some(&Value::Bool(true)),
+        sandbox: owner == Owner::CriO && metadata.pod.0 == Truth::Yes,
         name: name(record, &metadata),
     }
 }
 
-fn owner(metadata: &Value, has_buildah_file: bool) -> Owner {
-    let has = |field| metadata.get(field).is_some_and(Value::is_string);
-    if has("pod-id") && has("pod-name") {
+fn owner(metadata: &Metadata, has_buildah_file: bool) -> Owner {
+    let has = |field: &Text| field.0.is_some();
+    if has(&metadata.pod_id) && has(&metadata.pod_name) {
         Owner::CriO
     } else if has_buildah_file {
         Owner::Buildah
-    } else if has("image-name") && has("name") {
+    } else if has(&metadata.image_name) && has(&metadata.name) {
         Owner::Podman
     } else {
         Owner::Unknown
     }
 }
 
-fn name(record: &ContainerRecord, metadata: &Value) -> String {
-    record
-        .names
-        .first()
-        .cloned()
-        .or_else(|| metadata.get("name").and_then(Value::as_str).map(str::to_owned))
-        .unwrap_or_else(|| record.id.clone())
+fn name(record: &ContainerRecord, metadata: &Metadata) -> String {
+    record.names.first().cloned().or_else(|| metadata.name.0.clone()).unwrap_or_else(|| record.id.clone())
 }
 
 /// The OCI runtime state that CRI-O keeps in `userdata/state.json`.
 fn state_of(content: &[u8]) -> ContainerState {
-    let state: Value = serde_json::from_slice(content).unwrap_or(Value::Null);
-    match state.get("status").and_then(Value::as_str) {
+    let state: State = lenient::object(content).unwrap_or_default();
+    match state.status.0.as_deref() {
         Some("created") => ContainerState::Created,
         Some("running" | "paused") => ContainerState::Running,
         Some("stopped") => ContainerState::Exited,
@@ -93,7 +99,11 @@ mod tests {
             ("[1]", false, Owner::Unknown),
         ];
         for (metadata, buildah, expected) in cases {
-            assert_eq!(owner(&serde_json::from_str(metadata).unwrap(), buildah), expected, "{metadata}");
+            assert_eq!(
+                owner(&lenient::object(metadata.as_bytes()).unwrap_or_default(), buildah),
+                expected,
+                "{metadata}"
+            );
         }
     }
 

@@ -5,12 +5,14 @@
 //! records" (container-libs, `storage/{layers,images,containers}.go`). A record that does
 //! not make sense is left out and named; a file that breaks off gives what came before.
 
-mod lenient;
+pub(super) mod lenient;
 
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde::de::MapAccess;
+
+use lenient::{Fields, Flag, Length, Members, Object, Skip, Text, Texts, Truth};
 
 /// A record of `layers.json` or `volatile-layers.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,24 +86,77 @@ pub struct Parsed<T> {
 /// Problems listed for one file; the rest is counted in a last line.
 pub const MOST_PROBLEMS: usize = 8;
 
+/// The fields of a type that are read from a record, by their names.
+macro_rules! fields {
+    ($type:ident { $($field:ident: $kind:ty = $name:literal),* $(,)? }) => {
+        #[derive(Default)]
+        struct $type { $($field: $kind),* }
+
+        impl Fields for $type {
+            fn take<'de, A: MapAccess<'de>>(&mut self, name: &str, from: &mut A) -> Result<(), A::Error> {
+                match name {
+                    $($name => self.$field = from.next_value()?,)*
+                    _ => {
+                        from.next_value::<Skip>()?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    };
+}
+pub(super) use fields;
+
+fields!(LayerFields {
+    id: Text = "id",
+    parent: Text = "parent",
+    created: Text = "created",
+    diff_digest: Text = "diff-digest",
+    diff_size: Length = "diff-size",
+    toc_digest: Option<Skip> = "toc-digest",
+    flags: Option<Object<LayerFlags>> = "flags",
+});
+
+fields!(LayerFlags { incomplete: Flag = "incomplete" });
+
+fields!(ImageFields {
+    id: Text = "id",
+    names: Texts = "names",
+    digest: Text = "digest",
+    digests: Members<Text> = "big-data-digests",
+    layer: Text = "layer",
+    mapped_layers: Texts = "mapped-layers",
+    created: Text = "created",
+    big_data: Texts = "big-data-names",
+    sizes: Members<Length> = "big-data-sizes",
+});
+
+fields!(ContainerFields {
+    id: Text = "id",
+    names: Texts = "names",
+    image: Text = "image",
+    layer: Text = "layer",
+    metadata: Text = "metadata",
+    created: Text = "created",
+});
+
 /// Parses `layers.json`.
 #[must_use]
 pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
-    parse(content, |object| {
-        let digest = lenient::text(object, "diff-digest");
+    parse(content, |layer: LayerFields| {
+        let digest = layer.diff_digest.filled();
         Ok(LayerRecord {
-            id: lenient::id(object)?,
-            parent: lenient::text(object, "parent"),
-            created: lenient::time(object, "created"),
+            id: lenient::id(layer.id)?,
+            parent: layer.parent.filled(),
+            created: layer.created.time(),
             // The library sets the size only together with a digest, and leaves a zero out. A
             // partial pull may know neither (-1): the runtimes then count 0.
-            diff_size: lenient::length(object, "diff-size")
-                .or((digest.is_some() || object.get("toc-digest").is_some()).then_some(0)),
+            diff_size: layer.diff_size.0.or((digest.is_some() || layer.toc_digest.is_some()).then_some(0)),
             diff_id: digest,
-            incomplete: object
-                .get("flags")
-                .and_then(|flags| flags.get("incomplete"))
-                .is_some_and(|flag| flag != &Value::Bool(false) && !flag.is_null()),
+            incomplete: layer
+                .flags
+                .and_then(|flags| flags.0)
+                .is_some_and(|flags| flags.incomplete.0 != Truth::No),
             volatile,
         })
     })
@@ -110,30 +165,30 @@ pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
 /// Parses `images.json`.
 #[must_use]
 pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
-    parse(content, |object| {
-        let mut digests: Vec<String> = lenient::text(object, "digest").into_iter().collect();
-        if let Some(Value::Object(all)) = object.get("big-data-digests") {
-            for (name, digest) in all {
-                let is_manifest = name == "manifest" || name.starts_with("manifest-");
-                if let (true, Value::String(digest)) = (is_manifest, digest)
-                    && !digests.contains(digest)
-                {
-                    digests.push(digest.clone());
-                }
+    parse(content, |image: ImageFields| {
+        let mut digests: Vec<String> = image.digest.filled().into_iter().collect();
+        for (name, digest) in image.digests.all("digests")? {
+            let is_manifest = name == "manifest" || name.starts_with("manifest-");
+            if let (true, Text(Some(digest))) = (is_manifest, digest)
+                && !digests.contains(&digest)
+            {
+                digests.push(digest);
             }
         }
-        let sizes = object.get("big-data-sizes");
+        let sizes = image.sizes.all("sizes")?;
         Ok(ImageRecord {
-            id: lenient::id(object)?,
-            names: lenient::texts(object, "names"),
+            id: lenient::id(image.id)?,
+            names: image.names.all("names")?,
             digests,
-            layer: lenient::text(object, "layer"),
-            mapped_layers: lenient::texts(object, "mapped-layers"),
-            created: lenient::time(object, "created"),
-            big_data: lenient::texts(object, "big-data-names")
+            layer: image.layer.filled(),
+            mapped_layers: image.mapped_layers.all("mapped layers")?,
+            created: image.created.time(),
+            big_data: image
+                .big_data
+                .all("big data")?
                 .into_iter()
                 .map(|name| {
-                    let size = sizes.and_then(|all| all.get(&name)).and_then(Value::as_u64);
+                    let size = sizes.get(&name).and_then(|size| size.0);
                     (name, size)
                 })
                 .collect(),
@@ -144,29 +199,29 @@ pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
 /// Parses `containers.json`.
 #[must_use]
 pub fn containers(content: &[u8], volatile: bool) -> Parsed<ContainerRecord> {
-    parse(content, |object| {
+    parse(content, |container: ContainerFields| {
         Ok(ContainerRecord {
-            id: lenient::id(object)?,
-            names: lenient::texts(object, "names"),
-            image: lenient::text(object, "image"),
-            layer: lenient::text(object, "layer"),
-            metadata: lenient::text(object, "metadata"),
-            created: lenient::time(object, "created"),
+            id: lenient::id(container.id)?,
+            names: container.names.all("names")?,
+            image: container.image.filled(),
+            layer: container.layer.filled(),
+            metadata: container.metadata.filled(),
+            created: container.created.time(),
             volatile,
         })
     })
 }
 
 /// Runs over the array element by element, so that a file which breaks off still gives
-/// what came before, and only one element at a time is held as a generic value.
-fn parse<T>(content: &[u8], mut record: impl FnMut(&Value) -> Result<T, String>) -> Parsed<T> {
+/// what came before. Of each element only the fields that are needed are ever held.
+fn parse<F: Fields, T>(content: &[u8], mut record: impl FnMut(F) -> Result<T, String>) -> Parsed<T> {
     let mut records = Vec::new();
     let mut problems = Vec::new();
     let mut left_out = 0_usize;
     let mut ordinal = 0_usize;
-    let ended = lenient::each_element(content, |element| {
+    let ended = lenient::each_element(content, |element: Option<F>| {
         ordinal += 1;
-        match record(&element) {
+        match element.ok_or_else(|| "it is not an object".into()).and_then(&mut record) {
             Ok(made) => records.push(made),
             Err(problem) => {
                 left_out += 1;
@@ -203,3 +258,6 @@ pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<St
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod hostile;
