@@ -96,6 +96,11 @@ impl<'a> Filler<'a> {
         let mut missing = Vec::new();
         for (namespace, _) in &self.graphs {
             for record in &namespace.snapshots {
+                // While an unpacked snapshot is committed, its entry has the new name already
+                // and its record still the old one.
+                if self.in_flight(record.created) {
+                    continue;
+                }
                 let known = self.snapshot.backends.iter().find(|backend| backend.name == record.snapshotter);
                 // Of a snapshotter whose database we do not have we cannot tell.
                 let Some(backend) = known.filter(|backend| backend.known) else { continue };
