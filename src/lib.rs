@@ -8,7 +8,10 @@
 //! | module | may know |
 //! |---|---|
 //! | [`cli`] | everything |
-//! | [`report`] | `survey`, `inventory` |
+//! | [`report`] | `gc`, `records`, `survey`, `inventory` |
+//! | [`gc`] | `cri`, `records`, `survey`, `graphroot`, `usage`, `inventory`, `sys` |
+//! | [`records`] | `usage`, `inventory`, `sys` |
+//! | [`cri`] | `sys` |
 //! | [`survey`] | `graphroot`, `containerd`, `usage`, `inventory`, `sys` |
 //! | [`graphroot`], [`containerd`] | `usage`, `inventory`, `sys` |
 //! | [`usage`] | `inventory`, `sys` |
@@ -18,8 +21,11 @@
 
 pub mod cli;
 pub mod containerd;
+pub mod cri;
+pub mod gc;
 pub mod graphroot;
 pub mod inventory;
+pub mod records;
 pub mod report;
 pub mod survey;
 pub mod sys;

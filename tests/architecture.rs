@@ -6,9 +6,12 @@
 use std::path::{Path, PathBuf};
 
 /// Which modules each module may name, as the table in `src/lib.rs` says.
-const MAY_KNOW: [(&str, &[&str]); 8] = [
-    ("cli", &["report", "survey", "graphroot", "usage", "inventory", "sys"]),
-    ("report", &["survey", "inventory"]),
+const MAY_KNOW: [(&str, &[&str]); 11] = [
+    ("cli", &["gc", "cri", "records", "report", "survey", "graphroot", "usage", "inventory", "sys"]),
+    ("report", &["gc", "records", "survey", "inventory"]),
+    ("gc", &["cri", "records", "survey", "graphroot", "usage", "inventory", "sys"]),
+    ("records", &["usage", "inventory", "sys"]),
+    ("cri", &["sys"]),
     ("survey", &["graphroot", "containerd", "usage", "inventory", "sys"]),
     ("graphroot", &["usage", "inventory", "sys"]),
     ("containerd", &["usage", "inventory", "sys"]),

@@ -13,8 +13,8 @@ use super::records::{ContainerRecord, ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
 use super::units::{Debris, Unit, What};
 use crate::inventory::{
-    Container, ContainerState, FilesystemIx, Finding, Image, ImageIx, Inventory, LayerFacts, Leak, Node,
-    NodeIx, NodeKind, Size, StoreIx, Verdict,
+    Container, ContainerState, Evidence, EvidenceKind, FilesystemIx, Finding, Image, ImageIx, Inventory,
+    LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
 };
 use crate::sys::quiet;
 use crate::usage::Tally;
@@ -300,6 +300,7 @@ impl Filler<'_> {
                 names: record.names.clone(),
                 digests: record.digests.clone(),
                 created: record.created,
+                evidence: birth_of(&directory),
                 is_list: record.layer.is_none() && is_list(record),
                 pinned_by: (self.context.pinned_by)(&record.names, &record.digests),
                 listed_bytes: self.listed(record),
@@ -513,6 +514,12 @@ impl Filler<'_> {
             }
         }
     }
+}
+
+/// When the image's directory was made here; the record has the date of the build.
+fn birth_of(directory: &Path) -> Vec<Evidence> {
+    let born = quiet::born(directory).ok().flatten();
+    born.map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at }).into_iter().collect()
 }
 
 /// A manifest list keeps its members in the big data `instances.json`; what has neither

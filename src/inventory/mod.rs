@@ -6,6 +6,7 @@
 //! leak (an object that nothing uses, but that nobody has deleted either), the store
 //! itself, or somebody outside the store. [`refs`] derives every figure from that.
 
+pub mod evidence;
 mod ids;
 pub mod refs;
 pub mod rules;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
+pub use evidence::{Evidence, EvidenceKind};
 pub use ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 
 /// Everything that one scan found.
@@ -227,8 +229,12 @@ pub struct Image {
     pub names: Vec<String>,
     /// Digests of its manifests, as `sha256:…`.
     pub digests: Vec<String>,
-    /// When its record was made here (pulled, built); not the build date inside the image.
+    /// As its record says. containerd writes down when the record was made here;
+    /// containers/storage takes over the build date of an image that was pulled or loaded,
+    /// so there this says nothing of how long it has been here (seen with podman 4.3.1).
     pub created: Option<Timestamp>,
+    /// What on the disk says since when it can be here at all.
+    pub evidence: Vec<Evidence>,
     /// A manifest list or index: names other images, has no layer of its own.
     pub is_list: bool,
     /// What keeps it from deletion by configuration, one text a reason.

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 
 use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
+use crate::inventory::evidence;
 use crate::inventory::refs::{self, Refs};
 use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, StoreIx};
 use crate::sys::quiet;
@@ -169,6 +170,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     }
     weighing.share(&mut inventory, &nodes, &filesystems.costs);
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
+    evidence::gather(&mut inventory);
     let refs = Refs::new(&inventory);
     refs::spare_what_is_reached(&mut inventory, &refs);
     let effort = Effort {

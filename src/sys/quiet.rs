@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
 
 pub use within::{Within, is_symlink};
 
@@ -158,6 +158,19 @@ fn entries(directory: OwnedFd, kind: impl Fn(&OsString) -> io::Result<Kind>) -> 
 /// When it does not exist or its directory cannot be searched.
 pub fn facts(path: &Path) -> io::Result<Facts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?))
+}
+
+/// When an inode was made; `None` where the filesystem does not remember. Nothing can set
+/// this time, but it is by the node's clock of that moment. A symlink is examined itself.
+///
+/// # Errors
+/// As [`facts`].
+pub fn born(path: &Path) -> io::Result<Option<Timestamp>> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::BTIME)?;
+    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
+    Ok(Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known))
 }
 
 fn facts_of(stat: &Stat) -> Facts {

@@ -137,6 +137,7 @@ impl<'a> Filler<'a> {
             names: shown(&names),
             digests,
             created: names.iter().filter_map(|name| name.created).min(),
+            evidence: Vec::new(),
             is_list: resolved.index && resolved.config.is_none(),
             pinned_by: self.pinned_by(namespace, &names),
             layers,

@@ -37,6 +37,7 @@ fn image(id: &str, holds: &[usize]) -> Image {
         names: vec![],
         digests: vec![],
         created: None,
+        evidence: vec![],
         is_list: false,
         pinned_by: vec![],
         layers: vec![],

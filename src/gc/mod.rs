@@ -1,0 +1,2 @@
+//! What goes, why, and in what order: policy and plan (pure), and the run that carries a
+//! plan out.
