@@ -67,3 +67,9 @@ CREATE TABLE containers (
     gone_since INTEGER,
     UNIQUE (store, container_id)
 ) STRICT;
+
+-- What once waited in the spool and was saved since (src/records/save.rs), so that none is
+-- saved twice when we are killed before its file is gone.
+CREATE TABLE caught_up (
+    name TEXT PRIMARY KEY
+) STRICT;

@@ -1,19 +1,28 @@
-//! The database file: opening, migrations, transactions.
+//! The database file: opening, transactions, and going on without it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-/// Name of the database in the state directory.
-pub const DATABASE: &str = "layersweep.db";
+use super::files::{self, DATABASE, Found, Live};
+use super::health::Degraded;
+use super::lock::WriteLock;
+use super::open::{configure, confirmed, connect, in_memory, refuse, refuse_newer, renew};
+use super::place::{Place, make_private};
+use super::{aside, schema};
 
 /// All migrations, in order; the number of those applied is `PRAGMA user_version`.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_images.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_images.sql")];
+
+/// How long a writer waits for another one where nobody says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the database is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Look only; nothing is created.
+    /// Look only: the files are read, and not even SQLite's own lock files are made.
     Read,
     /// Record something; the database is created where there is none.
     Write,
@@ -22,33 +31,111 @@ pub enum Access {
 /// Why the records cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// SQLite says no.
+    /// A newer layersweep made it. Nothing was written.
+    #[error("{} has schema version {found}, and this layersweep knows only up to {known}", path.display())]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+        /// The newest that this binary knows.
+        known: u32,
+    },
+    /// Something is wrong with the file or its filesystem.
+    #[error("{0}")]
+    Degraded(Box<Degraded>),
+    /// SQLite says no to what was asked.
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
+}
+
+impl From<Degraded> for Error {
+    fn from(degraded: Degraded) -> Self {
+        Self::Degraded(Box::new(degraded))
+    }
 }
 
 /// The open database.
 #[derive(Debug)]
 pub struct Records {
+    // Closed before `home` is dropped.
     connection: Connection,
+    place: Place,
+    patience: Duration,
+    /// `None`: `connection` is a copy in memory.
+    home: Option<Home>,
+}
+
+/// The right to write to the file that the connection has open. Dropped in this order.
+#[derive(Debug)]
+struct Home {
+    live: Live,
+    lock: WriteLock,
+}
+
+/// The records, and what is wrong with them.
+#[derive(Debug)]
+pub struct Opened {
+    /// Always usable; whether what is written there is kept says [`Records::is_kept`].
+    pub records: Records,
+    /// Whether there was a database that could be read.
+    pub found: bool,
+    /// What to warn of.
+    pub degraded: Vec<Degraded>,
 }
 
 impl Records {
-    /// Opens the database in `state_dir`.
+    /// Opens the database in `state_dir`; as [`Self::open_at`], but whatever forbids to keep
+    /// what is written is an error.
     ///
     /// # Errors
     /// When it cannot be opened or brought to the present schema.
     pub fn open(state_dir: &Path, access: Access) -> Result<Self, Error> {
-        let flags = match access {
-            Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
-            Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
-        };
-        let mut connection = Connection::open_with_flags(state_dir.join(DATABASE), flags)?;
-        if access == Access::Write {
-            connection.pragma_update(None, "journal_mode", "WAL")?;
-            migrate(&mut connection)?;
+        let mut opened = Self::open_at(&Place::local(state_dir), access, PATIENCE)?;
+        match opened.degraded.pop() {
+            Some(degraded) if access == Access::Read || !opened.records.is_kept() => Err(degraded.into()),
+            _ => Ok(opened.records),
         }
-        Ok(Self { connection })
+    }
+
+    /// Opens the records at `place`, whatever state they are in.
+    ///
+    /// For reading, they are copied into memory with their log: that blocks nobody, is
+    /// blocked by nobody, needs no space and no permission to write (SQLite's own way of
+    /// reading makes a `-shm` file), and an older schema is brought to the present one there.
+    ///
+    /// For writing, it is ours alone until the records are dropped: open late, close early. A
+    /// damaged database is set aside under another name and a new one made.
+    /// Where nothing can be written, or another run keeps writing for longer than `patience`,
+    /// the records are such a copy too, or empty: writing works, and is not kept.
+    ///
+    /// # Errors
+    /// Only [`Error::Newer`], and what SQLite says about a database in memory.
+    pub fn open_at(place: &Place, access: Access, patience: Duration) -> Result<Opened, Error> {
+        match &place.unresolved {
+            Some((std::io::ErrorKind::NotFound, _)) => return Self::without(place, patience, Vec::new()),
+            Some((_, cause)) => {
+                let degraded = Degraded::NotReadable { path: place.dir.clone(), cause: cause.clone() };
+                return Self::without(place, patience, vec![degraded]);
+            }
+            None => {}
+        }
+        if access == Access::Read || place.foreign {
+            return Self::copied(place, patience, Vec::new());
+        }
+        // Looked at before anything is touched, a lock file included.
+        refuse_newer(place)?;
+        match Self::for_writing(place, patience) {
+            Ok(opened) => Ok(opened),
+            Err(Error::Degraded(degraded)) => Self::copied(place, patience, vec![*degraded]),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether what is written is kept. If not, hand it to the spool.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.home.is_some()
     }
 
     /// Reads; sees one moment of the database.
@@ -56,8 +143,8 @@ impl Records {
     /// # Errors
     /// What SQLite says, or `work`.
     pub fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
-        let moment = self.connection.unchecked_transaction()?;
-        Ok(work(&moment)?)
+        let moment = self.connection.unchecked_transaction().map_err(|error| self.judge(error))?;
+        work(&moment).map_err(|error| self.judge(error))
     }
 
     /// Writes all or nothing.
@@ -68,20 +155,137 @@ impl Records {
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Error> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let done = work(&transaction)?;
-        transaction.commit()?;
-        Ok(done)
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let written = begun.and_then(|transaction| {
+            let done = work(&transaction)?;
+            transaction.commit()?;
+            Ok(done)
+        });
+        written.map_err(|error| self.judge(error))
+    }
+
+    /// Goes on with a copy of the records in memory, because writing failed. What is written
+    /// from now on is not kept.
+    ///
+    /// # Errors
+    /// As [`Self::open_at`].
+    pub fn fall_back(&mut self) -> Result<Vec<Degraded>, Error> {
+        if !self.is_kept() {
+            return Ok(Vec::new());
+        }
+        // Closed first: the copy is to see what closing moves from the log into the file.
+        self.connection = Connection::open_in_memory()?;
+        self.home = None;
+        let opened = Self::copied(&self.place, self.patience, Vec::new())?;
+        *self = opened.records;
+        Ok(opened.degraded)
+    }
+
+    /// Sets the database aside that `damage` was found in while it was used, and goes on with a
+    /// new one; says what became of it.
+    ///
+    /// # Errors
+    /// Why there is no new one; then it goes on with a copy, as [`Self::fall_back`].
+    pub(super) fn renew(&mut self, damage: Degraded) -> Result<Degraded, Error> {
+        let Some(Home { lock, live }) = self.home.take() else {
+            return Err(damage.into());
+        };
+        // Set aside as it is, with its log.
+        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        self.connection = Connection::open_in_memory()?;
+        drop(live);
+        let renewed = renew(&self.place.dir, damage)
+            .and_then(|renewed| connect(&self.place, None).map(|connected| (renewed, connected)));
+        match renewed {
+            Ok((renewed, (connection, live))) => {
+                self.connection = connection;
+                self.home = Some(Home { live, lock });
+                Ok(renewed)
+            }
+            Err(error) => {
+                *self = Self::copied(&self.place, self.patience, Vec::new())?.records;
+                Err(error)
+            }
+        }
+    }
+
+    fn judge(&self, error: rusqlite::Error) -> Error {
+        if self.is_kept()
+            && let Some(degraded) = Degraded::from_sqlite(&self.place.dir.join(DATABASE), &error)
+        {
+            return confirmed(&self.place.dir, degraded).into();
+        }
+        Error::Sqlite(error)
+    }
+
+    fn for_writing(place: &Place, patience: Duration) -> Result<Opened, Error> {
+        let dir = &place.dir;
+        make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
+        let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
+        let mut degraded = Vec::new();
+        let found = files::look(dir).map_err(|error| Degraded::from_io(dir, &error))?;
+        let connected = match found {
+            Found::Missing => {
+                aside::create(dir)?;
+                connect(place, None)
+            }
+            Found::Database { header, unclosed } => {
+                refuse(place, header)?;
+                connect(place, Some((header, unclosed)))
+            }
+            Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
+        };
+        let (connection, live) = match connected {
+            Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
+                degraded.push(renew(dir, *damage)?);
+                connect(place, None)?
+            }
+            other => other?,
+        };
+        let home = Some(Home { live, lock });
+        let records = Self { connection, place: place.clone(), patience, home };
+        Ok(Opened { records, found: true, degraded })
+    }
+
+    fn copied(place: &Place, patience: Duration, mut degraded: Vec<Degraded>) -> Result<Opened, Error> {
+        refuse_newer(place)?;
+        let path = place.dir.join(DATABASE);
+        let content = match files::copy(&place.dir) {
+            Ok(Some(content)) => content,
+            Ok(None) => return Self::without(place, patience, degraded),
+            Err(error) => {
+                note(&mut degraded, Degraded::from_reading(&place.dir, &error));
+                return Self::without(place, patience, degraded);
+            }
+        };
+        match in_memory(&content) {
+            Ok(connection) => {
+                let records = Self { connection, place: place.clone(), patience, home: None };
+                Ok(Opened { records, found: true, degraded })
+            }
+            Err(why) => {
+                note(&mut degraded, Degraded::corrupt(&path, why));
+                Self::without(place, patience, degraded)
+            }
+        }
+    }
+
+    /// Empty records in memory.
+    fn without(place: &Place, patience: Duration, degraded: Vec<Degraded>) -> Result<Opened, Error> {
+        let mut connection = Connection::open_in_memory()?;
+        configure(&connection)?;
+        schema::fill(&mut connection, schema::newest())?;
+        let records = Self { connection, place: place.clone(), patience, home: None };
+        Ok(Opened { records, found: false, degraded })
     }
 }
 
-fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
-    let applied: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    for (version, sql) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > applied) {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute_batch(sql)?;
-        transaction.pragma_update(None, "user_version", version)?;
-        transaction.commit()?;
+/// Adds `new`, unless the same was said already of the same fault.
+fn note(degraded: &mut Vec<Degraded>, new: Degraded) {
+    if degraded.iter().all(|old| old.code() != new.code()) {
+        degraded.push(new);
     }
-    Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,23 @@
 //! database may be missing, locked, read-only, on a full disk or damaged, and the program
 //! still works from what the disk itself says.
 
+mod aside;
 mod db;
+mod files;
+mod format;
+mod health;
+mod lock;
+mod open;
+mod place;
+mod salvage;
+mod save;
+mod schema;
+mod spool;
 
-pub use db::{Access, Error, Records};
+pub use db::{Access, Error, Opened, PATIENCE, Records};
+pub use files::DATABASE;
+pub use health::Degraded;
+pub use lock::{Holder, LockError, RunLock};
+pub use place::{Caller, Place, place};
+pub use save::{Saved, save};
+pub use spool::{Limits, Note, Spool, Waiting};

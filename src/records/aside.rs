@@ -1,0 +1,136 @@
+//! Making the database, and putting a damaged one out of the way.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rusqlite::Connection;
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+
+use super::files::{DATABASE, SIDECARS, beside};
+use super::health::Degraded;
+use super::{open, schema};
+
+/// Makes the database in `dir`, which has none; the caller holds the lock. It appears
+/// complete or not at all: a half-made one would look like a damaged one.
+///
+/// # Errors
+/// Why it cannot be made; then there is none.
+pub(super) fn create(dir: &Path) -> Result<(), Degraded> {
+    let path = dir.join(DATABASE);
+    let unfinished = dir.join("layersweep.db.new");
+    let failed = |error: io::Error| Degraded::from_io(dir, &error);
+    // A log that lost its database would be read into the new one.
+    let stamp = stamp();
+    for suffix in SIDECARS {
+        move_aside(&beside(&path, suffix), &path, &stamp, suffix).map_err(failed)?;
+    }
+    discard(&unfinished);
+    let made = make(&unfinished)
+        .and_then(|()| rename(&unfinished, &path).map_err(failed))
+        .and_then(|()| sync(dir).map_err(failed));
+    if made.is_err() {
+        discard(&unfinished);
+    }
+    made
+}
+
+fn make(path: &Path) -> Result<(), Degraded> {
+    let dir = path.parent().unwrap_or(path);
+    let failed = |error: io::Error| Degraded::from_io(dir, &error);
+    // SQLite would make it readable for all.
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    let refused = |error: rusqlite::Error| {
+        let cause = error.to_string();
+        Degraded::from_sqlite(path, &error).unwrap_or(Degraded::Io { path: dir.to_path_buf(), cause })
+    };
+    let filled = Connection::open(path).and_then(|mut connection| {
+        open::configure(&connection)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        schema::fill(&mut connection, schema::newest())?;
+        connection.close().map_err(|(_, error)| error)
+    });
+    filled.map_err(refused)?;
+    if beside(path, "-wal").exists() {
+        // Closing does not say when it could not move the log into the file.
+        return Err(Degraded::Io {
+            path: dir.to_path_buf(),
+            cause: "the new database is not complete".into(),
+        });
+    }
+    file.sync_all().map_err(failed)
+}
+
+/// Removes what was never a database.
+fn discard(unfinished: &Path) {
+    for path in SIDECARS.iter().map(|suffix| beside(unfinished, suffix)).chain([unfinished.to_path_buf()]) {
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("removing {}: {error}", path.display());
+        }
+    }
+}
+
+/// Gives the database in `dir` and what belongs to it another name, under which SQLite can
+/// still open it, and returns that; the caller holds the lock.
+///
+/// # Errors
+/// Why it keeps its name.
+pub(super) fn set_aside(dir: &Path) -> io::Result<PathBuf> {
+    let path = dir.join(DATABASE);
+    let stamp = stamp();
+    // The database first: without its log it could pass for a sound one of an earlier time.
+    // A log that stays behind when we are killed here is moved when the new one is made.
+    let aside = move_aside(&path, &path, &stamp, "")?.ok_or(io::ErrorKind::NotFound)?;
+    let name = aside.to_string_lossy();
+    let taken = name.strip_prefix(&*beside(&path, ".corrupt-").to_string_lossy()).unwrap_or(&stamp);
+    for suffix in SIDECARS {
+        move_aside(&beside(&path, suffix), &path, taken, suffix)?;
+    }
+    sync(dir)?;
+    Ok(aside)
+}
+
+fn stamp() -> String {
+    Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string()
+}
+
+/// Renames `from` to `<database>.corrupt-<stamp><suffix>`, with a number where that exists;
+/// `None`: there is nothing at `from`.
+fn move_aside(from: &Path, database: &Path, stamp: &str, suffix: &str) -> io::Result<Option<PathBuf>> {
+    for number in 0..10_000 {
+        let number = if number == 0 { String::new() } else { format!(".{number}") };
+        let to = beside(database, &format!(".corrupt-{stamp}{number}{suffix}"));
+        // A log of the same name would be read together with it.
+        if suffix.is_empty() && SIDECARS.iter().any(|suffix| beside(&to, suffix).symlink_metadata().is_ok()) {
+            continue;
+        }
+        match rename(from, &to) {
+            Ok(()) => return Ok(Some(to)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::AlreadyExists))
+}
+
+/// Renames and never replaces.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A filesystem that does not know the flag.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        other => other.map_err(io::Error::from),
+    }
+}
+
+fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}

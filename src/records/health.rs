@@ -1,0 +1,282 @@
+//! What is wrong with the records, in one line, and what helps.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
+
+use super::lock::{Holder, LockError};
+
+/// Free bytes below which a failing write is put down to a full disk: XFS and btrfs refuse
+/// before the last block is gone.
+const FULL: u64 = 128 << 10;
+
+/// Why the records were not used as they should be. A run goes on all the same, from what
+/// can be read and from what the disk itself says; what it saw waits in the spool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Degraded {
+    /// They may not be read by us, or lie where nothing can be.
+    NotReadable {
+        /// What cannot be read.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
+    /// They may not be written by us.
+    NotWritable {
+        /// What cannot be written.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
+    /// Another run is writing, for longer than we wait.
+    Locked {
+        /// The lock file or database.
+        path: PathBuf,
+        /// Who.
+        holder: Holder,
+    },
+    /// No space or no inodes are left, or a quota is used up.
+    DiskFull {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// The filesystem is read-only.
+    ReadOnly {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// The disk, or the filesystem, fails.
+    Io {
+        /// What was read or written.
+        path: PathBuf,
+        /// What the kernel or SQLite said.
+        cause: String,
+    },
+    /// The database is sound, but could not be brought to the present schema.
+    NotUpgraded {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        cause: String,
+    },
+    /// The database is damaged, or no database.
+    Corrupt {
+        /// The database.
+        path: PathBuf,
+        /// How that shows.
+        cause: String,
+        /// The name it has now; `None`: it was left where it is.
+        aside: Option<PathBuf>,
+        /// Rows that were taken over into the new database.
+        salvaged: u64,
+    },
+}
+
+impl Degraded {
+    /// A stable name for programs: `disk-full`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotReadable { .. } => "not-readable",
+            Self::NotWritable { .. } => "not-writable",
+            Self::Locked { .. } => "locked",
+            Self::DiskFull { .. } => "disk-full",
+            Self::ReadOnly { .. } => "read-only",
+            Self::Io { .. } => "io-error",
+            Self::NotUpgraded { .. } => "not-upgraded",
+            Self::Corrupt { .. } => "corrupt",
+        }
+    }
+
+    /// What helps, for a `hint:` line.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::NotReadable { .. } | Self::NotWritable { .. } => {
+                "run as the owner of the state directory, or name another one with --state-dir".into()
+            }
+            Self::Locked { .. } => "nothing to do: the next run saves it".into(),
+            Self::DiskFull { path } => {
+                format!("make room on the filesystem of {}; the next run saves it", path.display())
+            }
+            Self::ReadOnly { path } => {
+                format!("make {} writable again; the next run saves it", path.display())
+            }
+            Self::Io { .. } => "look at the kernel's log (dmesg) and check the disk".into(),
+            Self::NotUpgraded { path, .. } => {
+                format!("report this; to begin anew, move {} away", path.display())
+            }
+            Self::Corrupt { aside: Some(aside), .. } => {
+                format!("keep {} for inspection, or remove it", aside.display())
+            }
+            Self::Corrupt { aside: None, path, .. } => {
+                format!("the next run that may write sets {} aside and starts a new one", path.display())
+            }
+        }
+    }
+
+    /// What a failed system call on `path` means.
+    pub(super) fn from_io(path: &Path, error: &io::Error) -> Self {
+        let (path, cause) = (path.to_path_buf(), error.to_string());
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOSPC | Errno::DQUOT) => Self::DiskFull { path },
+            Some(Errno::ROFS) => Self::ReadOnly { path },
+            Some(Errno::ACCESS | Errno::PERM) => Self::NotWritable { path, cause },
+            _ => Self::Io { path, cause },
+        }
+    }
+
+    /// What a failed reading of `path` means.
+    pub(super) fn from_reading(path: &Path, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
+                Self::NotReadable { path: path.to_path_buf(), cause: error.to_string() }
+            }
+            _ => Self::Io { path: path.to_path_buf(), cause: error.to_string() },
+        }
+    }
+
+    pub(super) fn from_lock(error: LockError) -> Self {
+        match error {
+            LockError::Held { path, holder } => Self::Locked { path, holder },
+            LockError::Io { path, source } => Self::from_io(&path, &source),
+        }
+    }
+
+    /// What SQLite's refusal on `database` means; `None`: it is no matter of the file.
+    ///
+    /// SQLite's own codes do not tell a full disk from a failing one in all cases (making
+    /// the `-shm` file fails as an I/O error in each), so the filesystem is asked.
+    pub(super) fn from_sqlite(database: &Path, error: &rusqlite::Error) -> Option<Self> {
+        let rusqlite::Error::SqliteFailure(failure, _) = error else {
+            return None;
+        };
+        let path = database.parent().unwrap_or(database).to_path_buf();
+        let cause = error.to_string();
+        match failure.code {
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => Some(Self::corrupt(database, cause)),
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
+                Some(Self::Locked { path: database.to_path_buf(), holder: Holder::default() })
+            }
+            ErrorCode::DiskFull => Some(Self::DiskFull { path }),
+            ErrorCode::ReadOnly
+            | ErrorCode::CannotOpen
+            | ErrorCode::PermissionDenied
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::FileLockingProtocolFailed => Some(Self::of_filesystem(path, cause)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn corrupt(database: &Path, cause: String) -> Self {
+        Self::Corrupt { path: database.to_path_buf(), cause, aside: None, salvaged: 0 }
+    }
+
+    /// What the filesystem at `path` has against being written.
+    fn of_filesystem(path: PathBuf, cause: String) -> Self {
+        let Ok(facts) = rustix::fs::statvfs(&path) else {
+            return Self::Io { path, cause };
+        };
+        if facts.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            return Self::ReadOnly { path };
+        }
+        let no_inodes = facts.f_files > 0 && facts.f_favail == 0;
+        if no_inodes || facts.f_bavail.saturating_mul(facts.f_frsize) < FULL {
+            return Self::DiskFull { path };
+        }
+        match attempt(&path) {
+            // What it says of the file as SQLite knows it is more than what the probe says.
+            Ok(()) => Self::Io { path, cause },
+            Err(error) => Self::from_io(&path, &error),
+        }
+    }
+}
+
+/// Tries to write as SQLite does: btrfs has none left for a new file while `statvfs` still
+/// shows space.
+fn attempt(dir: &Path) -> io::Result<()> {
+    let path = dir.join(format!("probe.{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let written = file.write_all(&[0x5a; 64 << 10]).and_then(|()| file.sync_all());
+    std::fs::remove_file(&path)?;
+    written
+}
+
+impl fmt::Display for Degraded {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReadable { path, cause } => {
+                write!(to, "the records in {} cannot be read ({cause}); working without them", path.display())
+            }
+            Self::NotWritable { path, cause } => {
+                write!(to, "the records in {} cannot be written ({cause}); not saved", path.display())
+            }
+            Self::Locked { path, holder } => {
+                write!(to, "the records are locked by {holder} ({}); not saved", path.display())
+            }
+            Self::DiskFull { path } => {
+                write!(to, "the disk that holds {} is full; records not saved", path.display())
+            }
+            Self::ReadOnly { path } => {
+                write!(to, "the filesystem of {} is read-only; records not saved", path.display())
+            }
+            Self::Io { path, cause } => {
+                write!(to, "the records in {} cannot be used ({cause}); not saved", path.display())
+            }
+            Self::NotUpgraded { path, cause } => {
+                write!(to, "{} cannot be brought to the present schema ({cause}); not saved", path.display())
+            }
+            Self::Corrupt { path, cause, aside: None, .. } => {
+                write!(to, "the database {} is damaged ({cause}); working without it", path.display())
+            }
+            Self::Corrupt { path, cause, aside: Some(aside), salvaged } => {
+                let (path, aside) = (path.display(), aside.display());
+                write!(to, "the database {path} was damaged ({cause}); it is now {aside}, a new one was ")?;
+                write!(to, "started from what the disk says and {salvaged} rows that could be saved")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_errno_has_its_meaning() {
+        let path = Path::new("/var/lib/layersweep");
+        for (errno, code) in [
+            (Errno::NOSPC, "disk-full"),
+            (Errno::DQUOT, "disk-full"),
+            (Errno::ROFS, "read-only"),
+            (Errno::ACCESS, "not-writable"),
+            (Errno::IO, "io-error"),
+        ] {
+            let degraded = Degraded::from_io(path, &errno.into());
+            assert_eq!(degraded.code(), code);
+            let line = degraded.to_string();
+            assert!(line.contains("/var/lib/layersweep") && !line.contains('\n'), "{line}");
+            assert!(!degraded.remedy().is_empty());
+        }
+    }
+
+    #[test]
+    fn sqlite_codes_that_say_nothing_about_the_file_are_not_degradations() {
+        let path = Path::new("/var/lib/layersweep/layersweep.db");
+        let failure = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        use rusqlite::ffi::{SQLITE_BUSY, SQLITE_CONSTRAINT, SQLITE_CORRUPT, SQLITE_FULL, SQLITE_NOTADB};
+        let code = |error: &rusqlite::Error| Degraded::from_sqlite(path, error).map(|it| it.code());
+        assert_eq!(code(&failure(SQLITE_FULL)), Some("disk-full"));
+        assert_eq!(code(&failure(SQLITE_BUSY)), Some("locked"));
+        assert_eq!(code(&failure(SQLITE_CORRUPT)), Some("corrupt"));
+        assert_eq!(code(&failure(SQLITE_NOTADB)), Some("corrupt"));
+        assert_eq!(code(&failure(SQLITE_CONSTRAINT)), None);
+        assert_eq!(code(&rusqlite::Error::QueryReturnedNoRows), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Who may write: one writer at a time, and one garbage collection at a time.
+//!
+//! The locks are `flock`, which the kernel takes away from the dead. What is written in the
+//! files only names the holder, and is believed only while somebody holds the lock.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fs2::FileExt as _;
+use jiff::Timestamp;
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+/// Held while the database is written to.
+const WRITE_LOCK: &str = "write.lock";
+/// Held for a whole garbage collection.
+const RUN_LOCK: &str = "run.lock";
+
+/// Bytes that name the holder. The file is always as long, so that it can be written anew
+/// on a full disk.
+const RECORD: usize = 512;
+
+/// Who holds a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Process id; `None`: not known.
+    pub pid: Option<u32>,
+    /// Its command line, cut short.
+    pub command: String,
+    /// Since when, by the wall clock.
+    pub since: Option<Timestamp>,
+}
+
+impl Holder {
+    fn ourselves() -> Self {
+        let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let command: String = words.join(" ").chars().filter(|c| !c.is_control()).take(100).collect();
+        Self { pid: Some(std::process::id()), command, since: Some(Timestamp::now()) }
+    }
+
+    /// Whoever has written his name in `file`.
+    fn of(file: &File) -> Self {
+        let mut record = [0; RECORD];
+        let length = file.read_at(&mut record, 0).unwrap_or(0);
+        serde_json::from_slice(&record[..length]).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.pid, self.since) {
+            (Some(pid), Some(since)) => write!(to, "process {pid} since {since:.0} (`{}`)", self.command),
+            (Some(pid), None) => write!(to, "process {pid} (`{}`)", self.command),
+            (None, _) => to.write_str("another process"),
+        }
+    }
+}
+
+/// Why a lock was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody has it.
+    #[error("{} is locked by {holder}", path.display())]
+    Held {
+        /// The lock file.
+        path: PathBuf,
+        /// Who has it, as far as known.
+        holder: Holder,
+    },
+    /// The file cannot be made or locked.
+    #[error("locking {}: {source}", path.display())]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The right to write to the database, until it is dropped.
+#[derive(Debug)]
+pub(super) struct WriteLock {
+    _file: File,
+}
+
+impl WriteLock {
+    /// Waits for at most `patience`.
+    ///
+    /// # Errors
+    /// When somebody else keeps it for longer, or the file cannot be made.
+    pub(super) fn acquire(dir: &Path, patience: Duration) -> Result<Self, LockError> {
+        acquire(&dir.join(WRITE_LOCK), patience).map(|file| Self { _file: file })
+    }
+}
+
+/// The right to collect garbage on this node, until it is dropped.
+#[derive(Debug)]
+pub struct RunLock {
+    // The directory too: it can be locked where there is no room left for a lock file.
+    _directory: File,
+    _file: Option<File>,
+}
+
+impl RunLock {
+    /// Takes the lock of the state directory at once; makes the directory where there is none.
+    ///
+    /// Works on a full disk and on a read-only one, where a lock file cannot be made: then
+    /// the directory itself is the lock, and the holder has no name.
+    ///
+    /// # Errors
+    /// When another run has it, or the directory cannot be made or opened.
+    pub fn acquire(state_dir: &Path) -> Result<Self, LockError> {
+        let failed = |source| LockError::Io { path: state_dir.to_path_buf(), source };
+        super::place::make_private(state_dir).map_err(failed)?;
+        let directory = File::open(state_dir).map_err(failed)?;
+        let path = state_dir.join(RUN_LOCK);
+        if let Err(error) = directory.try_lock_exclusive() {
+            if !is_held(&error) {
+                return Err(failed(error));
+            }
+            let holder = File::open(&path).map(|file| Holder::of(&file)).unwrap_or_default();
+            return Err(LockError::Held { path, holder });
+        }
+        let file = match acquire(&path, Duration::ZERO) {
+            Ok(file) => Some(file),
+            Err(held @ LockError::Held { .. }) => return Err(held),
+            Err(LockError::Io { .. }) => None,
+        };
+        Ok(Self { _directory: directory, _file: file })
+    }
+}
+
+fn acquire(path: &Path, patience: Duration) -> Result<File, LockError> {
+    let failed = |source| LockError::Io { path: path.to_path_buf(), source };
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(2);
+    loop {
+        let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(failed)?;
+        match file.try_lock_exclusive() {
+            // Somebody may have removed the file meanwhile, and others lock a new one.
+            Ok(()) if !same_file(&file, path) => continue,
+            Ok(()) => {
+                sign(&file);
+                return Ok(file);
+            }
+            Err(error) if !is_held(&error) => return Err(failed(error)),
+            Err(_) => {}
+        }
+        let left = patience.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(LockError::Held { path: path.to_path_buf(), holder: Holder::of(&file) });
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+fn is_held(error: &io::Error) -> bool {
+    error.raw_os_error() == fs2::lock_contended_error().raw_os_error()
+}
+
+fn same_file(file: &File, path: &Path) -> bool {
+    let ours = file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    let theirs = std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+    matches!((ours, theirs), (Ok(ours), Ok(theirs)) if ours == theirs)
+}
+
+/// Writes our name into the file. The lock holds without it, so a full disk does not matter.
+fn sign(file: &File) {
+    let mut record = serde_json::to_vec(&Holder::ourselves()).unwrap_or_default();
+    if record.len() >= RECORD {
+        record.clear();
+    }
+    record.resize(RECORD - 1, b' ');
+    record.push(b'\n');
+    if let Err(error) = file.write_all_at(&record, 0) {
+        tracing::debug!("the lock file does not name its holder: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_the_holder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = WriteLock::acquire(dir.path(), Duration::ZERO).unwrap();
+        let start = Instant::now();
+        let error = WriteLock::acquire(dir.path(), Duration::from_millis(60)).unwrap_err();
+        assert!(start.elapsed() >= Duration::from_millis(60));
+        let LockError::Held { holder, .. } = &error else { panic!("{error}") };
+        assert_eq!(holder.pid, Some(std::process::id()));
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        let path = dir.path().to_path_buf();
+        let waiting = std::thread::spawn(move || WriteLock::acquire(&path, Duration::from_secs(20)).is_ok());
+        std::thread::sleep(Duration::from_millis(30));
+        drop(first);
+        assert!(waiting.join().unwrap(), "the second one gets it as soon as it is free");
+        let mode = std::fs::metadata(dir.path().join(WRITE_LOCK)).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_second_run_fails_at_once_whichever_lock_the_first_could_take() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("new");
+        let first = RunLock::acquire(&state).unwrap();
+        let error = RunLock::acquire(&state).unwrap_err();
+        assert!(matches!(&error, LockError::Held { holder, .. } if holder.pid.is_some()), "{error}");
+        drop(first);
+        // As if the first had found no room for the file.
+        let directory = File::open(&state).unwrap();
+        directory.try_lock_exclusive().unwrap();
+        std::fs::remove_file(state.join(RUN_LOCK)).unwrap();
+        let error = RunLock::acquire(&state).unwrap_err();
+        assert!(error.to_string().contains("another process"), "{error}");
+        drop(directory);
+        // As if a tool of the node's own had taken the file alone.
+        let file = acquire(&state.join(RUN_LOCK), Duration::ZERO).unwrap();
+        assert!(matches!(RunLock::acquire(&state), Err(LockError::Held { .. })));
+        drop(file);
+        RunLock::acquire(&state).unwrap();
+    }
+
+    #[test]
+    fn what_a_dead_holder_wrote_is_not_believed_and_rubbish_is_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(RUN_LOCK);
+        std::fs::write(&path, "{\"pid\": 1").unwrap();
+        let file = File::open(&path).unwrap();
+        assert_eq!(Holder::of(&file), Holder::default());
+        RunLock::acquire(dir.path()).unwrap();
+    }
+}

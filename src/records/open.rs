@@ -1,0 +1,192 @@
+//! Connections to the database file, and what is done when it is damaged.
+
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::db::Error;
+use super::files::{self, DATABASE, Found, Live};
+use super::format::Header;
+use super::health::Degraded;
+use super::place::Place;
+use super::{aside, salvage, schema};
+
+/// What every connection of ours is like. The file may have been written by others: no
+/// function with effects is called for its schema's sake, no cell is believed beyond its page.
+pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    // Our own writers wait for the lock; this is for an sqlite3 at work on the file.
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // FULL syncs the log at each commit. NORMAL does so only before a checkpoint: a power cut
+    // then takes back commits that were reported as saved, after their spool files are gone.
+    // A run commits a handful of times, so it costs a handful of syncs.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // A log that was once long is cut when it is begun anew.
+    connection.pragma_update(None, "journal_size_limit", 4 << 20)
+}
+
+/// A database in memory with `content`, at the present schema; says why it is damaged.
+pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
+    let header = Header::parse(content)?;
+    let open = || {
+        let mut connection = Connection::open_in_memory()?;
+        connection.deserialize_read_exact("main", content, content.len(), false)?;
+        configure(&connection)?;
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        if header.user_version < schema::newest() {
+            schema::migrate(&mut connection, schema::newest())?;
+        }
+        let missing = schema::missing(&connection)?;
+        Ok::<_, rusqlite::Error>((connection, missing))
+    };
+    match open() {
+        Ok((connection, None)) => Ok(connection),
+        Ok((_, Some(missing))) => Err(format!("it lacks {missing}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Fails where a newer layersweep made the database; what else is wrong shows later.
+pub(super) fn refuse_newer(place: &Place) -> Result<(), Error> {
+    match files::look(&place.dir) {
+        Ok(Found::Database { header, .. }) => refuse(place, header),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn refuse(place: &Place, header: Header) -> Result<(), Error> {
+    let (path, found, known) = (place.dir.join(DATABASE), header.user_version, schema::newest());
+    if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
+}
+
+/// Opens the database at `place` for writing; the caller holds the lock. `known` is what was
+/// found there, unless it was only just made.
+pub(super) fn connect(place: &Place, known: Option<(Header, bool)>) -> Result<(Connection, Live), Error> {
+    let path = place.dir.join(DATABASE);
+    let opened = open_existing(place, known);
+    opened.map_err(|error| match error {
+        Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
+            Some(degraded) => confirmed(&place.dir, degraded).into(),
+            // Not for lack of soundness: what it holds is worth more than a new beginning.
+            None => Degraded::NotUpgraded { path, cause: error.to_string() }.into(),
+        },
+        other => other,
+    })
+}
+
+fn open_existing(place: &Place, known: Option<(Header, bool)>) -> Result<(Connection, Live), Error> {
+    let dir = &place.dir;
+    let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
+    // SQLite is to follow no symlink in place of the database, so the way there has none.
+    let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
+    let check = known.is_some_and(|(_, unclosed)| unclosed || !written_today(&path));
+    let live = Live::enter(&path).map_err(failed)?;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let mut connection = Connection::open_with_flags(&path, flags)?;
+    // If it is damaged, file and log are to be set aside as they are: not one moved into the
+    // other, and no log removed because SQLite finds nothing in it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Then SQLite needs no `-shm` file. It maps that into memory, and where its pages cannot be
+    // written any more (seen on an XFS that has shut down), the kernel ends the process with
+    // SIGBUS. Nobody is kept out who is not by the lock: readers take copies.
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    if connection.is_readonly("main")? {
+        let cause = "it may only be read".into();
+        return Err(Degraded::NotWritable { path, cause }.into());
+    }
+    configure(&connection)?;
+    if check {
+        check_integrity(&connection)?;
+    }
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    if known.is_some_and(|(header, _)| !header.wal) {
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+    }
+    schema::migrate(&mut connection, schema::newest())?;
+    // Once more through SQLite: nobody has come between.
+    let found = schema::version(&connection)?;
+    if found > schema::newest() {
+        return Err(Error::Newer { path, found, known: schema::newest() });
+    }
+    if let Some(missing) = schema::missing(&connection)? {
+        return Err(Degraded::corrupt(&path, format!("it lacks {missing}")).into());
+    }
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    Ok((connection, live))
+}
+
+/// Whether somebody has closed the database on this day (UTC).
+///
+/// `quick_check` reads the whole file: of 46 MiB, 0.04 s to 0.1 s from the page cache and 1.4 s
+/// from the disk, which is too much for a run every five minutes. It is done where the last
+/// writer did not close the file, and by the first run of a day: closing writes the file, so
+/// its modification time says which run that is. Damage that is met in between is dealt with
+/// where it is met ([`super::Records`]).
+fn written_today(path: &Path) -> bool {
+    let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
+    let modified = crate::sys::quiet::facts(path).ok().and_then(|facts| facts.modified);
+    modified.is_some_and(|modified| day(modified) == day(Timestamp::now()))
+}
+
+/// Finds what is wrong with the structure of the database.
+pub(super) fn check_integrity(connection: &Connection) -> rusqlite::Result<()> {
+    let first: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if first == "ok" {
+        return Ok(());
+    }
+    let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Err(rusqlite::Error::SqliteFailure(failure, Some(first)))
+}
+
+/// What damage that SQLite reports really is. To a read that fails with EIO it says the same
+/// as to a malformed page; but a disk that fails is no reason to begin anew, and what was read
+/// wrong once may be read right the next time.
+pub(super) fn confirmed(dir: &Path, degraded: Degraded) -> Degraded {
+    let Degraded::Corrupt { cause, .. } = &degraded else {
+        return degraded;
+    };
+    let content = match files::copy(dir) {
+        Ok(Some(content)) => content,
+        Ok(None) => return degraded,
+        Err(error) if error.raw_os_error().is_some() => return Degraded::from_reading(dir, &error),
+        Err(_) => return degraded,
+    };
+    let sound = in_memory(&content).is_ok_and(|copy| {
+        let all = copy.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+        all.is_ok_and(|all| all == "ok")
+    });
+    if sound {
+        let cause = format!("{cause}; a second reading finds it sound");
+        return Degraded::Io { path: dir.to_path_buf(), cause };
+    }
+    degraded
+}
+
+/// Sets the damaged database aside and starts a new one with what could be saved; the caller
+/// holds the lock.
+pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
+    let Degraded::Corrupt { path, cause, .. } = damage else {
+        return Err(damage.into());
+    };
+    let content = files::copy(dir);
+    let Ok(aside) = aside::set_aside(dir) else {
+        return Err(Degraded::corrupt(&path, cause).into());
+    };
+    aside::create(dir)?;
+    let salvaged = match content {
+        Ok(Some(content)) => salvage::salvage(&content, &path).unwrap_or_else(|error| {
+            tracing::warn!("taking over rows of {}: {error}", aside.display());
+            0
+        }),
+        _ => 0,
+    };
+    Ok(Degraded::Corrupt { path, cause, aside: Some(aside), salvaged })
+}

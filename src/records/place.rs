@@ -1,0 +1,194 @@
+//! Where the records lie.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::hash::Hasher;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use crate::sys::sysroot::Sysroot;
+
+/// Where the records of a node lie, and what may be done there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The state directory, as we reach it.
+    pub dir: PathBuf,
+    /// Directories for what could not be saved, the best first.
+    pub spool: Vec<PathBuf>,
+    /// It lies on somebody else's disk: nothing is ever written there, or for it.
+    pub foreign: bool,
+    /// Why `dir` has no place inside the mounted root; then it is only a name.
+    pub unresolved: Option<(io::ErrorKind, String)>,
+}
+
+impl Place {
+    /// The state directory `dir` of the running system, with no spool but its own.
+    #[must_use]
+    pub fn local(dir: &Path) -> Self {
+        Self { dir: dir.to_path_buf(), spool: vec![dir.join("unsaved")], foreign: false, unresolved: None }
+    }
+}
+
+/// Who calls, as far as that decides where things lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// Effective user id.
+    pub uid: u32,
+    /// `HOME`.
+    pub home: Option<OsString>,
+    /// `XDG_STATE_HOME`.
+    pub xdg_state_home: Option<OsString>,
+    /// `XDG_RUNTIME_DIR`.
+    pub xdg_runtime_dir: Option<OsString>,
+}
+
+impl Caller {
+    /// From the process's own environment.
+    #[must_use]
+    pub fn present() -> Self {
+        Self {
+            uid: rustix::process::geteuid().as_raw(),
+            home: std::env::var_os("HOME"),
+            xdg_state_home: std::env::var_os("XDG_STATE_HOME"),
+            xdg_runtime_dir: std::env::var_os("XDG_RUNTIME_DIR"),
+        }
+    }
+}
+
+/// The place of the records: `state_dir`, or the caller's default. Both are taken inside
+/// `sysroot`, where nothing is ever written.
+///
+/// What cannot be saved goes to `unsaved` in the state directory, where it survives a reboot,
+/// or else to a directory of the running system: `/run/layersweep/unsaved/<hash>`.
+#[must_use]
+pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Place {
+    let dir = state_dir.map_or_else(|| default_dir(caller), Path::to_path_buf);
+    let dir = std::path::absolute(&dir).unwrap_or(dir);
+    if sysroot.is_foreign() {
+        let (dir, unresolved) = match sysroot.resolve(&dir) {
+            Ok(resolved) => (resolved, None),
+            Err(error) => (dir, Some((error.kind(), error.to_string()))),
+        };
+        return Place { dir, spool: Vec::new(), foreign: true, unresolved };
+    }
+    let mut spool = vec![dir.join("unsaved")];
+    let mut hash = Fnv::default();
+    hash.write(dir.as_os_str().as_bytes());
+    let runtime = match absolute(caller.xdg_runtime_dir.as_ref()) {
+        _ if caller.uid == 0 => PathBuf::from("/run/layersweep"),
+        Some(runtime) => runtime.join("layersweep"),
+        None => std::env::temp_dir().join(format!("layersweep-{}", caller.uid)),
+    };
+    spool.push(runtime.join("unsaved").join(format!("{:016x}", hash.finish())));
+    Place { dir, spool, foreign: false, unresolved: None }
+}
+
+fn default_dir(caller: &Caller) -> PathBuf {
+    if caller.uid == 0 {
+        return PathBuf::from("/var/lib/layersweep");
+    }
+    let state = absolute(caller.xdg_state_home.as_ref())
+        .or_else(|| absolute(caller.home.as_ref()).map(|home| home.join(".local/state")));
+    // Without a home there is only what the user can write anywhere.
+    let state = state.unwrap_or_else(|| std::env::temp_dir().join(format!("layersweep-{}", caller.uid)));
+    state.join("layersweep")
+}
+
+/// The XDG specification: a relative path is to be ignored.
+fn absolute(variable: Option<&OsString>) -> Option<PathBuf> {
+    variable.map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Makes `dir` where there is none, for us alone.
+///
+/// # Errors
+/// When it cannot be made.
+pub(super) fn make_private(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(parent) = dir.parent() {
+                std::fs::create_dir_all(parent)?;
+            }
+            DirBuilder::new().mode(0o700).create(dir)
+        }
+        // Whatever it says (a read-only or a full disk may say so first), it is there.
+        Err(_) if dir.is_dir() => Ok(()),
+        other => other,
+    }
+}
+
+/// FNV-1a, 64 bits: the same in every build, which the standard library's hash is not.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn root_users_and_flags() {
+        let live = Sysroot::live();
+        let root =
+            Caller { home: Some("/root".into()), xdg_state_home: Some("/x".into()), ..Caller::default() };
+        let user = Caller { uid: 1000, home: Some("/home/u".into()), ..Caller::default() };
+        let dir = |caller: &Caller| place(&live, None, caller).dir;
+        assert_eq!(dir(&root), Path::new("/var/lib/layersweep"));
+        assert_eq!(dir(&user), Path::new("/home/u/.local/state/layersweep"));
+        let xdg = Caller { xdg_state_home: Some("/state".into()), ..user.clone() };
+        assert_eq!(dir(&xdg), Path::new("/state/layersweep"));
+        let relative = Caller { xdg_state_home: Some("state".into()), ..user.clone() };
+        assert_eq!(dir(&relative), Path::new("/home/u/.local/state/layersweep"));
+        let named = place(&live, Some(Path::new("/srv/state")), &root);
+        assert_eq!(named.dir, Path::new("/srv/state"));
+        assert_eq!(named.spool[0], Path::new("/srv/state/unsaved"));
+        assert!(named.spool[1].starts_with("/run/layersweep/unsaved"), "{named:?}");
+        let other = place(&live, Some(Path::new("/srv/other")), &root);
+        assert_ne!(named.spool[1], other.spool[1], "two state directories do not share a spool");
+        let runtime = Caller { xdg_runtime_dir: Some("/run/user/1000".into()), ..user };
+        assert!(place(&live, None, &runtime).spool[1].starts_with("/run/user/1000/layersweep/unsaved"));
+    }
+
+    #[test]
+    fn inside_a_mounted_root_nothing_leads_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("var/lib/layersweep")).unwrap();
+        let sysroot = Sysroot::at(dir.path());
+        let found = place(&sysroot, None, &Caller::default());
+        let inside = dir.path().canonicalize().unwrap().join("var/lib/layersweep");
+        assert_eq!(found, Place { dir: inside, spool: Vec::new(), foreign: true, unresolved: None });
+        std::fs::remove_dir(dir.path().join("var/lib/layersweep")).unwrap();
+        let missing = place(&sysroot, None, &Caller::default());
+        assert!(matches!(missing.unresolved, Some((io::ErrorKind::NotFound, _))), "{missing:?}");
+    }
+
+    #[test]
+    fn a_new_state_directory_is_ours_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("a/b");
+        make_private(&state).unwrap();
+        make_private(&state).unwrap();
+        assert_eq!(std::fs::metadata(&state).unwrap().mode() & 0o7777, 0o700);
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(make_private(&dir.path().join("file")).is_err());
+    }
+}

@@ -1,0 +1,143 @@
+use super::*;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+fn spool(dirs: &[&Path]) -> Spool {
+    Spool::new(dirs.iter().map(|dir| dir.to_path_buf()).collect())
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn items(spool: &Spool) -> Vec<u32> {
+    let (waiting, notes) = spool.take_all::<u32>();
+    assert_eq!(notes, []);
+    waiting.into_iter().map(|waiting| waiting.item).collect()
+}
+
+#[test]
+fn what_is_put_waits_in_order_until_it_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("state/unsaved"), dir.path().join("run/unsaved"));
+    let both = spool(&[&first, &second]);
+    assert!(items(&both).is_empty());
+    for item in 0..5 {
+        let notes = both.put(&item);
+        assert!(matches!(&notes[..], [Note::Kept { survives_reboot: true, .. }]), "{notes:?}");
+    }
+    assert_eq!(std::fs::metadata(&first).unwrap().mode() & 0o7777, 0o700);
+    for name in names(&first) {
+        assert_eq!(std::fs::metadata(first.join(name)).unwrap().mode() & 0o7777, 0o600);
+    }
+    assert_eq!(items(&both), [0, 1, 2, 3, 4]);
+    let (waiting, _) = both.take_all::<u32>();
+    let paths: Vec<_> = waiting.iter().map(|waiting| waiting.path.clone()).collect();
+    assert_eq!(both.done(&paths[..2]), []);
+    assert_eq!(both.done(&paths[..2]), [], "what is gone is done");
+    assert_eq!(items(&both), [2, 3, 4]);
+}
+
+#[test]
+fn the_next_directory_takes_what_the_first_cannot() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("state/unsaved"), dir.path().join("run/unsaved"));
+    std::fs::create_dir(dir.path().join("state")).unwrap();
+    std::fs::write(&first, "a file is in the way").unwrap();
+    let both = spool(&[&first, &second]);
+    let notes = both.put(&7);
+    let [note @ Note::Kept { path, survives_reboot: false }] = &notes[..] else { panic!("{notes:?}") };
+    assert!(path.starts_with(&second) && note.to_string().contains("reboot"), "{note}");
+    let (waiting, notes) = both.take_all::<u32>();
+    assert_eq!((waiting.len(), waiting[0].item), (1, 7));
+    assert!(matches!(&notes[..], [Note::Unreachable { .. }]), "{notes:?}");
+    std::fs::create_dir(dir.path().join("file")).unwrap();
+    let nowhere = spool(&[&first]);
+    let notes = nowhere.put(&8);
+    assert!(notes[0].to_string().contains("LOST"), "{notes:?}");
+    assert!(spool(&[]).put(&8)[0].to_string().contains("LOST"));
+}
+
+#[test]
+fn a_directory_that_others_could_have_planted_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let link = dir.path().join("link");
+    symlink(&elsewhere, &link).unwrap();
+    let open = dir.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
+    let mut refused = vec![link, open];
+    if rustix::process::geteuid().is_root() {
+        let theirs = dir.path().join("theirs");
+        std::fs::create_dir(&theirs).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(12345), None).unwrap();
+        refused.push(theirs);
+    }
+    for path in refused {
+        let spool = spool(&[&path]);
+        let notes = spool.put(&1);
+        assert!(matches!(&notes[..], [Note::Lost(_)]), "{notes:?}");
+        let (waiting, notes) = spool.take_all::<u32>();
+        assert!(waiting.is_empty() && matches!(&notes[..], [Note::Unreachable { .. }]), "{notes:?}");
+    }
+    assert_eq!(names(&elsewhere), Vec::<String>::new());
+}
+
+#[test]
+fn the_oldest_is_dropped_with_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("unsaved");
+    let few = spool(&[&path]).with_limits(Limits { files: 3, bytes: 1000 });
+    for item in 0..3 {
+        assert_eq!(few.put(&item).len(), 1);
+    }
+    let notes = few.put(&3);
+    assert!(matches!(&notes[..], [Note::Dropped(_), Note::Kept { .. }]), "{notes:?}");
+    assert_eq!(items(&few), [1, 2, 3]);
+    let short = spool(&[&path]).with_limits(Limits { files: 10, bytes: 3 });
+    assert_eq!(short.put(&4).len(), 2, "one byte each");
+    assert_eq!(items(&short), [2, 3, 4]);
+    assert!(matches!(&short.put(&12345)[..], [Note::Lost(_)]));
+    assert_eq!(items(&short), [2, 3, 4], "nothing goes for what cannot be kept anyway");
+}
+
+#[test]
+fn what_makes_no_sense_is_kept_under_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("unsaved");
+    let spool = spool(&[&path]);
+    spool.put(&"text");
+    spool.put(&5);
+    std::fs::write(path.join("00000000000000000001-1-1.json"), "{").unwrap();
+    std::fs::write(path.join("00000000000000000002-1-1.json.unfinished"), "{").unwrap();
+    let (waiting, notes) = spool.take_all::<u32>();
+    assert_eq!(waiting.len(), 1);
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    for note in &notes {
+        let Note::Unreadable { kept, .. } = note else { panic!("{note}") };
+        assert!(kept.exists());
+    }
+    assert_eq!(items(&spool), [5]);
+    assert!(spool.refuse(&waiting[0], "no such store").to_string().contains("no such store"));
+    assert!(items(&spool).is_empty());
+    assert_eq!(names(&path).len(), 4, "nothing is removed");
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_change_the_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("unsaved");
+    let spool = spool(&[&path]);
+    spool.put(&1);
+    let name = names(&path).remove(0);
+    let later = Timestamp::now().as_microsecond() + 3_600_000_000;
+    std::fs::rename(path.join(name), path.join(format!("{later:020}-1-1.json"))).unwrap();
+    spool.put(&2);
+    assert_eq!(items(&spool), [1, 2]);
+}
