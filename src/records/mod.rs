@@ -5,6 +5,7 @@
 //! database may be missing, locked, read-only, on a full disk or damaged, and the program
 //! still works from what the disk itself says.
 
+pub mod clock;
 mod db;
 
 pub use db::{Access, Error, Records};
