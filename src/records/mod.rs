@@ -5,7 +5,13 @@
 //! database may be missing, locked, read-only, on a full disk or damaged, and the program
 //! still works from what the disk itself says.
 
+pub mod ages;
 pub mod clock;
 mod db;
+pub mod known;
+pub mod observe;
+pub mod paths;
+pub mod retention;
+pub mod sighting;
 
 pub use db::{Access, Error, Records};
