@@ -1,6 +1,8 @@
 //! Killed at any instant, the records stay whole: the database opens, no first detection
 //! ever moves, and nothing that was committed is lost.
 
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,13 +1,19 @@
 //! What the records make of sightings, in a real database.
 
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
 mod support;
 
 use std::time::Instant;
 
 use jiff::Timestamp;
-use layersweep::inventory::{Consistency, Evidence, EvidenceKind, StoreKind};
+use layersweep::inventory::refs::Refs;
+use layersweep::inventory::{
+    Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Owner, Store,
+    StoreKind,
+};
 use layersweep::records::Records;
-use layersweep::records::ages::{Basis, Rule};
+use layersweep::records::ages::{self, Basis, Moment, Rule};
 use layersweep::records::known::{self, Life};
 use layersweep::records::observe::Observed;
 use layersweep::records::sighting::Sighting;
@@ -331,4 +337,108 @@ fn a_large_node_is_written_quickly() {
     println!("10,000 images, 20,000 containers: first, unchanged, 5 % changed, read: {seconds:.3?} s");
     let most = if cfg!(debug_assertions) { 10.0 } else { 1.0 };
     assert!(seconds.iter().all(|one| *one < most), "{seconds:?}");
+}
+
+/// The store of [`sighting`] with these images, as a scan finds it; the last is in use.
+fn inventory(images: &[(u64, i64)]) -> Inventory {
+    let key = store_key();
+    let store = Store {
+        kind: key.kind,
+        root: key.root,
+        driver: key.driver,
+        filesystem: 0.into(),
+        read_only: false,
+        origin: "a test".into(),
+        consistency: Consistency::Consistent,
+    };
+    let images: Vec<_> = images
+        .iter()
+        .map(|(number, made)| Image {
+            id: id(*number),
+            store: 0.into(),
+            names: image(*number, 0).names,
+            digests: Vec::new(),
+            created: None,
+            evidence: image(*number, *made).evidence,
+            is_list: false,
+            pinned_by: vec!["crio.conf".into()],
+            layers: Vec::new(),
+            listed_bytes: Some(7),
+            holds: Vec::new(),
+        })
+        .collect();
+    let last = ImageIx::from(images.len() - 1);
+    let user = Container {
+        id: id(99),
+        store: 0.into(),
+        name: "user".into(),
+        owner: Owner::Podman,
+        image_id: Some(images[last.get()].id.clone()),
+        image: Some(last),
+        created: Some(at(1)),
+        state: ContainerState::Exited,
+        sandbox: false,
+        listed_bytes: None,
+        holds: Vec::new(),
+    };
+    let filesystem = layersweep::inventory::Filesystem {
+        mount: "/".into(),
+        device: "/dev/vda1".into(),
+        fstype: "ext4".into(),
+        capacity_bytes: 9,
+        used_bytes: 5,
+        available_bytes: 4,
+        inodes: 3,
+        inodes_free: 2,
+    };
+    Inventory {
+        filesystems: vec![filesystem],
+        stores: vec![store],
+        images,
+        containers: vec![user],
+        ..Inventory::default()
+    }
+}
+
+/// Where the database cannot be written, ages are the same as if it could.
+#[test]
+fn ages_are_right_before_the_scan_is_recorded() {
+    let mut rig = Rig::new();
+    rig.see(0, |seen| {
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(4, -HOUR)];
+    });
+    // The first stays, the second was pulled again, the third is new but says that it is
+    // old, the last is used.
+    let found = inventory(&[(1, -HOUR), (2, 100), (3, -HOUR), (4, -HOUR)]);
+    let known_before = known(&rig.records);
+    let clock = sighting(300).clock;
+    let seen = Sighting::new(&found, &Refs::new(&found), clock.clone(), known_before.clock());
+    assert!(seen.is_sound());
+    assert_eq!((seen.record_time, seen.filesystems[0].inodes_free), (at(300), 2));
+    assert_eq!((seen.images[0].pinned, seen.images[0].listed_bytes), (true, Some(7)));
+
+    let now = Moment { record_time: seen.record_time, wall: clock.wall };
+    let before = known_before.ages(&found, &now);
+    record(&mut rig.records, &seen);
+    let after = known(&rig.records).ages(&found, &now);
+    for (position, first, life, count, used) in [
+        (0, at(-HOUR), 1, 0, None),
+        (1, at(100), 2, 0, None),
+        (2, at(0), 1, 0, None),
+        (3, at(-HOUR), 1, 1, Some(at(300))),
+    ] {
+        let (before, after) = (before.of(position.into()), after.of(position.into()));
+        assert_eq!(after.basis, Basis::Records, "image {position}");
+        for age in [before, after] {
+            assert_eq!(age.first_detected.as_second(), first.as_second(), "image {position}");
+            assert_eq!((age.life, age.use_count, age.last_used), (life, count, used), "image {position}");
+        }
+        assert_eq!((before.counted_from, &before.sight), (after.counted_from, &after.sight));
+    }
+    assert_eq!(after.age(0.into()).as_secs(), HOUR + 300);
+
+    // Without any records the disk tells what it can.
+    let disk = ages::from_disk(&found, at(300));
+    assert_eq!((disk.of(2.into()).first_detected, disk.of(2.into()).basis), (at(-HOUR), Basis::Disk));
+    assert_eq!((disk.of(3.into()).last_used, disk.age(3.into()).as_secs()), (Some(at(300)), 0));
 }

@@ -1,5 +1,7 @@
 //! Two years on a node, and the database stays small.
 
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
 mod support;
 
 use std::collections::VecDeque;
@@ -19,7 +21,8 @@ const MOST_BYTES: u64 = 24 << 20;
 /// Lives through two years with a sighting every `period` seconds: 200 images of which 40
 /// are replaced a day, 100 containers of which 200 are.
 fn live(period: i64) {
-    let state = tempfile::tempdir().unwrap();
+    // In memory where there is such a place: what counts is the size, not the disk.
+    let state = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut records = open(state.path());
     let started = Instant::now();
     let mut images: VecDeque<SeenImage> = VecDeque::new();
@@ -54,21 +57,24 @@ fn live(period: i64) {
     let gone = count("SELECT count(*) FROM containers WHERE gone_since IS NOT NULL");
     assert_eq!(count("SELECT count(*) FROM images WHERE gone_since IS NULL"), 200);
     assert_eq!(count("SELECT count(*) FROM containers WHERE gone_since IS NULL"), 100);
-    // Within one scan of the limits: both were reached, neither was passed.
-    assert!((retention::LIVES - 100..=retention::LIVES).contains(&ended), "{ended}");
-    assert!((retention::CONTAINERS - 100..=retention::CONTAINERS).contains(&gone), "{gone}");
+    // Both limits were reached, and passed by no more than what comes in a day.
+    assert!((retention::LIVES..=retention::LIVES + 40).contains(&ended), "{ended}");
+    assert!((retention::CONTAINERS..=retention::CONTAINERS + 200).contains(&gone), "{gone}");
     drop(records);
     let files = std::fs::read_dir(state.path()).unwrap();
     let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
-    println!("{scans} scans in {:?}: {bytes} bytes, {ended} lives, {gone} containers", started.elapsed());
+    #[allow(clippy::print_stdout)] // for who asks with --nocapture
+    {
+        println!("{scans} scans in {:?}: {bytes} bytes, {ended} lives, {gone} containers", started.elapsed());
+    }
     assert!(bytes < MOST_BYTES, "{bytes}");
 }
 
-/// A scan every six hours; what comes and goes in between comes and goes at once. The
+/// A scan every twelve hours; what comes and goes in between comes and goes at once. The
 /// number of rows, and so the size, is the same as with more scans.
 #[test]
 fn two_years_stay_small() {
-    live(6 * 3600);
+    live(12 * 3600);
 }
 
 /// As a node is really polled. Minutes.

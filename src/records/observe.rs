@@ -45,7 +45,8 @@ pub fn observe(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Ob
         let why = "the sighting names stores or images that it does not have";
         return Err(rusqlite::Error::ToSqlConversionFailure(why.into()));
     }
-    let now = tick(to, sighting)?;
+    let last = known::clock(to)?;
+    let now = tick(to, last.as_ref(), sighting)?;
     let mut writer = Writer {
         to,
         sighting,
@@ -79,22 +80,23 @@ pub fn observe(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Ob
     }
     writer.count_uses()?;
     writer.observed.late_stores = stores.iter().filter(|store| store.is_late).count();
-    writer.observed.forgotten = retention::forget(to, now.record_time)?;
+    if last.is_none_or(|last| retention::is_due(last.record_time, now.record_time)) {
+        writer.observed.forgotten = retention::forget(to, now.record_time)?;
+    }
     Ok(writer.observed)
 }
 
 /// Lets record time advance to the sighting, unless the sighting is from before.
-fn tick(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Moment> {
-    let last = known::clock(to)?;
+fn tick(to: &Transaction<'_>, last: Option<&ClockState>, sighting: &Sighting) -> rusqlite::Result<Moment> {
     let reading = &sighting.clock;
-    let is_late = last.as_ref().is_some_and(|last| {
+    let is_late = last.is_some_and(|last| {
         let follows = last.boot_id == reading.boot_id && reading.since_boot >= last.since_boot;
         !follows && sighting.record_time < last.record_time
     });
     if is_late {
         return Ok(Moment { record_time: sighting.record_time, wall: reading.wall });
     }
-    let advance = clock::advance(last.as_ref(), reading);
+    let advance = clock::advance(last, reading);
     if let Some(correction) = advance.correction {
         correct(to, correction)?;
     }

@@ -15,6 +15,13 @@ pub const CONTAINERS_DAYS: i64 = 183;
 /// But no more of them than this; about 6 MiB.
 pub const CONTAINERS: u32 = 20_000;
 
+const DAY: i64 = 86_400;
+
+/// Once a day: looking takes longer than recording a scan that finds all as it was.
+pub(super) fn is_due(last: Timestamp, now: Timestamp) -> bool {
+    last.as_second().div_euclid(DAY) < now.as_second().div_euclid(DAY)
+}
+
 /// Deletes what is older than that; returns how many rows.
 pub(super) fn forget(from: &Connection, now: Timestamp) -> rusqlite::Result<usize> {
     let before = |days: i64| {

@@ -1,4 +1,5 @@
 //! Makes sightings by hand, and the records to write them to.
+#![allow(clippy::unwrap_used)] // a test talks to its reader
 
 use std::path::Path;
 
