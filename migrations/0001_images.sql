@@ -25,8 +25,8 @@ CREATE TABLE stores (
     last_seen INTEGER NOT NULL,
     -- The last scan that could list all of it; NULL: none so far.
     last_complete INTEGER,
-    -- The wall clock at last_seen.
-    last_wall INTEGER NOT NULL,
+    -- The wall clock at last_seen; NULL: not known, about the same.
+    last_wall INTEGER,
     UNIQUE (kind, root, driver)
 ) STRICT;
 
@@ -49,7 +49,7 @@ CREATE TABLE images (
     -- NULL: as the store.
     last_seen INTEGER,
     -- A container was on it when it was last seen.
-    in_use INTEGER NOT NULL,
+    in_use INTEGER NOT NULL DEFAULT 0,
     -- NULL: never seen in use before. While in_use, last_seen says more.
     last_used INTEGER,
     -- NULL: its age is counted from first_detected or last_used. Else from here, if that is
@@ -84,7 +84,7 @@ CREATE TABLE containers (
     -- By the wall clock.
     created INTEGER,
     state TEXT NOT NULL,
-    sandbox INTEGER NOT NULL,
+    sandbox INTEGER NOT NULL DEFAULT 0,
     bytes INTEGER NOT NULL,
     first_seen INTEGER NOT NULL,
     -- NULL: as the store.

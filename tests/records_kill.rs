@@ -6,7 +6,7 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -91,13 +91,29 @@ fn lives(records: &Records) -> Lives {
     read.unwrap()
 }
 
+/// How long the program takes from its start to its first scan; that depends on who else
+/// uses the machine.
+fn first_scan() -> Duration {
+    let state = tempfile::tempdir().unwrap();
+    let started = Instant::now();
+    let mut child = program(state.path()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.starts_with("recorded ")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    started.elapsed()
+}
+
 #[test]
+#[allow(clippy::cast_precision_loss)] // a random part of a second
 fn killed_at_any_instant() {
     let state = tempfile::tempdir().unwrap();
     let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     println!("seed {seed}");
     let mut random = u64::from(seed) | 1;
     let started = Instant::now();
+    let longest = 4 * first_scan();
+    let longest = longest.clamp(Duration::from_millis(60), Duration::from_millis(240));
     let mut known = Lives::new();
     let mut clock = None;
     let (mut steps, mut inside) = (-1, 0);
@@ -106,7 +122,7 @@ fn killed_at_any_instant() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        std::thread::sleep(Duration::from_micros(random % 120_000));
+        std::thread::sleep(longest.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64));
         child.kill().unwrap();
         let mut said = String::new();
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
@@ -154,6 +170,6 @@ fn killed_at_any_instant() {
         known.len(),
         started.elapsed()
     );
-    assert!(steps > 200, "it was killed too early to mean anything: {steps}");
-    assert!(ended > 20, "no image came back");
+    assert!(steps > 100, "it was killed too early to mean anything: {steps}");
+    assert!(ended > 5, "no image came back");
 }

@@ -296,6 +296,38 @@ fn odd_sightings_do_no_harm() {
     assert_eq!(rig.life(2).unwrap().total_bytes, i64::MAX as u64);
 }
 
+/// As they may come out of a damaged database.
+#[test]
+fn rows_that_make_no_sense_take_no_others_with_them() {
+    let mut rig = Rig::new();
+    rig.see(0, |seen| seen.images = vec![image(1, -HOUR), image(2, -HOUR)]);
+    rig.see(300, |seen| {
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
+        seen.stores.push(seen.stores[0].clone());
+        seen.stores[1].key.root = "/other".into();
+    });
+    rig.records
+        .write(|to| {
+            to.execute_batch(
+                "UPDATE images SET evidence = '{\"from\":\"layer\"}', names = '', use_count = 9223372036854775807
+                     WHERE id = 1;
+                 UPDATE stores SET kind = 'contai', last_wall = NULL WHERE root = '/other';
+                 UPDATE stores SET last_wall = NULL WHERE root <> '/other'",
+            )
+        })
+        .unwrap();
+    let life = rig.life(1).unwrap();
+    assert_eq!((life.age.sight.rule, life.names.len()), (Rule::Lost, 0));
+    assert_eq!(life.age.first_detected, at(-HOUR));
+    rig.see(600, |seen| {
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
+        seen.containers = vec![container(9, 500, Some(0))];
+    });
+    let life = rig.life(1).unwrap();
+    assert_eq!((life.age.last_used, life.names.len()), (Some(at(600)), 1));
+    assert_eq!(known(&rig.records).all().count(), 2);
+}
+
 #[test]
 fn what_is_as_it_was_is_not_written() {
     let mut rig = Rig::new();

@@ -54,6 +54,8 @@ pub enum Rule {
     FutureEvidence,
     /// It was not in the store at an earlier scan, which proves more than the disk does.
     AbsentBefore,
+    /// What was stored of it cannot be read any more.
+    Lost,
 }
 
 /// What the first sight of an image gave; stored with it and never changed.
@@ -76,7 +78,7 @@ impl FirstSight {
                 plausible.filter(|one| !one.what.is_making()).min_by_key(|one| one.at).copied()
             }
             Rule::FutureEvidence => plausible.max_by_key(|one| one.at).copied(),
-            Rule::FirstScan | Rule::AbsentBefore => None,
+            Rule::FirstScan | Rule::AbsentBefore | Rule::Lost => None,
         }
     }
 }

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment};
+use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule};
 use super::clock::ClockState;
 use super::paths;
 use super::sighting::{StoreKey, kind_from, kind_text};
-use crate::inventory::{Image, Inventory, StoreKind};
+use crate::inventory::{Image, Inventory};
 
 /// A life of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,14 +138,15 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
 /// What SQLite says.
 pub fn images(from: &Connection) -> rusqlite::Result<Known> {
     let mut known = Known { clock: clock(from)?, ..Known::default() };
-    let mut select =
-        from.prepare_cached("SELECT kind, root, driver, last_complete, last_wall, last_seen FROM stores")?;
+    let mut select = from.prepare_cached(
+        "SELECT kind, root, driver, last_complete, coalesce(last_wall, last_seen), last_seen FROM stores",
+    )?;
     let stores = select.query_map([], |row| {
         let last_complete = row.get::<_, Option<i64>>(3)?.map(time).transpose()?;
         let (last_wall, last_seen) = (time(row.get(4)?)?, time(row.get(5)?)?);
-        Ok((store_key(row, 0)?, KnownStore { last_complete, last_wall, last_seen }))
+        Ok(store_key(row, 0)?.map(|key| (key, KnownStore { last_complete, last_wall, last_seen })))
     })?;
-    known.stores = stores.collect::<rusqlite::Result<_>>()?;
+    known.stores = stores.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
     for life in select_lives(from, "WHERE gone_since IS NULL", [])? {
         let images = match known.lives.get_mut(&life.store) {
             Some(images) => images,
@@ -240,21 +241,25 @@ fn select_lives(
          FROM images JOIN stores ON stores.id = images.store {which}"
     ))?;
     let rows = select.query_map(values, life)?;
-    rows.collect()
+    rows.filter_map(Result::transpose).collect()
 }
 
-fn life(row: &Row<'_>) -> rusqlite::Result<Life> {
+/// `None` for a life in a store that makes no sense.
+fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
+    let Some(store) = store_key(row, 0)? else { return Ok(None) };
     let optional = |at: usize| row.get::<_, Option<i64>>(at)?.map(time).transpose();
     let first_detected = time(row.get(7)?)?;
     let last_used = optional(11)?;
-    Ok(Life {
+    // One row that came out of a damaged database must not take all others with it.
+    let sight: Option<FirstSight> = json(row, 8)?;
+    Ok(Some(Life {
         row: row.get(3)?,
-        store: store_key(row, 0)?,
+        store,
         image_id: row.get(4)?,
         handler: row.get(5)?,
         age: ImageAge {
             first_detected,
-            sight: json::<FirstSight>(row, 8)?,
+            sight: sight.unwrap_or(FirstSight { rule: Rule::Lost, found: Vec::new() }),
             last_used,
             use_count: count(row.get(13)?),
             life: row.get(6)?,
@@ -263,30 +268,26 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Life> {
         },
         last_seen: time(row.get(10)?)?,
         gone_since: optional(14)?,
-        names: json(row, 15)?,
+        names: json(row, 15)?.unwrap_or_default(),
         total_bytes: count(row.get(16)?),
         exclusive_bytes: count(row.get(17)?),
         frees_bytes: count(row.get(18)?),
         listed_bytes: row.get::<_, Option<i64>>(19)?.map(count),
         pinned: row.get(20)?,
         made: optional(9)?,
-    })
+    }))
 }
 
-fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<StoreKey> {
-    let kind: String = row.get(at)?;
-    let kind: StoreKind = kind_from(&kind).ok_or_else(|| {
-        let why = format!("no kind of store: {kind}");
-        rusqlite::Error::FromSqlConversionFailure(at, Type::Text, why.into())
-    })?;
-    let root: String = row.get(at + 1)?;
-    Ok(StoreKey { kind, root: paths::from_text(&root), driver: row.get(at + 2)? })
+fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreKey>> {
+    let (kind, root): (String, String) = (row.get(at)?, row.get(at + 1)?);
+    let driver = row.get(at + 2)?;
+    Ok(kind_from(&kind).map(|kind| StoreKey { kind, root: paths::from_text(&root), driver }))
 }
 
-fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+/// `None` where the text is not what we write.
+fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>> {
     let text: String = row.get(at)?;
-    serde_json::from_str(&text)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, error.into()))
+    Ok(serde_json::from_str(&text).ok())
 }
 
 /// A stored count; none is negative.

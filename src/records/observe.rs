@@ -176,7 +176,7 @@ impl Writer<'_> {
             let found = self
                 .to
                 .prepare_cached(
-                    "SELECT id, last_seen, last_complete, last_wall FROM stores
+                    "SELECT id, last_seen, last_complete, coalesce(last_wall, last_seen) FROM stores
                      WHERE kind = ?1 AND root = ?2 AND driver = ?3",
                 )?
                 .query_row(key.clone(), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
@@ -222,8 +222,10 @@ impl Writer<'_> {
     }
 
     fn count_uses(&self) -> rusqlite::Result<()> {
-        let mut update =
-            self.to.prepare_cached("UPDATE images SET use_count = use_count + ?2 WHERE id = ?1")?;
+        // A sum that is too large would be no integer any more, and refused.
+        let mut update = self
+            .to
+            .prepare_cached("UPDATE images SET use_count = min(use_count, 1 << 62) + ?2 WHERE id = ?1")?;
         for (life, more) in &self.uses {
             update.execute(params![life, more])?;
         }

@@ -84,7 +84,7 @@ fn first_sight_takes_the_latest_that_is_proven() {
         match rule {
             Rule::Making | Rule::Container => assert_eq!(sight.deciding().unwrap().at, first, "{name}"),
             Rule::FutureEvidence => assert!(sight.deciding().unwrap().at > first, "{name}"),
-            Rule::FirstScan | Rule::AbsentBefore => assert_eq!(sight.deciding(), None, "{name}"),
+            Rule::FirstScan | Rule::AbsentBefore | Rule::Lost => assert_eq!(sight.deciding(), None, "{name}"),
         }
         let json = serde_json::to_string(&sight).unwrap();
         assert_eq!(serde_json::from_str::<FirstSight>(&json).unwrap(), sight, "{name}");
