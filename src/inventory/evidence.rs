@@ -1,12 +1,13 @@
 //! Since when an image can be here, as the disk says. Pure.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{Inventory, NodeKind, StoreKind};
 
 /// Something on the disk that bears on when an image came here. Each tells of one part: the
 /// image as it is now is no older than the latest of those that tell of its making.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Evidence {
     /// What says so.
     pub what: EvidenceKind,
@@ -15,7 +16,8 @@ pub struct Evidence {
 }
 
 /// What can tell when an image came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {
     /// The store's own record of the image, where it has the time of the record's making.
     ImageRecord,

@@ -14,6 +14,7 @@ pub mod rules;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use evidence::{Evidence, EvidenceKind};
 pub use ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
@@ -78,7 +79,8 @@ impl Filesystem {
 }
 
 /// What kind of store a [`Store`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StoreKind {
     /// containers/storage: CRI-O, Podman, Buildah.
     ContainersStorage,
@@ -106,7 +108,8 @@ pub struct Store {
 }
 
 /// How far the records of a store are known to belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Consistency {
     /// Read while nobody wrote: one moment in time.
     Consistent,
@@ -248,7 +251,8 @@ pub struct Image {
 }
 
 /// Who made a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Owner {
     /// CRI-O: the kubelet's.
     CriO,
@@ -290,7 +294,8 @@ pub struct Container {
 }
 
 /// What the disk proves about a container's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ContainerState {
     /// A record of the runtime says created, not yet started.
     Created,

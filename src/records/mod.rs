@@ -5,17 +5,24 @@
 //! database may be missing, locked, read-only, on a full disk or damaged, and the program
 //! still works from what the disk itself says.
 
+pub mod ages;
 mod aside;
+pub mod clock;
 mod db;
 mod files;
 mod format;
 mod health;
+pub mod known;
 mod lock;
+pub mod observe;
 mod open;
+pub mod paths;
 mod place;
+pub mod retention;
 mod salvage;
 mod save;
 mod schema;
+pub mod sighting;
 mod spool;
 
 pub use db::{Access, Error, Opened, PATIENCE, Records};

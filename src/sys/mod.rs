@@ -2,6 +2,7 @@
 
 pub mod beneath;
 pub mod btrfs;
+pub mod clock;
 pub mod fiemap;
 pub mod ioprio;
 pub mod mounts;

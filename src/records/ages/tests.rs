@@ -1,0 +1,168 @@
+use super::*;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn evidence(all: &[(EvidenceKind, &str)]) -> Vec<Evidence> {
+    all.iter().map(|(what, time)| Evidence { what: *what, at: at(time) }).collect()
+}
+
+use EvidenceKind::{Container, ImageRecord, MetadataDirectory, TopLayer};
+
+const NOW: &str = "2026-03-01T12:00:00Z";
+
+/// Name, evidence, when it was not there, first detected, rule.
+type Sight =
+    (&'static str, &'static [(EvidenceKind, &'static str)], Option<&'static str>, &'static str, Rule);
+
+#[test]
+fn first_sight_takes_the_latest_that_is_proven() {
+    let rows: &[Sight] = &[
+        (
+            "the latest making counts",
+            &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-02-01T00:00:00Z")],
+            None,
+            "2026-02-01T00:00:00Z",
+            Rule::Making,
+        ),
+        (
+            "a container says less than a making",
+            &[(ImageRecord, "2025-06-01T00:00:00Z"), (Container, "2025-07-01T00:00:00Z")],
+            None,
+            "2025-06-01T00:00:00Z",
+            Rule::Making,
+        ),
+        (
+            "no making: the container",
+            &[(TopLayer, "1970-01-01T00:00:09Z"), (Container, "2025-07-01T00:00:00Z")],
+            None,
+            "2025-07-01T00:00:00Z",
+            Rule::Container,
+        ),
+        ("nothing", &[], None, NOW, Rule::FirstScan),
+        ("Go's zero time", &[(TopLayer, "0001-01-01T00:00:00Z")], None, NOW, Rule::FirstScan),
+        ("just before 2015", &[(TopLayer, "2014-12-31T23:59:59Z")], None, NOW, Rule::FirstScan),
+        ("2015", &[(TopLayer, "2015-01-01T00:00:00Z")], None, "2015-01-01T00:00:00Z", Rule::Making),
+        (
+            "one part from the future",
+            &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-03-01T12:00:01Z")],
+            None,
+            NOW,
+            Rule::FutureEvidence,
+        ),
+        (
+            "a container from the future",
+            &[(Container, "2031-01-01T00:00:00Z")],
+            None,
+            NOW,
+            Rule::FutureEvidence,
+        ),
+        ("now", &[(TopLayer, NOW)], None, NOW, Rule::Making),
+        (
+            "it was not there at the last scan",
+            &[(TopLayer, "2025-01-01T00:00:00Z")],
+            Some("2026-02-28T00:00:00Z"),
+            "2026-02-28T00:00:00.000001Z",
+            Rule::AbsentBefore,
+        ),
+        (
+            "it came after the last scan, and says so",
+            &[(TopLayer, "2026-02-28T00:05:00Z")],
+            Some("2026-02-28T00:00:00Z"),
+            "2026-02-28T00:05:00Z",
+            Rule::Making,
+        ),
+        ("absent until now", &[(TopLayer, "2025-01-01T00:00:00Z")], Some(NOW), NOW, Rule::AbsentBefore),
+    ];
+    for (name, found, absent, expected, rule) in rows {
+        let now = Moment::by_wall_clock(at(NOW));
+        let found = evidence(found);
+        let (first, sight) = first_sight(&found, absent.map(at), &now);
+        assert_eq!((first, sight.rule), (at(expected), *rule), "{name}");
+        assert_eq!(sight.found, found, "{name}: all of it is kept");
+        match rule {
+            Rule::Making | Rule::Container => assert_eq!(sight.deciding().unwrap().at, first, "{name}"),
+            Rule::FutureEvidence => assert!(sight.deciding().unwrap().at > first, "{name}"),
+            Rule::FirstScan | Rule::AbsentBefore | Rule::Lost => assert_eq!(sight.deciding(), None, "{name}"),
+        }
+        let json = serde_json::to_string(&sight).unwrap();
+        assert_eq!(serde_json::from_str::<FirstSight>(&json).unwrap(), sight, "{name}");
+    }
+}
+
+/// Record time an hour ahead of the wall clock, which was set back: an image pulled ten
+/// minutes ago must not look 70 minutes old.
+#[test]
+fn evidence_is_placed_in_record_time() {
+    let found = evidence(&[(TopLayer, "2026-03-01T10:50:00Z")]);
+    let now = Moment { record_time: at(NOW), wall: at("2026-03-01T11:00:00Z") };
+    assert_eq!(first_sight(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
+    // Made before the clock was set back: the wall clock has yet to get there.
+    let found = evidence(&[(TopLayer, "2026-03-01T11:30:00Z")]);
+    let (first, sight) = first_sight(&found, None, &now);
+    assert_eq!((first, sight.rule), (at(NOW), Rule::FutureEvidence));
+    // The wall clock is ahead: its times are taken as they are, which is later than true.
+    let now = Moment { record_time: at(NOW), wall: at("2026-03-01T13:00:00Z") };
+    let found = evidence(&[(TopLayer, "2026-03-01T11:50:00Z")]);
+    assert_eq!(first_sight(&found, None, &now).0, at("2026-03-01T11:50:00Z"));
+}
+
+#[test]
+fn a_second_pull_is_told_from_a_long_stay() {
+    use StoreKind::{Containerd, ContainersStorage};
+    type Case = (&'static str, StoreKind, Option<&'static str>, &'static str, Option<&'static str>, bool);
+    let cases: &[Case] = &[
+        ("same directory", ContainersStorage, Some("T10:00"), "T11:00", Some("T10:00"), false),
+        ("another directory", ContainersStorage, Some("T10:00"), "T11:00", Some("T11:30"), true),
+        (
+            "another, the clock was set back",
+            ContainersStorage,
+            Some("T10:00"),
+            "T11:00",
+            Some("T09:00"),
+            true,
+        ),
+        ("no evidence now", ContainersStorage, Some("T10:00"), "T11:00", None, false),
+        ("none before, older than the last scan", ContainersStorage, None, "T11:00", Some("T10:00"), false),
+        ("none before, newer than the last scan", ContainersStorage, None, "T11:00", Some("T11:30"), true),
+        ("none before, from the future", ContainersStorage, None, "T11:00", Some("T13:00"), false),
+        ("same record", Containerd, Some("T10:00"), "T11:00", Some("T10:00"), false),
+        ("a new record", Containerd, Some("T10:00"), "T11:00", Some("T11:30"), true),
+        ("the oldest name went", Containerd, Some("T10:00"), "T11:00", Some("T10:30"), false),
+        ("an older name", Containerd, Some("T10:00"), "T11:00", Some("T09:00"), false),
+        ("the clock was set back since", Containerd, Some("T10:00"), "T20:00", Some("T11:30"), true),
+    ];
+    for (name, kind, known, seen, found, expected) in cases {
+        let time = |text: &str| at(&format!("2026-03-01{text}:00Z"));
+        let what = if *kind == Containerd { ImageRecord } else { MetadataDirectory };
+        let found: Vec<_> = found.iter().map(|text| Evidence { what, at: time(text) }).collect();
+        let before = Before { made: known.map(time), seen_wall: time(seen) };
+        let now = Moment::by_wall_clock(at(NOW));
+        assert_eq!(was_remade(*kind, &before, &found, &now), *expected, "{name}");
+    }
+}
+
+#[test]
+fn age_counts_from_the_latest() {
+    let (early, later, latest) = (at("2026-01-01T00:00:00Z"), at("2026-02-01T00:00:00Z"), at(NOW));
+    assert_eq!(counted_from(early, None, None), early);
+    assert_eq!(counted_from(early, Some(later), None), later);
+    assert_eq!(counted_from(later, Some(early), None), later);
+    assert_eq!(counted_from(early, Some(later), Some(latest)), latest);
+    let mut inventory = Inventory::default();
+    assert!(from_disk(&inventory, latest).images.is_empty());
+    inventory.containers.clear();
+    let mut age = unrecorded(
+        &evidence(&[(TopLayer, "2026-02-01T00:00:00Z")]),
+        None,
+        0,
+        1,
+        &Moment::by_wall_clock(latest),
+    );
+    assert_eq!(age.age(latest), latest.duration_since(later));
+    assert_eq!(age.age(early), SignedDuration::ZERO, "never negative");
+    assert_eq!((age.basis, age.last_used, age.use_count), (Basis::Disk, None, 0));
+    age = unrecorded(&[], None, 2, 1, &Moment::by_wall_clock(latest));
+    assert_eq!((age.last_used, age.use_count, age.counted_from), (Some(latest), 2, latest));
+}

@@ -1,0 +1,45 @@
+//! How much history is kept. What is there now is always kept.
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, params};
+
+/// Ended lives of images, and stores that were not seen, are kept for two years.
+pub const LIVES_DAYS: i64 = 730;
+
+/// But no more ended lives than this; about 9 MiB.
+pub const LIVES: u32 = 20_000;
+
+/// Containers that are gone are kept for half a year.
+pub const CONTAINERS_DAYS: i64 = 183;
+
+/// But no more of them than this; about 6 MiB.
+pub const CONTAINERS: u32 = 20_000;
+
+const DAY: i64 = 86_400;
+
+/// Once a day: looking takes longer than recording a scan that finds all as it was.
+pub(super) fn is_due(last: Timestamp, now: Timestamp) -> bool {
+    last.as_second().div_euclid(DAY) < now.as_second().div_euclid(DAY)
+}
+
+/// Deletes what is older than that; returns how many rows.
+pub(super) fn forget(from: &Connection, now: Timestamp) -> rusqlite::Result<usize> {
+    let before = |days: i64| {
+        let limit = now.saturating_sub(SignedDuration::from_hours(24 * days));
+        limit.unwrap_or(Timestamp::MIN).as_microsecond()
+    };
+    let mut forgotten = 0;
+    for (table, days, rows) in [("containers", CONTAINERS_DAYS, CONTAINERS), ("images", LIVES_DAYS, LIVES)] {
+        // The first row beyond the limit, if there is one, is found in the index alone.
+        forgotten += from
+            .prepare_cached(&format!(
+                "DELETE FROM {table} WHERE gone_since IS NOT NULL AND gone_since <= max(?1, coalesce(
+                     (SELECT gone_since FROM {table} WHERE gone_since IS NOT NULL
+                      ORDER BY gone_since DESC LIMIT 1 OFFSET ?2), ?1))"
+            ))?
+            .execute(params![before(days), rows])?;
+    }
+    forgotten +=
+        from.prepare_cached("DELETE FROM stores WHERE last_seen <= ?1")?.execute([before(LIVES_DAYS)])?;
+    Ok(forgotten)
+}

@@ -1,0 +1,119 @@
+//! Makes sightings by hand, and the records to write them to.
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use layersweep::inventory::{Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreKind};
+use layersweep::records::clock::advance;
+use layersweep::records::known::{self, Known};
+use layersweep::records::observe::{Observed, observe};
+use layersweep::records::sighting::{
+    SeenContainer, SeenFilesystem, SeenImage, SeenStore, Sighting, StoreKey,
+};
+use layersweep::records::{Access, Records};
+use layersweep::sys::clock::Reading;
+
+/// 2026-03-01T12:00:00Z in seconds.
+pub const NOON: i64 = 1_772_366_400;
+
+/// A time: seconds from noon.
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(NOON + seconds).unwrap()
+}
+
+/// The store that [`sighting`] sees.
+pub fn store_key() -> StoreKey {
+    StoreKey {
+        kind: StoreKind::ContainersStorage,
+        root: "/var/lib/containers/storage".into(),
+        driver: "overlay".into(),
+    }
+}
+
+/// A sighting of one empty store, `seconds` from noon, on a node whose clock is right.
+pub fn sighting(seconds: i64) -> Sighting {
+    Sighting {
+        taken_at: at(seconds),
+        record_time: at(seconds),
+        clock: Reading {
+            wall: at(seconds),
+            boot_id: "boot".into(),
+            since_boot: (100_000_000 + seconds) * 1_000_000,
+            synchronised: true,
+        },
+        filesystems: vec![SeenFilesystem {
+            mount: "/".into(),
+            device: "/dev/vda1".into(),
+            fstype: "xfs".into(),
+            capacity_bytes: 1 << 40,
+            used_bytes: 1 << 39,
+            available_bytes: 1 << 39,
+            inodes: 1 << 20,
+            inodes_free: 1 << 19,
+        }],
+        stores: vec![SeenStore { key: store_key(), filesystem: 0, consistency: Consistency::Consistent }],
+        images: Vec::new(),
+        containers: Vec::new(),
+    }
+}
+
+/// An id as long as real ones.
+pub fn id(number: u64) -> String {
+    format!("{:016x}{number:048x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// An image whose directory was made `made` seconds from noon.
+pub fn image(number: u64, made: i64) -> SeenImage {
+    let evidence = [(EvidenceKind::TopLayer, made - 3), (EvidenceKind::MetadataDirectory, made)];
+    SeenImage {
+        store: 0,
+        id: id(number),
+        handler: String::new(),
+        names: vec![format!("registry.example.com/team/service-{}:build-{number}", number % 97)],
+        evidence: evidence.map(|(what, seconds)| Evidence { what, at: at(seconds) }).to_vec(),
+        pinned: false,
+        total_bytes: 500_000_000 + number,
+        exclusive_bytes: 40_000_000,
+        frees_bytes: 41_000_000,
+        listed_bytes: Some(480_000_000),
+    }
+}
+
+/// A container made `created` seconds from noon, on the image at a position.
+pub fn container(number: u64, created: i64, image: Option<usize>) -> SeenContainer {
+    SeenContainer {
+        store: 0,
+        id: id(number),
+        name: format!("k8s_service_service-6c5d9f7b44-{number}_team_0"),
+        owner: Owner::CriO,
+        image,
+        image_id: image.map(|_| id(0)),
+        created: Some(at(created)),
+        state: ContainerState::Running,
+        sandbox: false,
+        bytes: 65_536,
+    }
+}
+
+/// Opens the records in `state`.
+pub fn open(state: &Path) -> Records {
+    Records::open(state, Access::Write).unwrap()
+}
+
+/// Records a sighting.
+pub fn record(records: &mut Records, sighting: &Sighting) -> Observed {
+    records.write(|to| observe(to, sighting)).unwrap()
+}
+
+/// As a scan does: reads the clock against the records first.
+pub fn record_fresh(records: &mut Records, mut sighting: Sighting) -> Observed {
+    let last = records.read(known::clock).unwrap();
+    sighting.record_time = advance(last.as_ref(), &sighting.clock).state.record_time;
+    record(records, &sighting)
+}
+
+/// What is known.
+pub fn known(records: &Records) -> Known {
+    records.read(known::images).unwrap()
+}
