@@ -6,5 +6,9 @@
 //! still works from what the disk itself says.
 
 mod db;
+pub mod pins;
+pub mod runs;
+pub mod usage;
+mod values;
 
-pub use db::{Access, Error, Records};
+pub use db::{Access, DATABASE, Error, Records};
