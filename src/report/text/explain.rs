@@ -1,17 +1,25 @@
 //! Everything about one object.
 
+use jiff::Timestamp;
+
 use super::format::{age, bytes, safe, short_id};
 use super::images::name;
 use super::scan::leaks;
+use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::report::json::{ExplainDoc, ImageDoc, LayerDoc, UserDoc};
+use crate::report::json::{EvidenceDoc, ExplainDoc, ImageDoc, LayerDoc, RememberedDoc, UserDoc};
 
 /// The whole story of one object.
 #[must_use]
-pub fn explain(document: &ExplainDoc) -> String {
+pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     let mut out = String::new();
     match (&document.image, &document.container) {
-        (Some(image), _) => out.push_str(&image_lines(image, document)),
+        (Some(image), _) => {
+            out.push_str(&image_lines(image, document));
+            if let Some(known) = &document.remembered {
+                out.push_str(&remembered(known, document.generated_at, screen));
+            }
+        }
         (None, Some(container)) => {
             out.push_str(&format!(
                 "{} {}  {}  {}, {}\n  image   {}\n",
@@ -81,6 +89,48 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
         bytes(image.exclusive_bytes),
         image.listed_bytes.map_or_else(|| "no size".into(), bytes),
     ));
+    out
+}
+
+/// Since when it is here and how that is known, its use, its earlier lives.
+fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String {
+    let source = |evidence: &EvidenceDoc| match evidence.kind {
+        "image-record" => "its own record",
+        "top-layer" => "the record of its top layer",
+        "metadata-directory" => "the birth of its metadata directory",
+        "container" => "a container made from it",
+        other => other,
+    };
+    let decider = known.evidence.iter().find(|evidence| evidence.decides);
+    let from = match (known.first_detected_from, decider) {
+        ("records", _) => "when a scan first saw it".to_owned(),
+        (_, Some(evidence)) => format!("from {}", source(evidence)),
+        (_, None) => "from the disk".to_owned(),
+    };
+    let mut out = format!(
+        "  since   {} ({} ago), {from}",
+        screen.minute(known.first_detected),
+        age(Some(known.first_detected), now)
+    );
+    for evidence in known.evidence.iter().filter(|evidence| !evidence.decides) {
+        out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.at)));
+    }
+    let times = if known.use_count == 1 { "container" } else { "containers" };
+    out.push_str(&match known.last_used {
+        Some(last) => {
+            let ago = age(Some(last), now);
+            format!("\n  used    by {} {times}, last {} ({ago} ago)\n", known.use_count, screen.minute(last))
+        }
+        None => "\n  used    never, as far as was seen\n".to_owned(),
+    });
+    for life in known.lives.iter().filter(|life| life.gone_since.is_some()) {
+        let until = life.gone_since.map_or_else(String::new, |gone| screen.minute(gone));
+        out.push_str(&format!(
+            "  before  here from {} to {until}, used by {} containers\n",
+            screen.minute(life.first_detected),
+            life.use_count
+        ));
+    }
     out
 }
 

@@ -3,21 +3,30 @@
 use jiff::Timestamp;
 
 use super::format::{age, bytes, safe, short_id};
+use super::screen::Screen;
 use super::table::Table;
 use crate::report::json::{ImageDoc, UserDoc};
 
 /// The table of images.
 #[must_use]
-pub fn images(images: &[ImageDoc], now: Timestamp) -> String {
-    // Without records nobody knows, and the column would only take room.
-    let with_use = images.iter().any(|image| image.last_used.is_some());
+pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
+    // Without records nobody knows, and the columns would only take room.
+    let remembered = images.iter().any(|image| image.first_detected.is_some());
     let mut headings = vec!["IMAGE", "ID", ">AGE"];
-    headings.extend(with_use.then_some(">LAST USED"));
+    if remembered {
+        headings.extend([">DETECTED", ">LAST USED"]);
+    }
     headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FREES"]);
     let mut table = Table::new(&headings);
     for image in images {
         let mut cells = vec![name(image), short_id(&image.id), age(image.created_at, now)];
-        cells.extend(with_use.then(|| age(image.last_used, now)));
+        if remembered {
+            cells.push(age(image.first_detected, now));
+            cells.push(match image.use_count {
+                Some(0) => "never".into(),
+                _ => age(image.last_used, now),
+            });
+        }
         cells.extend([
             users(&image.used_by),
             if image.pinned { "yes".into() } else { "-".into() },
@@ -28,12 +37,25 @@ pub fn images(images: &[ImageDoc], now: Timestamp) -> String {
         ]);
         table.row(cells);
     }
+    let place = |wanted: &str| headings.iter().position(|heading| heading.trim_start_matches('>') == wanted);
+    // SHARED is SIZE less EXCLUSIVE; the build date says least of an image whose coming is known.
+    let spare =
+        ["SHARED", if remembered { "AGE" } else { "PINNED" }, "FREES", "PINNED", "ID", "AGE", "USED BY"];
+    let spare: Vec<usize> = spare.into_iter().filter_map(place).collect();
+    let elastic: Vec<_> = [("IMAGE", 22), ("USED BY", 10)]
+        .iter()
+        .filter_map(|(name, least)| Some((place(name)?, *least)))
+        .collect();
+    let gone = table.fit(screen, &spare, &elastic);
     let mut out = table.render();
     if !images.is_empty() {
         out.push_str(
             "EXCLUSIVE bytes of single images do not add up, since layers are shared: `layersweep usage` \
              has the figures for whole sets.\n",
         );
+    }
+    if !gone.is_empty() {
+        out.push_str(&format!("A wider terminal, a pipe or --format json also shows {}.\n", gone.join(", ")));
     }
     out
 }
