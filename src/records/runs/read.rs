@@ -142,18 +142,29 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
     Ok(found.unwrap_or_default())
 }
 
-/// Runs that deleted something since a time, oldest first, without the deletions: the marks
-/// of the usage chart.
+/// Runs that really deleted something since a time, oldest first, without the deletions: the
+/// marks of the usage chart.
 ///
 /// # Errors
 /// What SQLite says.
 pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<Act>> {
     connection
         .prepare_cached(
-            "SELECT * FROM runs WHERE deletions > 0 AND (?1 IS NULL OR coalesce(ended, started) >= ?1)
+            "SELECT * FROM runs
+             WHERE deletions > 0 AND (?1 IS NULL OR coalesce(ended, started) >= ?1)
+               AND EXISTS (SELECT 1 FROM deletions WHERE run = runs.id AND error IS NULL)
              ORDER BY started, id",
         )?
-        .query_map([since.map(micros)], run)?
+        .query_map([since.map(micros)], |row| {
+            let mut act = run(row)?;
+            if act.measured_bytes.is_none() {
+                // Killed before it could add up what it did.
+                act.measured_bytes = connection
+                    .prepare_cached("SELECT sum(measured_bytes) FROM deletions WHERE run = ?1")?
+                    .query_row([row.get::<_, i64>("id")?], |row| row.get(0))?;
+            }
+            Ok(act)
+        })?
         .collect()
 }
 

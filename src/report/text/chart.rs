@@ -127,15 +127,15 @@ impl Chart<'_> {
     fn time_axis(&self, columns: usize, bottom: f64, screen: &Screen) -> String {
         let (corner, line, tick) = if screen.unicode { ('└', '─', '┬') } else { ('+', '-', '+') };
         let mut axis = vec![line; columns];
-        let mut labels = vec![' '; columns + LABEL];
+        let mut labels = vec![' '; columns];
         for (at, label) in ticks(self.from, self.to, columns / (LABEL + 3), &screen.zone) {
             let column = self.column(at, columns);
             axis[column] = tick;
-            for (place, c) in labels[column..].iter_mut().zip(label.chars()) {
-                *place = c;
+            // Half a date is another date.
+            if let Some(places) = labels.get_mut(column..column + label.len()) {
+                places.iter_mut().zip(label.chars()).for_each(|(place, c)| *place = c);
             }
         }
-        labels.truncate(columns);
         let mut out = format!("{bottom:>3.0}% {corner}{}\n", axis.into_iter().collect::<String>());
         if !self.marks.is_empty() {
             let mut marks = vec![' '; columns];
@@ -279,7 +279,6 @@ fn ticks(from: Timestamp, to: Timestamp, most: usize, zone: &TimeZone) -> Vec<(T
                 () if midnight => civil.strftime("%b %-d").to_string(),
                 () => civil.strftime("%H:%M").to_string(),
             };
-            // A label that would not fit on the axis any more is cut off.
             ticks.push((at, label));
         }
         match civil.checked_add(step.seconds()) {

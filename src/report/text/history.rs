@@ -16,7 +16,7 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         Table::new(&["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", ""]);
     let deletions = || document.runs.iter().flat_map(|run| &run.deleted);
     deletions().for_each(|deletion| table.row(deletion_cells(deletion, screen)));
-    table.fit(screen, &[6, 3], &[(2, 16), (7, 12)]);
+    table.fit(screen, &[6, 3], &[(2, 22)]);
     let rendered = table.render();
     let mut lines = rendered.lines();
     let headings = lines.next().unwrap_or_default();
@@ -28,8 +28,11 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
             out.push_str(&format!("{headings}\n"));
             headed = true;
         }
-        for line in lines.by_ref().take(run.deleted.len()) {
+        for (deletion, line) in run.deleted.iter().zip(lines.by_ref()) {
             out.push_str(&format!("{line}\n"));
+            if let Some(error) = &deletion.error {
+                out.push_str(&format!("{:12}failed: {}\n", "", safe(error)));
+            }
         }
     }
     if deletions().any(|deletion| deletion.differs) {
@@ -43,7 +46,8 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         (true, Some(_)) => out.push_str("Nothing was deleted and nothing failed.\n"),
         (false, _) => {}
     }
-    out + &quiet(&document.quiet, screen)
+    let listed = document.runs.iter().any(|run| run.command == "scan" && run.outcome != Some("failed"));
+    out + &quiet(&document.quiet, listed, screen)
 }
 
 /// A line about a run, and one for each thing that failed.
@@ -79,7 +83,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
             (None, None) => None,
         }
         .map(|percents| match &run.filesystem {
-            Some(mount) => format!("{percents} of {}", safe(mount)),
+            Some(mount) => format!("{} {percents}", safe(mount)),
             None => percents,
         }),
     );
@@ -127,11 +131,6 @@ fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
         [one] => safe(one),
         [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
     };
-    let note = match &deletion.error {
-        Some(error) => format!("failed: {}", safe(error)),
-        None if deletion.differs => "!".into(),
-        None => String::new(),
-    };
     vec![
         format!("  {}", screen.clock(deletion.at)),
         deletion.kind.into(),
@@ -140,11 +139,11 @@ fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
         bytes(deletion.predicted_bytes),
         deletion.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
         deletion.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.1}%")),
-        note,
+        if deletion.differs { "!".into() } else { String::new() },
     ]
 }
 
-fn quiet(quiet: &QuietDoc, screen: &Screen) -> String {
+fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
     let mut kinds = Vec::new();
     if quiet.scans > 0 {
         let incomplete = match quiet.incomplete_scans {
@@ -157,7 +156,8 @@ fn quiet(quiet: &QuietDoc, screen: &Screen) -> String {
         kinds.push(format!("{} with nothing to do", count(quiet.other_runs, "run")));
     }
     let (Some(first), Some(last)) = (quiet.first_at, quiet.last_at) else { return String::new() };
-    format!("{}: {} to {} (--all)\n", kinds.join(" and "), screen.minute(first), screen.minute(last))
+    let hint = if listed { "" } else { " (--all lists them)" };
+    format!("{}, {} to {}{hint}\n", kinds.join(" and "), screen.minute(first), screen.minute(last))
 }
 
 fn count(number: u64, what: &str) -> String {
