@@ -108,8 +108,8 @@ pub struct ImageDoc {
     /// Since when it is here, as far as that is proven; null without records.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub first_detected: Option<Timestamp>,
-    /// `records`: we saw it come; `disk`: it was here before us, and the disk tells when;
-    /// null without records.
+    /// `records`: our records have it; `disk`: they do not, and the disk says so now; null
+    /// without records.
     pub first_detected_from: Option<&'static str>,
     /// When a container last used it; null without records.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
@@ -118,7 +118,7 @@ pub struct ImageDoc {
     pub use_count: Option<u64>,
     /// How often it came: 1, and one more for each time that it was gone and came back;
     /// null without records.
-    pub lives: Option<usize>,
+    pub lives: Option<u32>,
     /// A container was made from it.
     pub in_use: bool,
     /// These containers.

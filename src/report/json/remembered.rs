@@ -13,8 +13,13 @@ pub struct RememberedDoc {
     /// Since when it is here, as far as that is proven.
     #[cfg_attr(test, schemars(with = "String"))]
     pub first_detected: Timestamp,
-    /// `records`: we saw it come; `disk`: it was here before us, and the disk tells when.
+    /// `records`: our records have it; `disk`: they do not, and the disk says so now.
     pub first_detected_from: &'static str,
+    /// Why it is this time: `making`: the latest part of it was made then; `container`: its
+    /// first container was; `first-scan`: the disk says nothing, and a scan saw it then;
+    /// `future-evidence`: the disk gives a time in the future, and a scan saw it then;
+    /// `absent-before`: it was not there at the scan before.
+    pub rule: &'static str,
     /// What the time was taken from, and what else spoke of it.
     pub evidence: Vec<EvidenceDoc>,
     /// When a container last used it; null if none was ever seen.
@@ -22,8 +27,10 @@ pub struct RememberedDoc {
     pub last_used: Option<Timestamp>,
     /// Containers seen that were made from it.
     pub use_count: u64,
-    /// Its lives, this one last: it may have gone and come back.
-    pub lives: Vec<LifeDoc>,
+    /// Which life of it this is, from 1: it may have gone and come back.
+    pub life: u32,
+    /// Its earlier lives, the latest first.
+    pub earlier_lives: Vec<LifeDoc>,
 }
 
 /// Something on the disk that tells when an image came.
@@ -49,7 +56,7 @@ pub struct LifeDoc {
     /// When it was last seen.
     #[cfg_attr(test, schemars(with = "String"))]
     pub last_seen: Timestamp,
-    /// Since when it is gone; null while it is there.
+    /// Since when it was gone.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub gone_since: Option<Timestamp>,
     /// When a container last used it.
@@ -77,6 +84,6 @@ impl ImageDoc {
         self.first_detected_from = Some(known.first_detected_from);
         self.last_used = known.last_used;
         self.use_count = Some(known.use_count);
-        self.lives = Some(known.lives.len());
+        self.lives = Some(known.life);
     }
 }

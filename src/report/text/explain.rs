@@ -102,10 +102,12 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
         other => other,
     };
     let decider = known.evidence.iter().find(|evidence| evidence.decides);
-    let from = match (known.first_detected_from, decider) {
-        ("records", _) => "when a scan first saw it".to_owned(),
-        (_, Some(evidence)) => format!("from {}", source(evidence)),
-        (_, None) => "from the disk".to_owned(),
+    let from = match (known.rule, decider) {
+        ("making", Some(evidence)) => format!("from {}", source(evidence)),
+        ("container", _) => "from its first container; it may be older".to_owned(),
+        ("absent-before", _) => "when a scan first saw it; the scan before did not".to_owned(),
+        ("future-evidence", _) => "when a scan first saw it; the disk gives a time in the future".to_owned(),
+        _ => "when a scan first saw it; the disk does not say".to_owned(),
     };
     let mut out = format!(
         "  since   {} ({} ago), {from}",
@@ -116,6 +118,9 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
         out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.at)));
     }
     let times = if known.use_count == 1 { "container" } else { "containers" };
+    if known.first_detected_from == "disk" {
+        out.push_str("; not in the records");
+    }
     out.push_str(&match known.last_used {
         Some(last) => {
             let ago = age(Some(last), now);
@@ -123,10 +128,11 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
         }
         None => "\n  used    never, as far as was seen\n".to_owned(),
     });
-    for life in known.lives.iter().filter(|life| life.gone_since.is_some()) {
-        let until = life.gone_since.map_or_else(String::new, |gone| screen.minute(gone));
+    for life in &known.earlier_lives {
+        let until = life.gone_since.map_or_else(|| "?".to_owned(), |gone| screen.minute(gone));
+        let containers = if life.use_count == 1 { "container" } else { "containers" };
         out.push_str(&format!(
-            "  before  here from {} to {until}, used by {} containers\n",
+            "  before  {} to {until}, used by {} {containers}\n",
             screen.minute(life.first_detected),
             life.use_count
         ));
@@ -167,4 +173,59 @@ fn held_by(users: &[UserDoc]) -> String {
         out.push_str(&format!("  and {} more\n", users.len() - MOST));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::report::json::LifeDoc;
+
+    #[test]
+    fn what_is_remembered_is_told_in_words() {
+        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let evidence = |kind, time, decides| EvidenceDoc { kind, at: at(time), decides };
+        let known = RememberedDoc {
+            first_detected: at("2026-11-02T10:00:00Z"),
+            first_detected_from: "records",
+            rule: "making",
+            evidence: vec![
+                evidence("image-record", "2026-10-01T10:00:00Z", false),
+                evidence("top-layer", "2026-11-02T10:00:00Z", true),
+            ],
+            last_used: Some(at("2026-11-20T12:00:00Z")),
+            use_count: 1,
+            life: 2,
+            earlier_lives: vec![LifeDoc {
+                first_detected: at("2026-09-01T00:00:00Z"),
+                last_seen: at("2026-09-05T00:00:00Z"),
+                gone_since: Some(at("2026-09-05T00:05:00Z")),
+                last_used: None,
+                use_count: 0,
+            }],
+        };
+        let screen = Screen { width: None, unicode: true, zone: TimeZone::UTC };
+        let now = at("2026-11-21T12:00:00Z");
+        assert_eq!(
+            remembered(&known, now, &screen),
+            "  since   2026-11-02 10:00 (19d ago), from the record of its top layer; its own record says \
+             2026-10-01 10:00\n\
+             \x20 used    by 1 container, last 2026-11-20 12:00 (24h ago)\n\
+             \x20 before  2026-09-01 00:00 to 2026-09-05 00:05, used by 0 containers\n"
+        );
+        let unknown = RememberedDoc {
+            first_detected_from: "disk",
+            rule: "container",
+            evidence: vec![],
+            last_used: None,
+            earlier_lives: vec![],
+            ..known
+        };
+        assert_eq!(
+            remembered(&unknown, now, &screen),
+            "  since   2026-11-02 10:00 (19d ago), from its first container; it may be older; not in the records\n\
+             \x20 used    never, as far as was seen\n"
+        );
+    }
 }

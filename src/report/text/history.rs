@@ -248,22 +248,20 @@ fn summary(points: &[PointDoc], screen: &Screen) -> String {
     // Of several equal ones the last: that is what is looked for.
     let highest = points.iter().max_by(by(|point| point.used_percent.max)).unwrap_or(last);
     let when = |point: &PointDoc| match point.span_seconds {
-        86_400 => screen.minute(point.at)[..10].to_owned(),
+        86_400 => screen.date(point.at),
         3600 => format!("{}, within the hour", screen.minute(point.at)),
         _ => screen.minute(point.at),
     };
+    let line = |what: &str, percent: f64, point| format!("{what:8}{percent:>5.1}%  {}", when(point));
     let inodes =
-        inodes_percent(last).map_or_else(String::new, |percent| format!("; {percent}% of inodes used"));
+        inodes_percent(last).map_or_else(String::new, |percent| format!("inodes {percent:>4}% used\n"));
     format!(
-        "last     {:.1}% used  {}  {} available of {}{inodes}\nlowest   {:.1}%       {}\nhighest  {:.1}%       {}\n",
-        last.used_percent.avg,
-        when(last),
+        "{}  {} available of {}\n{}\n{}\n{inodes}",
+        line("last", last.used_percent.avg, last),
         bytes(last.available_bytes.avg),
         bytes(last.capacity_bytes),
-        lowest.used_percent.min,
-        when(lowest),
-        highest.used_percent.max,
-        when(highest),
+        line("lowest", lowest.used_percent.min, lowest),
+        line("highest", highest.used_percent.max, highest),
     )
 }
 

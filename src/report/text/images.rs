@@ -79,3 +79,78 @@ fn users(users: &[UserDoc]) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+
+    use super::*;
+
+    fn image(name: &str) -> ImageDoc {
+        ImageDoc {
+            id: "0123456789abcdef".repeat(4),
+            names: vec![name.into()],
+            digests: vec![],
+            store: "/s".into(),
+            manifest_list: false,
+            created_at: "2026-11-01T12:00:00Z".parse().ok(),
+            first_detected: None,
+            first_detected_from: None,
+            last_used: None,
+            use_count: None,
+            lives: None,
+            in_use: false,
+            used_by: vec![],
+            pinned: false,
+            pinned_by: vec![],
+            layers: vec![],
+            total_bytes: 700 << 20,
+            shared_bytes: 100 << 20,
+            exclusive_bytes: 600 << 20,
+            frees_bytes: 600 << 20,
+            listed_bytes: None,
+        }
+    }
+
+    fn lines(given: &[ImageDoc], width: Option<usize>) -> Vec<String> {
+        let screen = Screen { width, unicode: true, zone: TimeZone::UTC };
+        let now = "2026-11-21T12:00:00Z".parse().unwrap();
+        let shown = anstream::adapter::strip_str(&images(given, now, &screen)).to_string();
+        shown.lines().take(given.len() + 1).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_table_fits_80_columns() {
+        let mut used = image("registry.example:5000/some/longer/path/service:1.2.3");
+        let user = |name: &str| UserDoc {
+            kind: "container",
+            id: "c".into(),
+            name: name.into(),
+            owner: Some("cri-o"),
+        };
+        used.used_by = vec![user("k8s_service_service-5d8f9_default_0"), user("other")];
+        let mut known = used.clone();
+        known.first_detected = "2026-11-10T12:00:00Z".parse().ok();
+        known.use_count = Some(0);
+        for given in [[image("quay.io/a:1"), used], [image("quay.io/b\u{1b}[2J:1"), known]] {
+            let whole = lines(&given, None);
+            assert!(
+                whole[2].starts_with("registry.example:5000/some/longer/path/service:1.2.3  0123456789ab")
+            );
+            assert!(whole[0].contains("SHARED"));
+            for width in [80, 100, 120] {
+                let fitted = lines(&given, Some(width));
+                assert!(fitted.iter().all(|line| line.chars().count() <= width), "{fitted:#?}");
+                assert!(fitted[2].contains("service:1.2.3"), "the end of the name: {fitted:#?}");
+                assert!(!fitted.concat().contains('\u{1b}'));
+                for heading in ["USED BY", "SIZE", "EXCLUSIVE"] {
+                    assert!(fitted[0].contains(heading), "{heading}: {fitted:#?}");
+                }
+                if given[1].first_detected.is_some() {
+                    assert!(fitted[0].contains("DETECTED") && fitted[0].contains("LAST USED"), "{fitted:#?}");
+                    assert!(fitted[2].contains("11d") && fitted[2].contains("never"), "{fitted:#?}");
+                }
+            }
+        }
+    }
+}

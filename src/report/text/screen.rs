@@ -26,6 +26,11 @@ impl Screen {
         at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
     }
 
+    /// The date.
+    pub(super) fn date(&self, at: Timestamp) -> String {
+        at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d").to_string()
+    }
+
     /// The time of the day.
     pub(super) fn clock(&self, at: Timestamp) -> String {
         at.to_zoned(self.zone.clone()).strftime("%H:%M:%S").to_string()
