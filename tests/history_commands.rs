@@ -109,6 +109,14 @@ fn the_usage_series_is_shown() {
     let table = with(dir.path(), &["history", "usage", "--since", "1h", "--filesystem", "/"]).expect_code(0);
     assert!(table.stdout.lines().count() >= 13 && table.stdout.contains("20.00"), "{table:?}");
     assert!(!table.stdout.contains('┤'), "a chart in a pipe: {table:?}");
+    // Flags stand before or after.
+    let flags = ["--since", "1h", "--state-dir", dir.path().to_str().unwrap()];
+    for args in
+        [&[&["history"], &flags[..], &["usage"]].concat(), &[&["history", "usage"], &flags[..]].concat()]
+    {
+        assert_eq!(layersweep(args).expect_code(0).stdout.lines().count(), 29);
+    }
+    assert_one_error(&with(dir.path(), &["history", "--all", "usage"]).expect_code(2));
     let unknown = with(dir.path(), &["history", "usage", "--filesystem", "relative/path"]).expect_code(2);
     assert_one_error(&unknown);
     assert!(unknown.stderr.contains("/var"), "the hint names what there is: {unknown:?}");

@@ -168,7 +168,6 @@ pub(super) struct ExplainArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct HistoryArgs {
     #[command(subcommand)]
     pub(super) command: Option<HistoryCommand>,
@@ -178,9 +177,9 @@ pub(super) struct HistoryArgs {
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,
 
-    /// At most so many runs, the newest; 0 for all
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub(super) limit: usize,
+    /// At most so many runs, the newest; 0 for all [default: 50]
+    #[arg(long, value_name = "N")]
+    pub(super) limit: Option<usize>,
 
     /// Only deletions of this kind
     #[arg(long, value_enum)]
@@ -235,8 +234,7 @@ A pattern is a glob (*, ?, [a-z], {a,b}; * crosses /) and keeps an image if it m
   the repository of a name        docker.io/library/nginx: all its tags
   one of its manifest digests     sha256:<digits>, docker.io/library/nginx@sha256:<digits>
   its id                          <digits>, sha256:<digits>; the first 12 digits will do
-Names are matched as `layersweep images` shows them, upper and lower case apart. Quote patterns, or the \
-shell expands them.";
+Names are matched as `layersweep images` shows them, case counts. Quote patterns, or the shell expands them.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct PinArgs {

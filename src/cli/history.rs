@@ -12,6 +12,9 @@ use super::{output, records, terminal};
 use crate::records::{Access, runs, usage};
 use crate::report::{json, text};
 
+/// Runs shown unless asked otherwise.
+const LIMIT: usize = 50;
+
 pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     match &own.command {
         None => past_runs(global, own),
@@ -23,7 +26,12 @@ fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     let now = Timestamp::now();
     let since = own.since.map(|since| since.at(now));
     let records = records::open(global, Access::Read)?;
-    let query = runs::Query { since, limit: own.limit, kind: own.kind.map(Into::into), quiet: own.all };
+    let query = runs::Query {
+        since,
+        limit: own.limit.unwrap_or(LIMIT),
+        kind: own.kind.map(Into::into),
+        quiet: own.all,
+    };
     let (found, quiet) = records::read(global, records.as_ref(), |connection| {
         Ok((runs::list(connection, &query)?, runs::quiet(connection, since)?))
     })?;
@@ -37,6 +45,12 @@ fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
 }
 
 fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Result<Exit, Failure> {
+    if own.all || own.kind.is_some() || own.limit.is_some() {
+        return Err(Failure::BadArgument {
+            message: "--all, --kind and --limit are about runs; `history usage` shows none".into(),
+            hint: "`layersweep history usage --help` lists its own flags".into(),
+        });
+    }
     let now = Timestamp::now();
     let since = more.since.or(own.since).map(|since: Since| since.at(now));
     let records = records::open(global, Access::Read)?;
