@@ -198,7 +198,7 @@ pub(super) enum HistoryCommand {
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct HistoryUsageArgs {
-    /// Only readings since then: 36h, 7d, or a time like 2026-11-21
+    /// Only readings since then: 36h, 100w, or a time like 2026-11-21 [default: 7d]
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::args::{Format, Global, HistoryArgs, HistoryCommand, HistoryUsageArgs};
 use super::exit::Exit;
@@ -14,6 +14,8 @@ use crate::report::{json, text};
 
 /// Runs shown unless asked otherwise.
 const LIMIT: usize = 50;
+/// How far back readings are shown unless asked otherwise.
+const WINDOW: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     match &own.command {
@@ -52,7 +54,7 @@ fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Re
         });
     }
     let now = Timestamp::now();
-    let since = more.since.or(own.since).map(|since: Since| since.at(now));
+    let since = Some(more.since.or(own.since).unwrap_or(Since::Ago(WINDOW)).at(now));
     let records = records::open(global, Access::Read)?;
     let known = records::read(global, records.as_ref(), usage::filesystems)?;
     let mount = match &more.filesystem {

@@ -8,8 +8,8 @@ use serde_json::Value;
 pub fn assert_fits(command: &str, document: &Value) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema").join(format!("{command}.json"));
     let schema = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let schema: Value = serde_json::from_slice(&schema).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
+    let schema: Value = serde_json::from_slice(&schema).expect("a schema in JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
     let errors: Vec<String> =
         validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
     assert!(errors.is_empty(), "{command}: {errors:#?}");

@@ -159,7 +159,7 @@ pub struct HistoryUsageDoc {
     pub generated_at: Timestamp,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
-    /// Only points since then; null for all.
+    /// Only points since then; null for all (the command always has a time).
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub since: Option<Timestamp>,
     /// A series each.
