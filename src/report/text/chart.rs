@@ -243,7 +243,7 @@ fn ticks(from: Timestamp, to: Timestamp, most: usize, zone: &TimeZone) -> Vec<(T
     const MINUTE: i64 = 60;
     const HOUR: i64 = 3600;
     const DAY: i64 = 86_400;
-    const STEPS: [i64; 17] = [
+    const STEPS: [i64; 14] = [
         MINUTE,
         5 * MINUTE,
         15 * MINUTE,
@@ -258,16 +258,23 @@ fn ticks(from: Timestamp, to: Timestamp, most: usize, zone: &TimeZone) -> Vec<(T
         4 * DAY,
         7 * DAY,
         14 * DAY,
-        28 * DAY,
-        91 * DAY,
-        182 * DAY,
     ];
     let length = seconds(from, to).max(1);
     let most = i64::try_from(most.max(1)).unwrap_or(i64::MAX);
-    let step = STEPS.into_iter().find(|step| length / step <= most).unwrap_or(364 * DAY);
+    let step = STEPS.into_iter().find(|step| length / step <= most);
+    let months =
+        [1, 2, 3, 6, 12].into_iter().find(|months| length / (months * 30 * DAY) <= most).unwrap_or(24);
     // From a local midnight on, by the clock on the wall: it stays round when summer ends.
     let Ok(midnight) = from.to_zoned(zone.clone()).start_of_day() else { return Vec::new() };
     let mut civil = midnight.datetime();
+    let step = match step {
+        Some(seconds) => seconds.seconds(),
+        None => {
+            // With months, from the first of January on.
+            civil = civil.date().first_of_year().at(0, 0, 0, 0);
+            months.months()
+        }
+    };
     let mut ticks = Vec::new();
     while let Ok(at) = civil.to_zoned(zone.clone()).map(|zoned| zoned.timestamp())
         && at <= to
@@ -275,13 +282,13 @@ fn ticks(from: Timestamp, to: Timestamp, most: usize, zone: &TimeZone) -> Vec<(T
         if at >= from {
             let midnight = civil.time() == jiff::civil::Time::midnight();
             let label = match () {
-                () if step >= 28 * DAY => civil.strftime("%Y-%m-%d").to_string(),
+                () if step.get_months() > 0 => civil.strftime("%b %Y").to_string(),
                 () if midnight => civil.strftime("%b %-d").to_string(),
                 () => civil.strftime("%H:%M").to_string(),
             };
             ticks.push((at, label));
         }
-        match civil.checked_add(step.seconds()) {
+        match civil.checked_add(step) {
             Ok(next) => civil = next,
             Err(_) => break,
         }
