@@ -5,12 +5,12 @@
 mod support;
 
 use std::io::Read;
-use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
 
 use support::program::{self, Run, layersweep, text};
+use support::schema;
 use support::store::{self, Store};
 use support::{small, tree};
 
@@ -36,6 +36,15 @@ fn bad_usage_is_2() {
         &["images", "--color", "sometimes"],
         &["explain"],
         &["scan", "--threads", "many"],
+        &["history", "--since", "yesterday"],
+        &["history", "--limit", "-1"],
+        &["history", "--kind", "layer"],
+        &["history", "future"],
+        &["history", "usage", "--filesystem"],
+        &["pin"],
+        &["pin", "add"],
+        &["pin", "remove"],
+        &["pin", "list", "pattern"],
     ] {
         let run = layersweep(args).expect_code(2);
         assert!(run.stdout.is_empty(), "{run:?}");
@@ -50,7 +59,7 @@ fn help_and_version_are_0_and_on_stdout() {
         assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
         assert!(run.stderr.is_empty(), "{run:?}");
     }
-    for command in READING.iter().chain(&["explain"]) {
+    for command in READING.iter().chain(&["explain", "history", "pin"]) {
         layersweep([command, "--help"]).expect_code(0);
     }
 }
@@ -121,21 +130,8 @@ fn every_document_says_what_it_is_and_fits_its_schema() {
         let at: jiff::Timestamp = at.parse().expect("RFC 3339");
         let age = jiff::Timestamp::now().duration_since(at).as_secs().abs();
         assert!(age < 120, "{command}: made {age} s ago");
-        assert_fits_schema(command, &document);
+        schema::assert_fits(command, &document);
     }
-}
-
-fn assert_fits_schema(command: &str, document: &Value) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema").join(format!("{command}.json"));
-    let schema = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let schema: Value = serde_json::from_slice(&schema).unwrap();
-    let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> =
-        validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
-    assert!(errors.is_empty(), "{command}: {errors:#?}");
-    // A schema that allows everything proves nothing.
-    let kindless = serde_json::json!({"schema_version": 1});
-    assert!(!validator.is_valid(&kindless), "{} is too loose", path.display());
 }
 
 #[test]
@@ -145,7 +141,15 @@ fn the_figures_of_an_image_add_up() {
         let [total, shared, exclusive] =
             ["total", "shared", "exclusive"].map(|name| program::number(&image, &format!("/{name}_bytes")));
         assert_eq!(total, shared + exclusive, "{image:#}");
-        for field in ["first_detected", "last_used", "use_count", "pinned_by", "used_by"] {
+        for field in [
+            "first_detected",
+            "first_detected_from",
+            "last_used",
+            "use_count",
+            "lives",
+            "pinned_by",
+            "used_by",
+        ] {
             assert!(image.get(field).is_some(), "no {field} in {image:#}");
         }
         for field in ["in_use", "pinned"] {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::filter::{Filter, SortKey};
+use super::values::Since;
+use crate::records::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
 const AFTER_HELP: &str = "\
@@ -39,6 +41,10 @@ pub(super) struct Global {
     /// Take every path inside this mounted root: post-mortem, strictly read-only
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) sysroot: Option<PathBuf>,
+
+    /// Where our records are kept; with --sysroot, inside it [default: /var/lib/layersweep]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Records")]
+    pub(super) state_dir: Option<PathBuf>,
 
     /// How to print the result
     #[arg(long, global = true, value_enum, default_value_t = Format::Table, help_heading = "Output")]
@@ -121,11 +127,15 @@ pub(super) enum Command {
     Layers(LayersArgs),
     /// Tell everything about one image, layer, container or path
     Explain(ExplainArgs),
+    /// Show past runs and what they deleted, or how full the filesystems were
+    History(HistoryArgs),
+    /// Keep images: add to, remove from or show our own keep-list
+    Pin(PinArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct ScanArgs {
-    /// Do not record what was seen (this version keeps no records yet)
+    /// Do not record what was seen
     #[arg(long)]
     pub(super) no_record: bool,
 }
@@ -155,4 +165,102 @@ pub(super) struct ExplainArgs {
     /// An image (name, digest, id or the start of one), a layer or container (id or the
     /// start of one, container name), or a path below a store
     pub(super) reference: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct HistoryArgs {
+    #[command(subcommand)]
+    pub(super) command: Option<HistoryCommand>,
+
+    /// Only what happened since then: 36h, 7d, or a time like 2026-11-21 or
+    /// 2026-11-21T13:00 (local unless it has an offset)
+    #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
+    pub(super) since: Option<Since>,
+
+    /// At most so many runs, the newest; 0 for all [default: 50]
+    #[arg(long, value_name = "N")]
+    pub(super) limit: Option<usize>,
+
+    /// Only deletions of this kind
+    #[arg(long, value_enum)]
+    pub(super) kind: Option<DeletionKind>,
+
+    /// Also runs of which there is nothing to tell: scans, and gc with nothing to do
+    #[arg(long)]
+    pub(super) all: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum HistoryCommand {
+    /// Show how full the filesystems were: a chart on a terminal, else a table
+    Usage(HistoryUsageArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct HistoryUsageArgs {
+    /// Only readings since then: 36h, 100w, or a time like 2026-11-21 [default: 7d]
+    #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
+    pub(super) since: Option<Since>,
+
+    /// Only the filesystem that is mounted here, or that held this path
+    #[arg(long, value_name = "MOUNT")]
+    pub(super) filesystem: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DeletionKind {
+    Image,
+    Container,
+    Sandbox,
+    Log,
+    Leak,
+}
+
+impl From<DeletionKind> for Kind {
+    fn from(kind: DeletionKind) -> Self {
+        match kind {
+            DeletionKind::Image => Self::Image,
+            DeletionKind::Container => Self::Container,
+            DeletionKind::Sandbox => Self::Sandbox,
+            DeletionKind::Log => Self::Log,
+            DeletionKind::Leak => Self::Leak,
+        }
+    }
+}
+
+const PATTERNS: &str = "\
+A pattern is a glob (*, ?, [a-z], {a,b}; * crosses /) and keeps an image if it matches
+  one of its names in full        docker.io/library/nginx:1.27, docker.io/library/nginx:*, quay.io/*
+  the repository of a name        docker.io/library/nginx: all its tags
+  one of its manifest digests     sha256:<digits>, docker.io/library/nginx@sha256:<digits>
+  its id                          <digits>, sha256:<digits>; the first 12 digits will do
+Names are matched as `layersweep images` shows them, case counts. Quote patterns, or the shell expands them.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct PinArgs {
+    #[command(subcommand)]
+    pub(super) command: PinCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PinCommand {
+    /// Keep the images that match; adding twice is no error
+    #[command(after_help = PATTERNS)]
+    Add {
+        /// Patterns, see below
+        #[arg(required = true, value_name = "PATTERN")]
+        patterns: Vec<String>,
+
+        /// Why, for those who read the list later
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+    /// Keep them no longer
+    Remove {
+        /// Patterns as `layersweep pin list` shows them
+        #[arg(required = true, value_name = "PATTERN")]
+        patterns: Vec<String>,
+    },
+    /// Show the keep-list
+    List,
 }

@@ -3,7 +3,7 @@
 use super::args::{ExplainArgs, Format, Global};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::{output, surveying};
+use super::{output, surveying, terminal};
 use crate::report::{json, text};
 use crate::survey::lookup;
 
@@ -26,7 +26,7 @@ pub(super) fn run(global: &Global, own: &ExplainArgs) -> Result<Exit, Failure> {
     let document = json::explain(&survey, subject);
     match global.format {
         Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::explain(&document))?,
+        Format::Table => output::text(&text::explain(&document, &terminal::screen()))?,
     }
     Ok(surveying::exit(&survey))
 }

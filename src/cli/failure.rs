@@ -4,9 +4,11 @@
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 
 use super::exit::Exit;
 use super::surveying;
+use crate::records;
 use crate::report::text::safe;
 use crate::survey;
 
@@ -17,6 +19,21 @@ pub(super) enum Failure {
     Survey(#[from] survey::Error),
     #[error("{message}")]
     BadArgument { message: String, hint: String },
+    /// Something that was named does not exist.
+    #[error("{message}")]
+    NotThere { message: String, hint: String },
+    #[error("the state directory {path:?}")]
+    StateDir {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the records in {path:?}")]
+    Records {
+        path: PathBuf,
+        #[source]
+        source: records::Error,
+    },
     #[error("writing the result")]
     Output(#[source] io::Error),
 }
@@ -25,7 +42,11 @@ impl Failure {
     fn exit(&self) -> Exit {
         match self {
             Self::Survey(survey::Error::NotAStore { .. } | survey::Error::NoneFound { .. }) => Exit::NoStore,
-            Self::Survey(survey::Error::Unreadable { .. }) | Self::Output(_) => Exit::Failed,
+            Self::Survey(survey::Error::Unreadable { .. })
+            | Self::NotThere { .. }
+            | Self::StateDir { .. }
+            | Self::Records { .. }
+            | Self::Output(_) => Exit::Failed,
             Self::BadArgument { .. } => Exit::Usage,
         }
     }
@@ -39,7 +60,16 @@ impl Failure {
             Self::Survey(survey::Error::Unreadable { source, .. }) => (source.kind()
                 == io::ErrorKind::PermissionDenied)
                 .then(|| "run as root, or with CAP_DAC_READ_SEARCH".into()),
-            Self::BadArgument { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
+            Self::BadArgument { hint, .. } | Self::NotThere { hint, .. } => {
+                (!hint.is_empty()).then(|| hint.clone())
+            }
+            Self::StateDir { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    Some("run as root, or name another directory with --state-dir DIR".into())
+                }
+                _ => None,
+            },
+            Self::Records { .. } => None,
             Self::Output(_) => None,
         }
     }

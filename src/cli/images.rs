@@ -3,7 +3,7 @@
 use super::args::{Format, Global, ImagesArgs};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::{filter, output, surveying};
+use super::{filter, output, surveying, terminal};
 use crate::inventory::ImageIx;
 use crate::report::json::{self, ImagesDoc};
 use crate::report::text;
@@ -30,7 +30,7 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
             if global.quiet {
                 output::ids(document.images.iter().map(|image| image.id.as_str()))?;
             } else {
-                output::text(&text::images(&document.images, now))?;
+                output::text(&text::images(&document.images, now, &terminal::screen()))?;
             }
         }
     }

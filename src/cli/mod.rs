@@ -5,12 +5,16 @@ mod exit;
 mod explain;
 mod failure;
 mod filter;
+mod history;
 mod images;
 mod layers;
 mod output;
+mod pin;
 mod progress;
+mod records;
 mod scan;
 mod surveying;
+mod terminal;
 mod usage;
 mod values;
 
@@ -37,6 +41,8 @@ pub fn main() -> ExitCode {
         Command::Images(own) => images::run(&args.global, own),
         Command::Layers(own) => layers::run(&args.global, own),
         Command::Explain(own) => explain::run(&args.global, own),
+        Command::History(own) => history::run(&args.global, own),
+        Command::Pin(own) => pin::run(&args.global, own),
     };
     done.unwrap_or_else(|failure: Failure| failure.report()).into()
 }

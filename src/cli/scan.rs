@@ -3,7 +3,7 @@
 use super::args::{Format, Global, ScanArgs};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::{output, surveying};
+use super::{output, surveying, terminal};
 use crate::inventory::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use crate::report::json::{self, ScanDoc};
 use crate::report::text;
@@ -30,7 +30,7 @@ pub(super) fn run(global: &Global, _own: &ScanArgs) -> Result<Exit, Failure> {
     };
     match global.format {
         Format::Json => output::json(&document)?,
-        Format::Table => output::text(&text::scan(&document))?,
+        Format::Table => output::text(&text::scan(&document, &terminal::screen()))?,
     }
     Ok(surveying::exit(&survey))
 }

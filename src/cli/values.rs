@@ -1,6 +1,8 @@
-//! Durations (`90s`, `5m30s`, `36h`, `14d`, `2w`) and sizes (`10GiB`, `500MB`).
+//! Durations (`90s`, `5m30s`, `36h`, `14d`, `2w`), times and sizes (`10GiB`, `500MB`).
 
-use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 /// Parses a duration: whole numbers, each with its unit `w`, `d`, `h`, `m` or `s`.
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
@@ -28,6 +30,41 @@ pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
         return Err(wrong());
     }
     Ok(SignedDuration::from_secs(seconds))
+}
+
+/// A time in the past: as such, or so long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    Ago(SignedDuration),
+    Time(Timestamp),
+}
+
+impl Since {
+    /// Parses a duration, an RFC 3339 time, or a local date with or without a time.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_in(text, &TimeZone::system())
+    }
+
+    fn parse_in(text: &str, zone: &TimeZone) -> Result<Self, String> {
+        if let Ok(ago) = duration(text) {
+            return Ok(Self::Ago(ago));
+        }
+        if let Ok(time) = text.parse() {
+            return Ok(Self::Time(time));
+        }
+        let local = text.parse::<DateTime>().ok().and_then(|local| zone.to_timestamp(local).ok());
+        local.map(Self::Time).ok_or(format!(
+            "{text:?} is neither a duration like 36h or 7d nor a time like 2026-11-21 or 2026-11-21T13:00:00Z"
+        ))
+    }
+
+    /// The time it means.
+    pub(super) fn at(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Ago(ago) => now.saturating_sub(ago).unwrap_or(Timestamp::MIN),
+            Self::Time(time) => time,
+        }
+    }
 }
 
 /// Parses a size: a number, fractions allowed, with a unit; without one it is bytes.
@@ -81,6 +118,28 @@ mod tests {
         }
         for text in ["", "GiB", "1XB", "-1", "1..2K", "99999999999TiB"] {
             assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+        for (text, expected) in [
+            ("36h", "2026-11-20T00:00:00Z"),
+            ("99999999w", "-009999-01-02T01:59:59Z"),
+            ("2026-11-21", "2026-11-20T22:00:00Z"),
+            ("2026-11-21T13:00", "2026-11-21T11:00:00Z"),
+            ("2026-11-21 13:00:30", "2026-11-21T11:00:30Z"),
+            ("2026-11-21T13:00:00Z", "2026-11-21T13:00:00Z"),
+            ("2026-11-21T13:00:00+01:00", "2026-11-21T12:00:00Z"),
+        ] {
+            let since = Since::parse_in(text, &zone).unwrap();
+            let expected: Timestamp = expected.parse().unwrap();
+            assert_eq!(since.at(now), expected, "{text}");
+        }
+        for text in ["", "yesterday", "2026", "2026-13-01", "13:00"] {
+            assert!(Since::parse_in(text, &zone).is_err(), "{text}");
         }
     }
 }

@@ -14,7 +14,11 @@ use super::place::{Place, make_private};
 use super::{aside, schema};
 
 /// All migrations, in order; the number of those applied is `PRAGMA user_version`.
-pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_images.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_images.sql"),
+    include_str!("../../migrations/0002_layer_sizes.sql"),
+    include_str!("../../migrations/0003_history.sql"),
+];
 
 /// How long a writer waits for another one where nobody says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(10);

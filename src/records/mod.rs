@@ -17,13 +17,17 @@ mod lock;
 pub mod observe;
 mod open;
 pub mod paths;
+pub mod pins;
 mod place;
 pub mod retention;
+pub mod runs;
 mod salvage;
 mod save;
 mod schema;
 pub mod sighting;
 mod spool;
+pub mod usage;
+mod values;
 
 pub use db::{Access, Error, Opened, PATIENCE, Records};
 pub use files::DATABASE;

@@ -1,7 +1,7 @@
 //! The document about one object.
 
 use super::build::{container, image, layer, leak, user, warnings};
-use super::{ExplainDoc, LayerDoc, RuleDoc, SCHEMA_VERSION};
+use super::{ExplainDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION};
 use crate::inventory::refs::{Refs, Root};
 use crate::inventory::rules;
 use crate::inventory::{ImageIx, LeakIx, NodeIx, NodeKind};
@@ -21,6 +21,7 @@ pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
         id: String::new(),
         path: String::new(),
         image: None,
+        remembered: None,
         chain: Vec::new(),
         container: None,
         leaks: Vec::new(),
@@ -131,4 +132,14 @@ fn leaks_about(survey: &Survey, id: &str, subject: Subject) -> Vec<super::LeakDo
         subject == Subject::Leak(LeakIx::from(*at)) || (leak.id == id && !matches!(subject, Subject::Leak(_)))
     });
     about.map(|(at, _)| leak(survey, LeakIx::from(at))).collect()
+}
+
+impl ExplainDoc {
+    /// Fills in what the records know of the image.
+    pub fn remember(&mut self, known: RememberedDoc) {
+        if let Some(image) = &mut self.image {
+            image.remember(&known);
+            self.remembered = Some(known);
+        }
+    }
 }

@@ -3,17 +3,27 @@
 
 mod build;
 mod explain;
+mod history;
 mod parts;
+mod pins;
+mod remembered;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
 pub use explain::explain;
+pub use history::{
+    DeletionDoc, HistoryDoc, HistoryUsageDoc, Origin, PercentRangeDoc, PointDoc, QuietDoc, RangeDoc, RunDoc,
+    RunErrorDoc, SeriesDoc, TriggerDoc, differs, history, history_usage,
+};
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
+
+pub use pins::{PinDoc, PinsDoc, pins};
+pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
 
 /// Version of the documents' shape; a field is never renamed or removed within one.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -133,6 +143,8 @@ pub struct ExplainDoc {
     pub path: String,
     /// The image, if it is one.
     pub image: Option<ImageDoc>,
+    /// What the records know of the image; null without records.
+    pub remembered: Option<RememberedDoc>,
     /// Its chain, from the top down to the base; for an image, then what it holds beside
     /// that: blobs, mapped twins, copies of a second snapshotter.
     pub chain: Vec<LayerDoc>,

@@ -105,14 +105,20 @@ pub struct ImageDoc {
     /// When its record was made here.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub created_at: Option<Timestamp>,
-    /// When we first saw it; null without records.
+    /// Since when it is here, as far as that is proven; null without records.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub first_detected: Option<Timestamp>,
+    /// `records`: our records have it; `disk`: they do not, and the disk says so now; null
+    /// without records.
+    pub first_detected_from: Option<&'static str>,
     /// When a container last used it; null without records.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub last_used: Option<Timestamp>,
     /// How often it was seen to come into use; null without records.
     pub use_count: Option<u64>,
+    /// How often it came: 1, and one more for each time that it was gone and came back;
+    /// null without records.
+    pub lives: Option<u32>,
     /// A container was made from it.
     pub in_use: bool,
     /// These containers.

@@ -14,6 +14,9 @@ fn schemas_are_the_committed_ones() {
         ("layers", schema::<LayersDoc>()),
         ("usage", schema::<UsageDoc>()),
         ("explain", schema::<ExplainDoc>()),
+        ("history", schema::<HistoryDoc>()),
+        ("history-usage", schema::<HistoryUsageDoc>()),
+        ("pins", schema::<PinsDoc>()),
     ] {
         let path = directory.join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";

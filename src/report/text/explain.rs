@@ -1,17 +1,25 @@
 //! Everything about one object.
 
+use jiff::Timestamp;
+
 use super::format::{age, bytes, safe, short_id};
 use super::images::name;
 use super::scan::leaks;
+use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::report::json::{ExplainDoc, ImageDoc, LayerDoc, UserDoc};
+use crate::report::json::{EvidenceDoc, ExplainDoc, ImageDoc, LayerDoc, RememberedDoc, UserDoc};
 
 /// The whole story of one object.
 #[must_use]
-pub fn explain(document: &ExplainDoc) -> String {
+pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     let mut out = String::new();
     match (&document.image, &document.container) {
-        (Some(image), _) => out.push_str(&image_lines(image, document)),
+        (Some(image), _) => {
+            out.push_str(&image_lines(image, document));
+            if let Some(known) = &document.remembered {
+                out.push_str(&remembered(known, document.generated_at, screen));
+            }
+        }
         (None, Some(container)) => {
             out.push_str(&format!(
                 "{} {}  {}  {}, {}\n  image   {}\n",
@@ -84,6 +92,54 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     out
 }
 
+/// Since when it is here and how that is known, its use, its earlier lives.
+fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String {
+    let source = |evidence: &EvidenceDoc| match evidence.kind {
+        "image-record" => "its own record",
+        "top-layer" => "the record of its top layer",
+        "metadata-directory" => "the birth of its metadata directory",
+        "container" => "a container made from it",
+        other => other,
+    };
+    let decider = known.evidence.iter().find(|evidence| evidence.decides);
+    let from = match (known.rule, decider) {
+        ("making", Some(evidence)) => format!("from {}", source(evidence)),
+        ("container", _) => "from its first container; it may be older".to_owned(),
+        ("absent-before", _) => "when a scan first saw it; the scan before did not".to_owned(),
+        ("future-evidence", _) => "when a scan first saw it; the disk gives a time in the future".to_owned(),
+        _ => "when a scan first saw it; the disk does not say".to_owned(),
+    };
+    let mut out = format!(
+        "  since   {} ({} ago), {from}",
+        screen.minute(known.first_detected),
+        age(Some(known.first_detected), now)
+    );
+    for evidence in known.evidence.iter().filter(|evidence| !evidence.decides) {
+        out.push_str(&format!("; {} says {}", source(evidence), screen.minute(evidence.at)));
+    }
+    let times = if known.use_count == 1 { "container" } else { "containers" };
+    if known.first_detected_from == "disk" {
+        out.push_str("; not in the records");
+    }
+    out.push_str(&match known.last_used {
+        Some(last) => {
+            let ago = age(Some(last), now);
+            format!("\n  used    by {} {times}, last {} ({ago} ago)\n", known.use_count, screen.minute(last))
+        }
+        None => "\n  used    never, as far as was seen\n".to_owned(),
+    });
+    for life in &known.earlier_lives {
+        let until = life.gone_since.map_or_else(|| "?".to_owned(), |gone| screen.minute(gone));
+        let containers = if life.use_count == 1 { "container" } else { "containers" };
+        out.push_str(&format!(
+            "  before  {} to {until}, used by {} {containers}\n",
+            screen.minute(life.first_detected),
+            life.use_count
+        ));
+    }
+    out
+}
+
 fn chain(chain: &[LayerDoc]) -> String {
     let mut table = Table::new(&["LAYER", "KIND", ">SIZE", ">INODES", ">REFS", ""]);
     for layer in chain {
@@ -117,4 +173,59 @@ fn held_by(users: &[UserDoc]) -> String {
         out.push_str(&format!("  and {} more\n", users.len() - MOST));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::report::json::LifeDoc;
+
+    #[test]
+    fn what_is_remembered_is_told_in_words() {
+        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let evidence = |kind, time, decides| EvidenceDoc { kind, at: at(time), decides };
+        let known = RememberedDoc {
+            first_detected: at("2026-11-02T10:00:00Z"),
+            first_detected_from: "records",
+            rule: "making",
+            evidence: vec![
+                evidence("image-record", "2026-10-01T10:00:00Z", false),
+                evidence("top-layer", "2026-11-02T10:00:00Z", true),
+            ],
+            last_used: Some(at("2026-11-20T12:00:00Z")),
+            use_count: 1,
+            life: 2,
+            earlier_lives: vec![LifeDoc {
+                first_detected: at("2026-09-01T00:00:00Z"),
+                last_seen: at("2026-09-05T00:00:00Z"),
+                gone_since: Some(at("2026-09-05T00:05:00Z")),
+                last_used: None,
+                use_count: 0,
+            }],
+        };
+        let screen = Screen { width: None, unicode: true, zone: TimeZone::UTC };
+        let now = at("2026-11-21T12:00:00Z");
+        assert_eq!(
+            remembered(&known, now, &screen),
+            "  since   2026-11-02 10:00 (19d ago), from the record of its top layer; its own record says \
+             2026-10-01 10:00\n\
+             \x20 used    by 1 container, last 2026-11-20 12:00 (24h ago)\n\
+             \x20 before  2026-09-01 00:00 to 2026-09-05 00:05, used by 0 containers\n"
+        );
+        let unknown = RememberedDoc {
+            first_detected_from: "disk",
+            rule: "container",
+            evidence: vec![],
+            last_used: None,
+            earlier_lives: vec![],
+            ..known
+        };
+        assert_eq!(
+            remembered(&unknown, now, &screen),
+            "  since   2026-11-02 10:00 (19d ago), from its first container; it may be older; not in the records\n\
+             \x20 used    never, as far as was seen\n"
+        );
+    }
 }

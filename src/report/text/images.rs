@@ -3,21 +3,30 @@
 use jiff::Timestamp;
 
 use super::format::{age, bytes, safe, short_id};
+use super::screen::Screen;
 use super::table::Table;
 use crate::report::json::{ImageDoc, UserDoc};
 
 /// The table of images.
 #[must_use]
-pub fn images(images: &[ImageDoc], now: Timestamp) -> String {
-    // Without records nobody knows, and the column would only take room.
-    let with_use = images.iter().any(|image| image.last_used.is_some());
+pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
+    // Without records nobody knows, and the columns would only take room.
+    let remembered = images.iter().any(|image| image.first_detected.is_some());
     let mut headings = vec!["IMAGE", "ID", ">AGE"];
-    headings.extend(with_use.then_some(">LAST USED"));
+    if remembered {
+        headings.extend([">DETECTED", ">LAST USED"]);
+    }
     headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FREES"]);
     let mut table = Table::new(&headings);
     for image in images {
         let mut cells = vec![name(image), short_id(&image.id), age(image.created_at, now)];
-        cells.extend(with_use.then(|| age(image.last_used, now)));
+        if remembered {
+            cells.push(age(image.first_detected, now));
+            cells.push(match image.use_count {
+                Some(0) => "never".into(),
+                _ => age(image.last_used, now),
+            });
+        }
         cells.extend([
             users(&image.used_by),
             if image.pinned { "yes".into() } else { "-".into() },
@@ -28,12 +37,25 @@ pub fn images(images: &[ImageDoc], now: Timestamp) -> String {
         ]);
         table.row(cells);
     }
+    let place = |wanted: &str| headings.iter().position(|heading| heading.trim_start_matches('>') == wanted);
+    // SHARED is SIZE less EXCLUSIVE; the build date says least of an image whose coming is known.
+    let spare =
+        ["SHARED", if remembered { "AGE" } else { "PINNED" }, "FREES", "PINNED", "ID", "AGE", "USED BY"];
+    let spare: Vec<usize> = spare.into_iter().filter_map(place).collect();
+    let elastic: Vec<_> = [("IMAGE", 22), ("USED BY", 10)]
+        .iter()
+        .filter_map(|(name, least)| Some((place(name)?, *least)))
+        .collect();
+    let gone = table.fit(screen, &spare, &elastic);
     let mut out = table.render();
     if !images.is_empty() {
         out.push_str(
             "EXCLUSIVE bytes of single images do not add up, since layers are shared: `layersweep usage` \
              has the figures for whole sets.\n",
         );
+    }
+    if !gone.is_empty() {
+        out.push_str(&format!("A wider terminal, a pipe or --format json also shows {}.\n", gone.join(", ")));
     }
     out
 }
@@ -54,6 +76,81 @@ fn users(users: &[UserDoc]) -> String {
         [one] => format!("{} ({})", safe(&one.name), one.owner.unwrap_or("unknown")),
         [first, more @ ..] => {
             format!("{} ({}) +{}", safe(&first.name), first.owner.unwrap_or("unknown"), more.len())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::TimeZone;
+
+    use super::*;
+
+    fn image(name: &str) -> ImageDoc {
+        ImageDoc {
+            id: "0123456789abcdef".repeat(4),
+            names: vec![name.into()],
+            digests: vec![],
+            store: "/s".into(),
+            manifest_list: false,
+            created_at: "2026-11-01T12:00:00Z".parse().ok(),
+            first_detected: None,
+            first_detected_from: None,
+            last_used: None,
+            use_count: None,
+            lives: None,
+            in_use: false,
+            used_by: vec![],
+            pinned: false,
+            pinned_by: vec![],
+            layers: vec![],
+            total_bytes: 700 << 20,
+            shared_bytes: 100 << 20,
+            exclusive_bytes: 600 << 20,
+            frees_bytes: 600 << 20,
+            listed_bytes: None,
+        }
+    }
+
+    fn lines(given: &[ImageDoc], width: Option<usize>) -> Vec<String> {
+        let screen = Screen { width, unicode: true, zone: TimeZone::UTC };
+        let now = "2026-11-21T12:00:00Z".parse().unwrap();
+        let shown = anstream::adapter::strip_str(&images(given, now, &screen)).to_string();
+        shown.lines().take(given.len() + 1).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_table_fits_80_columns() {
+        let mut used = image("registry.example:5000/some/longer/path/service:1.2.3");
+        let user = |name: &str| UserDoc {
+            kind: "container",
+            id: "c".into(),
+            name: name.into(),
+            owner: Some("cri-o"),
+        };
+        used.used_by = vec![user("k8s_service_service-5d8f9_default_0"), user("other")];
+        let mut known = used.clone();
+        known.first_detected = "2026-11-10T12:00:00Z".parse().ok();
+        known.use_count = Some(0);
+        for given in [[image("quay.io/a:1"), used], [image("quay.io/b\u{1b}[2J:1"), known]] {
+            let whole = lines(&given, None);
+            assert!(
+                whole[2].starts_with("registry.example:5000/some/longer/path/service:1.2.3  0123456789ab")
+            );
+            assert!(whole[0].contains("SHARED"));
+            for width in [80, 100, 120] {
+                let fitted = lines(&given, Some(width));
+                assert!(fitted.iter().all(|line| line.chars().count() <= width), "{fitted:#?}");
+                assert!(fitted[2].contains("service:1.2.3"), "the end of the name: {fitted:#?}");
+                assert!(!fitted.concat().contains('\u{1b}'));
+                for heading in ["USED BY", "SIZE", "EXCLUSIVE"] {
+                    assert!(fitted[0].contains(heading), "{heading}: {fitted:#?}");
+                }
+                if given[1].first_detected.is_some() {
+                    assert!(fitted[0].contains("DETECTED") && fitted[0].contains("LAST USED"), "{fitted:#?}");
+                    assert!(fitted[2].contains("11d") && fitted[2].contains("never"), "{fitted:#?}");
+                }
+            }
         }
     }
 }

@@ -1,16 +1,23 @@
 //! What a person reads: tables and trees, built from the same documents as the JSON.
 
+mod chart;
 mod explain;
 mod format;
+mod history;
 mod images;
 mod layers;
+mod pins;
 mod scan;
+mod screen;
 mod table;
 mod usage;
 
 pub use explain::explain;
 pub use format::{acts_on_terminal, age, bytes, safe, short_id};
+pub use history::{history, history_usage};
 pub use images::images;
 pub use layers::{Names, layers, tree};
+pub use pins::{pins, pins_changed};
 pub use scan::{leaks, scan};
+pub use screen::Screen;
 pub use usage::usage;

@@ -2,13 +2,14 @@
 
 use super::format::{bytes, safe, short_id};
 use super::images::images;
+use super::screen::Screen;
 use super::table::Table;
 use super::usage::{filesystem_line, store_line};
 use crate::report::json::{LeakDoc, ScanDoc};
 
 /// The whole scan.
 #[must_use]
-pub fn scan(document: &ScanDoc) -> String {
+pub fn scan(document: &ScanDoc, screen: &Screen) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {
         out.push_str(&filesystem_line(filesystem));
@@ -30,7 +31,7 @@ pub fn scan(document: &ScanDoc) -> String {
         }
     }
     out.push('\n');
-    out.push_str(&images(&document.images, document.generated_at));
+    out.push_str(&images(&document.images, document.generated_at, screen));
     out.push_str(&containers(document));
     out.push_str(&leaks(&document.leaks));
     let totals = &document.totals;

@@ -2,6 +2,10 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use super::screen::Screen;
+
+/// Blanks between two columns.
+const GAP: usize = 2;
 const BOLD: anstyle::Style = anstyle::Style::new().bold();
 
 /// Where a column's cells stand.
@@ -34,11 +38,72 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// Makes it fit a terminal: the columns of `spare` go, the first one first, until the rest
+    /// has room with the columns of `elastic` at their least width; then these shrink, the
+    /// widest first. Returns the headings of what has gone. Columns are numbered from 0.
+    pub(super) fn fit(
+        &mut self,
+        screen: &Screen,
+        spare: &[usize],
+        elastic: &[(usize, usize)],
+    ) -> Vec<String> {
+        let Some(room) = screen.width else { return Vec::new() };
+        let mut widths = self.widths();
+        let mut stays = vec![true; widths.len()];
+        let least = |column: usize, width: usize| {
+            elastic
+                .iter()
+                .find(|(elastic, _)| *elastic == column)
+                .map_or(width, |(_, least)| width.min(*least))
+        };
+        let needs = |stays: &[bool], width: &dyn Fn(usize) -> usize| {
+            let shown = (0..stays.len()).filter(|column| stays[*column]);
+            shown.map(|column| width(column) + GAP).sum::<usize>().saturating_sub(GAP)
+        };
+        for column in spare {
+            if needs(&stays, &|column| least(column, widths[column])) <= room {
+                break;
+            }
+            stays[*column] = false;
+        }
+        while needs(&stays, &|column| widths[column]) > room {
+            let shrinks = elastic.iter().filter(|(column, least)| stays[*column] && widths[*column] > *least);
+            let Some((widest, _)) = shrinks.max_by_key(|(column, _)| widths[*column]) else { break };
+            widths[*widest] -= 1;
+        }
+        let keep = |cells: &mut Vec<String>| {
+            let mut column = 0;
+            cells.retain(|_| {
+                column += 1;
+                stays[column - 1]
+            });
+        };
+        let gone =
+            self.rows[0].iter().zip(&stays).filter(|(_, stays)| !**stays).map(|(heading, _)| heading.clone());
+        let gone = gone.collect();
+        for row in &mut self.rows {
+            for (column, _) in elastic {
+                row[*column] = screen.shorten(&row[*column], widths[*column]);
+            }
+            keep(row);
+        }
+        let mut column = 0;
+        self.align.retain(|_| {
+            column += 1;
+            stays[column - 1]
+        });
+        gone
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        (0..self.align.len())
+            .map(|column| self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
+            .collect()
+    }
+
     /// The lines, headings in bold (the caller strips that where no terminal listens).
     pub(super) fn render(&self) -> String {
-        let widths: Vec<usize> = (0..self.align.len())
-            .map(|column| self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0))
-            .collect();
+        let widths = self.widths();
         let mut out = String::new();
         for (number, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
@@ -48,7 +113,7 @@ impl Table {
                     Align::Left => line.extend([cell.as_str(), gap.as_str()]),
                     Align::Right => line.extend([gap.as_str(), cell.as_str()]),
                 }
-                line.push_str("  ");
+                line.push_str(&" ".repeat(GAP));
             }
             let line = line.trim_end();
             if number == 0 {
@@ -78,5 +143,25 @@ mod tests {
         table.row(vec!["a".into(), "100 KiB".into(), "x".into()]);
         let plain = anstream::adapter::strip_str(&table.render()).to_string();
         assert_eq!(plain, "NAME     SIZE  NOTE\n画像      1 B\na     100 KiB  x\n");
+    }
+
+    #[test]
+    fn a_narrow_terminal_takes_what_can_be_spared() {
+        let fitted = |width, spare: &[usize]| {
+            let mut table = Table::new(&["NAME", ">SIZE", "NOTE"]);
+            table.row(vec!["docker.io/library/nginx".into(), "100 KiB".into(), "in use".into()]);
+            let zone = jiff::tz::TimeZone::UTC;
+            let gone = table.fit(&Screen { width, unicode: true, zone }, spare, &[(0, 10)]);
+            (anstream::adapter::strip_str(&table.render()).to_string(), gone)
+        };
+        let whole = "NAME                        SIZE  NOTE\ndocker.io/library/nginx  100 KiB  in use\n";
+        assert_eq!(fitted(None, &[2]), (whole.into(), vec![]));
+        assert_eq!(fitted(Some(40), &[2]), (whole.into(), vec![]));
+        let cut = "NAME             SIZE  NOTE\ndoc…ry/nginx  100 KiB  in use\n";
+        assert_eq!(fitted(Some(29), &[2]), (cut.into(), vec![]));
+        let bare = "NAME           SIZE\ndoc…/nginx  100 KiB\n";
+        assert_eq!(fitted(Some(19), &[2]), (bare.into(), vec!["NOTE".into()]));
+        // What cannot fit stays as narrow as it can be.
+        assert_eq!(fitted(Some(3), &[2]).0, bare);
     }
 }

@@ -1,0 +1,1 @@
+-- Reserved for the sizes of layers that do not change.

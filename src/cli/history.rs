@@ -1,0 +1,86 @@
+//! `layersweep history`, `layersweep history usage`
+
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::args::{Format, Global, HistoryArgs, HistoryCommand, HistoryUsageArgs};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::values::Since;
+use super::{output, records, terminal};
+use crate::records::{Access, runs, usage};
+use crate::report::{json, text};
+
+/// Runs shown unless asked otherwise.
+const LIMIT: usize = 50;
+/// How far back readings are shown unless asked otherwise.
+const WINDOW: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
+    match &own.command {
+        None => past_runs(global, own),
+        Some(HistoryCommand::Usage(more)) => past_usage(global, own, more),
+    }
+}
+
+fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
+    let now = Timestamp::now();
+    let since = own.since.map(|since| since.at(now));
+    let records = records::open(global, Access::Read)?;
+    let query = runs::Query {
+        since,
+        limit: own.limit.unwrap_or(LIMIT),
+        kind: own.kind.map(Into::into),
+        quiet: own.all,
+    };
+    let (found, quiet) = records::read(global, records.as_ref(), |connection| {
+        Ok((runs::list(connection, &query)?, runs::quiet(connection, since)?))
+    })?;
+    let origin = json::Origin { now, database: records::database(global, records.as_ref())?, since };
+    let document = json::history(origin, found, &quiet);
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => output::text(&text::history(&document, &terminal::screen()))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Result<Exit, Failure> {
+    if own.all || own.kind.is_some() || own.limit.is_some() {
+        return Err(Failure::BadArgument {
+            message: "--all, --kind and --limit are about runs; `history usage` shows none".into(),
+            hint: "`layersweep history usage --help` lists its own flags".into(),
+        });
+    }
+    let now = Timestamp::now();
+    let since = Some(more.since.or(own.since).unwrap_or(Since::Ago(WINDOW)).at(now));
+    let records = records::open(global, Access::Read)?;
+    let known = records::read(global, records.as_ref(), usage::filesystems)?;
+    let mount = match &more.filesystem {
+        None => None,
+        Some(path) => Some(usage::mount_of(&known, path).ok_or_else(|| unknown(path, &known))?),
+    };
+    let (series, acts) = records::read(global, records.as_ref(), |connection| {
+        Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?))
+    })?;
+    let origin = json::Origin { now, database: records::database(global, records.as_ref())?, since };
+    let document = json::history_usage(origin, series, acts);
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => output::text(&text::history_usage(&document, &terminal::screen(), &[]))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn unknown(path: &Path, known: &[usage::Known]) -> Failure {
+    let mut mounts: Vec<_> = known.iter().map(|known| known.mount.as_str()).collect();
+    mounts.dedup();
+    Failure::BadArgument {
+        message: format!("--filesystem {}: no reading of such a filesystem", path.display()),
+        hint: match mounts.as_slice() {
+            [] => "`layersweep scan` records how full the filesystems of its stores are".into(),
+            mounts => format!("there are readings of {}", mounts.join(", ")),
+        },
+    }
+}

@@ -1,0 +1,161 @@
+//! `layersweep pin add|remove|list`
+
+use std::io::Write;
+
+use jiff::Timestamp;
+
+use super::args::{Format, Global, PinArgs, PinCommand};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::{output, records, terminal};
+use crate::records::pins::{self, Pattern, Pin};
+use crate::records::{Access, Records};
+use crate::report::{json, text};
+
+pub(super) fn run(global: &Global, own: &PinArgs) -> Result<Exit, Failure> {
+    match &own.command {
+        PinCommand::Add { patterns, note } => add(global, patterns, note.as_deref()),
+        PinCommand::Remove { patterns } => remove(global, patterns),
+        PinCommand::List => {
+            let records = records::open(global, Access::Read)?;
+            print(global, records.as_ref(), Vec::new(), Vec::new(), true)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn add(global: &Global, patterns: &[String], note: Option<&str>) -> Result<Exit, Failure> {
+    // All are read before one is written.
+    let patterns = patterns.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>();
+    let patterns = patterns.map_err(|error| Failure::BadArgument {
+        message: error.to_string(),
+        hint: "a pattern is a glob like docker.io/library/nginx:*, a digest or an image id: see \
+               `layersweep pin add --help`"
+            .into(),
+    })?;
+    let mut records = writable(global)?;
+    let now = Timestamp::now();
+    let done = records.write(|tx| {
+        patterns.iter().map(|pattern| pins::add(tx, pattern, note, now)).collect::<rusqlite::Result<Vec<_>>>()
+    });
+    let done = done.or_else(|source| Err(records::broken(global, source)?))?;
+    let mut added = Vec::new();
+    for (pattern, done) in patterns.iter().zip(done) {
+        match done {
+            pins::Added::New => added.push(pattern.text().to_owned()),
+            pins::Added::Noted => {
+                tell(global, &format!("{:?} was pinned already; its note is new", pattern.text()))
+            }
+            pins::Added::Already => tell(global, &format!("{:?} was pinned already", pattern.text())),
+        }
+        if done == pins::Added::New
+            && !pattern.text().contains(['/', '*', '?', '{', '['])
+            && !is_id(pattern.text())
+        {
+            let text = pattern.text();
+            tell(
+                global,
+                &format!(
+                    "{text:?} is no full reference like docker.io/library/nginx:1.27; `*/{text}` matches them"
+                ),
+            );
+        }
+    }
+    print(global, Some(&records), added, Vec::new(), false)?;
+    Ok(Exit::Done)
+}
+
+fn remove(global: &Global, patterns: &[String]) -> Result<Exit, Failure> {
+    refuse_sysroot(global)?;
+    // Where there is no database there is nothing to remove, and none is made.
+    let known = list(global, records::open(global, Access::Read)?.as_ref())?;
+    let (removed, missing): (Vec<_>, Vec<_>) =
+        patterns.iter().cloned().partition(|pattern| known.iter().any(|pin| pin.pattern == *pattern));
+    if removed.is_empty() {
+        return Err(not_there(&missing, &known));
+    }
+    let mut records = writable(global)?;
+    let done = records.write(|tx| {
+        removed.iter().map(|pattern| pins::remove(tx, pattern)).collect::<rusqlite::Result<Vec<_>>>()
+    });
+    done.or_else(|source| Err(records::broken(global, source)?))?;
+    print(global, Some(&records), Vec::new(), removed, false)?;
+    match missing.is_empty() {
+        true => Ok(Exit::Done),
+        false => Err(not_there(&missing, &known)),
+    }
+}
+
+fn not_there(missing: &[String], known: &[Pin]) -> Failure {
+    let mut near: Vec<_> = missing.iter().flat_map(|pattern| pins::near(known, pattern)).collect();
+    near.sort_unstable();
+    near.dedup();
+    let quoted: Vec<_> = missing.iter().map(|pattern| format!("{pattern:?}")).collect();
+    Failure::NotThere {
+        message: format!("not pinned: {}", quoted.join(", ")),
+        hint: match near.as_slice() {
+            [] => "`layersweep pin list` lists what is".into(),
+            near => format!("pinned and near to it: {}", near.join(", ")),
+        },
+    }
+}
+
+/// Digits alone, or a digest: no name of an image.
+fn is_id(text: &str) -> bool {
+    text.starts_with("sha256:") || text.len() >= 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn writable(global: &Global) -> Result<Records, Failure> {
+    refuse_sysroot(global)?;
+    match records::open(global, Access::Write)? {
+        Some(records) => Ok(records),
+        None => Err(Failure::BadArgument {
+            message: "there are no records to write to".into(),
+            hint: String::new(),
+        }),
+    }
+}
+
+fn refuse_sysroot(global: &Global) -> Result<(), Failure> {
+    match global.sysroot {
+        None => Ok(()),
+        Some(_) => Err(Failure::BadArgument {
+            message: "--sysroot: nothing is ever written there, so the keep-list cannot be changed".into(),
+            hint: "leave out --sysroot to change the keep-list of this machine".into(),
+        }),
+    }
+}
+
+fn list(global: &Global, records: Option<&Records>) -> Result<Vec<Pin>, Failure> {
+    records::read(global, records, pins::list)
+}
+
+/// For people: the list where it was asked for, else what changed. For programs: the list.
+fn print(
+    global: &Global,
+    records: Option<&Records>,
+    added: Vec<String>,
+    removed: Vec<String>,
+    whole: bool,
+) -> Result<(), Failure> {
+    let database = records::database(global, records)?;
+    let mut document = json::pins(Timestamp::now(), database, list(global, records)?);
+    document.added = added;
+    document.removed = removed;
+    match global.format {
+        Format::Json => output::json(&document),
+        Format::Table if whole && global.quiet => {
+            output::ids(document.pins.iter().map(|pin| pin.pattern.as_str()))
+        }
+        Format::Table if whole => output::text(&text::pins(&document, &terminal::screen())),
+        Format::Table => output::text(&text::pins_changed(&document)),
+    }
+}
+
+/// A word on stderr that is neither result nor error.
+fn tell(global: &Global, message: &str) {
+    if !global.quiet {
+        // A stderr that is gone cannot be told so.
+        let _ = writeln!(std::io::stderr(), "note: {}", text::safe(message));
+    }
+}

@@ -1,0 +1,54 @@
+//! What the reader has in front of them.
+
+use std::io::{self, IsTerminal};
+
+use jiff::tz::TimeZone;
+
+use crate::report::text::Screen;
+
+/// Narrower than this, nothing can be laid out.
+const NARROWEST: usize = 40;
+const USUAL: usize = 80;
+
+/// The screen that stdout goes to.
+pub(super) fn screen() -> Screen {
+    let stdout = io::stdout();
+    let width = stdout.is_terminal().then(|| {
+        // As shells and tests say it; else as the terminal does.
+        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+        let asked = || rustix::termios::tcgetwinsize(&stdout).ok().map(|size| usize::from(size.ws_col));
+        told.or_else(asked).filter(|columns| *columns > 0).unwrap_or(USUAL).max(NARROWEST)
+    });
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default());
+    Screen { width, unicode: is_utf8(&locale), zone: TimeZone::system() }
+}
+
+/// Whether a locale writes UTF-8; the first variable that is set decides.
+fn is_utf8(locale: &[String]) -> bool {
+    let decides = locale.iter().find(|value| !value.is_empty());
+    decides.is_some_and(|value| {
+        let codeset = value.rsplit_once('.').map_or("", |(_, codeset)| codeset).to_ascii_lowercase();
+        codeset.starts_with("utf-8") || codeset.starts_with("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locales() {
+        for (locale, expected) in [
+            (["", "", ""], false),
+            (["", "", "C"], false),
+            (["", "", "C.UTF-8"], true),
+            (["", "", "en_GB.utf8"], true),
+            (["", "", "en_GB.UTF-8@euro"], true),
+            (["C", "", "en_GB.UTF-8"], false),
+            (["", "de_DE.ISO-8859-1", "C.UTF-8"], false),
+            (["", "C.UTF-8", "C"], true),
+        ] {
+            assert_eq!(is_utf8(&locale.map(str::to_owned)), expected, "{locale:?}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Our own keep-list: patterns of images that stay.
+
+use globset::{GlobBuilder, GlobMatcher};
+use jiff::Timestamp;
+use rusqlite::{Connection, Transaction, params};
+
+use super::values::{micros, time};
+
+/// Digits of an id that a pattern needs to cover the ids that begin with it; as many as the
+/// runtimes' tools print.
+const SHORT_ID: usize = 12;
+
+/// Why something is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPattern {
+    /// Nothing.
+    #[error("an empty pattern matches nothing")]
+    Empty,
+    /// A character that no reference has.
+    #[error("{pattern:?}: no image's name has {character:?} in it")]
+    Character {
+        /// The pattern.
+        pattern: String,
+        /// The character.
+        character: char,
+    },
+    /// No glob.
+    #[error("{pattern:?}: {message}")]
+    Glob {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// A pattern that says which images stay.
+///
+/// It covers an image if it matches, as a glob in which `*` crosses `/`:
+/// - one of its names in full (`docker.io/library/nginx:1.27`),
+/// - the repository of one of its names (`docker.io/library/nginx`: all its tags),
+/// - one of its manifest digests, alone or behind the repository of a name
+///   (`sha256:…`, `docker.io/library/nginx@sha256:…`),
+/// - its id, with or without `sha256:`; twelve digits or more of its beginning do.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: String,
+    glob: GlobMatcher,
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// When it can match nothing, or is no glob.
+    pub fn parse(text: &str) -> Result<Self, BadPattern> {
+        if text.is_empty() {
+            return Err(BadPattern::Empty);
+        }
+        if let Some(character) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+            return Err(BadPattern::Character { pattern: text.to_owned(), character });
+        }
+        let glob = GlobBuilder::new(text).build().map_err(|error| BadPattern::Glob {
+            pattern: text.to_owned(),
+            message: error.kind().to_string(),
+        })?;
+        Ok(Self { text: text.to_owned(), glob: glob.compile_matcher() })
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it covers an image with these names, manifest digests and this id.
+    #[must_use]
+    pub fn covers(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> bool {
+        let names = || names.iter().map(AsRef::as_ref);
+        let glob = |text: &str| self.glob.is_match(text);
+        names().any(|name: &str| glob(name) || glob(repository(name)))
+            || digests.iter().map(AsRef::as_ref).any(|digest: &str| {
+                glob(digest) || names().any(|name| glob(&format!("{}@{digest}", repository(name))))
+            })
+            || self.covers_id(id)
+    }
+
+    fn covers_id(&self, id: &str) -> bool {
+        // A namespace or snapshotter may stand in front.
+        let bare = id.rsplit_once('/').map_or(id, |(_, id)| id);
+        let digits = bare.strip_prefix("sha256:").unwrap_or(bare);
+        let begin = self.text.strip_prefix("sha256:").unwrap_or(&self.text);
+        let is_hex = begin.len() >= SHORT_ID && begin.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (is_hex && digits.starts_with(begin))
+            || self.glob.is_match(id)
+            || self.glob.is_match(digits)
+            || self.glob.is_match(format!("sha256:{digits}"))
+    }
+}
+
+/// A reference without its tag and digest.
+fn repository(name: &str) -> &str {
+    let name = name.split_once('@').map_or(name, |(repository, _)| repository);
+    match name.rsplit_once(':') {
+        // A colon before the last slash belongs to the registry's port.
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        _ => name,
+    }
+}
+
+/// An entry of the keep-list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// The pattern.
+    pub pattern: String,
+    /// Why, in the operator's words; may be empty.
+    pub note: String,
+    /// Since when.
+    pub added: Timestamp,
+}
+
+/// The whole keep-list, ready to match.
+#[derive(Clone, Debug, Default)]
+pub struct Pins {
+    patterns: Vec<Pattern>,
+}
+
+impl Pins {
+    /// From the entries of the database. What is no pattern (any more) matches nothing; it
+    /// could not have been added.
+    #[must_use]
+    pub fn new(pins: &[Pin]) -> Self {
+        Self { patterns: pins.iter().filter_map(|pin| Pattern::parse(&pin.pattern).ok()).collect() }
+    }
+
+    /// What of it keeps an image, one reason a pattern, for
+    /// [`pinned_by`](crate::inventory::Image::pinned_by).
+    #[must_use]
+    pub fn of(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> Vec<String> {
+        let covers = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));
+        covers.map(|pattern| format!("pin {} (layersweep pin list)", pattern.text())).collect()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+}
+
+/// What became of a pattern that was to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It is new.
+    New,
+    /// It was there; its note was replaced.
+    Noted,
+    /// It was there already.
+    Already,
+}
+
+/// Adds a pattern. One that is there keeps its time, and its note unless another is given.
+///
+/// # Errors
+/// What SQLite says.
+pub fn add(
+    tx: &Transaction<'_>,
+    pattern: &Pattern,
+    note: Option<&str>,
+    at: Timestamp,
+) -> rusqlite::Result<Added> {
+    let new = tx.execute(
+        "INSERT OR IGNORE INTO pins (pattern, note, added) VALUES (?1, ?2, ?3)",
+        params![pattern.text(), note.unwrap_or(""), micros(at)],
+    )?;
+    if new > 0 {
+        return Ok(Added::New);
+    }
+    let Some(note) = note else { return Ok(Added::Already) };
+    let changed = tx.execute(
+        "UPDATE pins SET note = ?2 WHERE pattern = ?1 AND note <> ?2",
+        params![pattern.text(), note],
+    )?;
+    Ok(if changed > 0 { Added::Noted } else { Added::Already })
+}
+
+/// Removes a pattern, as it was written; whether it was there.
+///
+/// # Errors
+/// What SQLite says.
+pub fn remove(tx: &Transaction<'_>, pattern: &str) -> rusqlite::Result<bool> {
+    Ok(tx.execute("DELETE FROM pins WHERE pattern = ?1", [pattern])? > 0)
+}
+
+/// All entries, by pattern.
+///
+/// # Errors
+/// What SQLite says.
+pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
+    connection
+        .prepare_cached("SELECT * FROM pins ORDER BY pattern")?
+        .query_map([], |row| {
+            Ok(Pin { pattern: row.get("pattern")?, note: row.get("note")?, added: time(row, "added")? })
+        })?
+        .collect()
+}
+
+/// Entries that may have been meant by `pattern`, which is none of them: those it is a part
+/// of or has as a part, those that cover it or that it covers, and those a few letters away.
+#[must_use]
+pub fn near<'a>(pins: &'a [Pin], pattern: &str) -> Vec<&'a str> {
+    let asked = Pattern::parse(pattern).ok();
+    let close = |pin: &&Pin| {
+        let text = pin.pattern.as_str();
+        let covers = |pattern: &Pattern, text: &str| pattern.covers(&[text], &[""; 0], "");
+        text.contains(pattern)
+            || pattern.contains(text)
+            || asked.as_ref().is_some_and(|asked| covers(asked, text))
+            || Pattern::parse(text).is_ok_and(|pin| covers(&pin, pattern))
+            || distance(text, pattern) <= 1 + pattern.chars().count() / 8
+    };
+    pins.iter().filter(close).map(|pin| pin.pattern.as_str()).collect()
+}
+
+/// Letters to change, add or leave out (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, right) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(left != *right);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(pattern: &str, names: &[&str], digests: &[&str], id: &str) -> bool {
+        Pattern::parse(pattern).unwrap().covers(names, digests, id)
+    }
+
+    #[test]
+    fn what_a_pattern_covers() {
+        let digest = format!("sha256:{}", "ab".repeat(32));
+        let id = "0123456789abcdef".repeat(4);
+        let names = ["docker.io/library/nginx:1.27", "reg:5000/team/web:v2"];
+        let digests = [digest.as_str()];
+        for (pattern, expected) in [
+            ("docker.io/library/nginx:1.27", true),
+            ("docker.io/library/nginx:1.28", false),
+            ("docker.io/library/nginx:*", true),
+            ("docker.io/library/nginx", true),
+            ("docker.io/library/ngin", false),
+            ("docker.io/*", true),
+            ("*/nginx", true),
+            ("*nginx*", true),
+            ("nginx", false),
+            ("nginx:1.27", false),
+            ("Docker.io/library/nginx", false),
+            ("reg:5000/team/web", true),
+            ("reg:5000/*", true),
+            ("reg", false),
+            ("{docker.io,quay.io}/library/*", true),
+            ("{gcr.io,quay.io}/library/*", false),
+            ("docker.io/library/nginx:1.2[0-9]", true),
+            ("docker.io/library/nginx:1.?7", true),
+            ("*", true),
+            (&digest, true),
+            ("sha256:abab*", true),
+            (&format!("docker.io/library/nginx@{digest}"), true),
+            (&format!("docker.io/library/httpd@{digest}"), false),
+            ("docker.io/library/nginx@sha256:*", true),
+            (&id, true),
+            (&format!("sha256:{id}"), true),
+            (&id[..12], true),
+            (&format!("sha256:{}", &id[..12]), true),
+            // Eleven digits may be the name of anything.
+            (&id[..11], false),
+            ("0123*", true),
+        ] {
+            assert_eq!(covers(pattern, &names, &digests, &id), expected, "{pattern}");
+        }
+        assert!(
+            covers(&id[..20], &[], &[], &format!("k8s.io/sha256:{id}")),
+            "a namespace may stand in front"
+        );
+        assert!(!covers("docker.io/*", &[], &[], &id), "a dangling image has no name");
+    }
+
+    #[test]
+    fn bad_patterns() {
+        for pattern in ["", "a b", "a\n", "[", "{a", "a[z-a]", "\u{1b}[31m"] {
+            assert!(Pattern::parse(pattern).is_err(), "{pattern:?}");
+        }
+        for pattern in ["a", "[!a]*", "**", "ü", "a\\*"] {
+            assert!(Pattern::parse(pattern).is_ok(), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn reasons_name_the_pattern() {
+        let pin = |pattern: &str| Pin {
+            pattern: pattern.into(),
+            note: String::new(),
+            added: Timestamp::UNIX_EPOCH,
+        };
+        let pins = Pins::new(&[pin("quay.io/*"), pin("[broken"), pin("*:1"), pin("no")]);
+        assert_eq!(
+            pins.of(&["quay.io/a:1"], &[""; 0], "00"),
+            ["pin quay.io/* (layersweep pin list)", "pin *:1 (layersweep pin list)"]
+        );
+        assert!(Pins::default().is_empty());
+    }
+
+    #[test]
+    fn near_misses() {
+        let pins: Vec<Pin> = ["docker.io/library/nginx:*", "quay.io/team/app", "k8s.gcr.io/pause:*"]
+            .map(|pattern| Pin { pattern: pattern.into(), note: String::new(), added: Timestamp::UNIX_EPOCH })
+            .into();
+        for (asked, expected) in [
+            ("nginx", &["docker.io/library/nginx:*"][..]),
+            ("docker.io/library/nginx:1.27", &["docker.io/library/nginx:*"]),
+            ("quay.io/team/ap", &["quay.io/team/app"]),
+            ("quay.io/taem/app", &["quay.io/team/app"]),
+            ("quay.io/*", &["quay.io/team/app"]),
+            ("registry.example/other", &[]),
+        ] {
+            assert_eq!(near(&pins, asked), expected, "{asked}");
+        }
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn the_list_in_the_database() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("../../migrations/0003_history.sql")).unwrap();
+        let tx = connection.transaction().unwrap();
+        let [first, later] = ["2026-11-21T10:00:00Z", "2026-11-22T10:00:00Z"].map(|at| at.parse().unwrap());
+        let pattern = Pattern::parse("quay.io/*").unwrap();
+        assert_eq!(add(&tx, &pattern, None, first).unwrap(), Added::New);
+        assert_eq!(add(&tx, &pattern, None, later).unwrap(), Added::Already);
+        assert_eq!(add(&tx, &pattern, Some("why"), later).unwrap(), Added::Noted);
+        assert_eq!(add(&tx, &pattern, Some("why"), later).unwrap(), Added::Already);
+        assert_eq!(add(&tx, &pattern, None, later).unwrap(), Added::Already);
+        let pin = Pin { pattern: "quay.io/*".into(), note: "why".into(), added: first };
+        assert_eq!(list(&tx).unwrap(), [pin]);
+        assert!(!remove(&tx, "quay.io").unwrap());
+        assert!(remove(&tx, "quay.io/*").unwrap());
+        assert!(list(&tx).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,316 @@
+//! What was done: runs, and every deletion with its reason, what was predicted and what
+//! came of it.
+//!
+//! A run is written when it begins, each deletion when it is done, so that a run that is
+//! killed has left what it did. Runs that deleted nothing are summed up after a while, those
+//! that did are kept for two years.
+
+mod read;
+mod thin;
+
+use std::hash::{BuildHasher, Hasher};
+
+use jiff::Timestamp;
+use rusqlite::{Transaction, params};
+use serde::{Deserialize, Serialize};
+
+pub use read::{Act, Query, Quiet, acts, list, quiet};
+pub use thin::{Fate, Horizons, fate, thin};
+
+use super::values::{micros, signed, words};
+
+words! {
+    /// The commands whose runs are recorded.
+    Command {
+        /// `layersweep scan`.
+        Scan = "scan",
+        /// `layersweep gc`.
+        Gc = "gc",
+        /// `layersweep sweep`.
+        Sweep = "sweep",
+        /// `layersweep rm`.
+        Rm = "rm",
+    }
+}
+
+words! {
+    /// How a run ended.
+    Outcome {
+        /// It did what was asked.
+        Done = "done",
+        /// Something could not be read: figures are lower bounds.
+        Incomplete = "incomplete",
+        /// There was nothing to do.
+        NotNeeded = "not_needed",
+        /// The target was reached.
+        Reached = "reached",
+        /// The target was not reached though everything worked.
+        NotReached = "not_reached",
+        /// A failure on the way.
+        Failed = "failed",
+        /// A precondition was not proven.
+        Refused = "refused",
+    }
+}
+
+words! {
+    /// What was deleted.
+    Kind {
+        /// An image.
+        Image = "image",
+        /// A container.
+        Container = "container",
+        /// A pod sandbox.
+        Sandbox = "sandbox",
+        /// A log directory or link.
+        Log = "log",
+        /// Something that nothing uses.
+        Leak = "leak",
+    }
+}
+
+words! {
+    /// Why it was deleted.
+    Reason {
+        /// The filesystem was too full.
+        Space = "space",
+        /// It was too old.
+        Age = "age",
+        /// There were too many of its kind.
+        Limit = "limit",
+        /// Nothing used it.
+        Leak = "leak",
+        /// Somebody named it.
+        Request = "request",
+    }
+}
+
+/// What a run began with.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Its id, as [`new_id`] makes it.
+    pub run_id: String,
+    /// The command.
+    pub command: Command,
+    /// When it began.
+    pub started: Timestamp,
+    /// It was only to show what it would do.
+    pub dry_run: bool,
+    /// Name of the policy.
+    pub policy: Option<String>,
+    /// How it deletes: `cri`, `direct`.
+    pub via: Option<String>,
+    /// Space was short.
+    pub trigger_space: bool,
+    /// Something was too old.
+    pub trigger_age: bool,
+    /// Mount point of the filesystem that the percents are of.
+    pub mount: Option<String>,
+    /// Percent used before.
+    pub usage_before_percent: Option<f64>,
+    /// Bytes that were to come free.
+    pub wanted_bytes: Option<u64>,
+    /// Bytes that the plan promised.
+    pub predicted_bytes: Option<u64>,
+}
+
+impl Start {
+    /// A run of which nothing more is known.
+    #[must_use]
+    pub fn of(command: Command, started: Timestamp) -> Self {
+        Self {
+            run_id: new_id(started),
+            command,
+            started,
+            dry_run: false,
+            policy: None,
+            via: None,
+            trigger_space: false,
+            trigger_age: false,
+            mount: None,
+            usage_before_percent: None,
+            wanted_bytes: None,
+            predicted_bytes: None,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// When.
+    pub ended: Timestamp,
+    /// How.
+    pub outcome: Outcome,
+    /// Percent used after.
+    pub usage_after_percent: Option<f64>,
+    /// Bytes that the filesystem gave back; negative where others wrote more.
+    pub measured_bytes: Option<i64>,
+    /// What failed.
+    pub errors: Vec<RunError>,
+}
+
+/// Something that failed in a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunError {
+    /// The object.
+    pub id: String,
+    /// The step that failed.
+    pub step: String,
+    /// Why.
+    pub message: String,
+}
+
+/// A deletion, or the try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deletion {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub kind: Kind,
+    /// Root of its store; empty for what lies in none.
+    pub store: String,
+    /// Its id.
+    pub id: String,
+    /// Its names.
+    pub names: Vec<String>,
+    /// Why.
+    pub reason: Reason,
+    /// Bytes that were expected to come free.
+    pub predicted_bytes: u64,
+    /// Bytes that did; negative where others wrote more meanwhile. `None`: not measured.
+    pub measured_bytes: Option<i64>,
+    /// Percent used after it.
+    pub usage_after_percent: Option<f64>,
+    /// Why it failed; `None` where it went well.
+    pub error: Option<String>,
+}
+
+/// A run's row in the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunKey(i64);
+
+/// An id for a run: its time, and digits that tell two at the same time apart.
+#[must_use]
+pub fn new_id(started: Timestamp) -> String {
+    // Seeded by the system for every process and state.
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let time = started.strftime("%Y%m%dT%H%M%SZ");
+    format!("{time}-{:06x}", random & 0xff_ffff)
+}
+
+/// Records that a run begins.
+///
+/// # Errors
+/// What SQLite says.
+pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
+    tx.prepare_cached(
+        "INSERT INTO runs (run_id, command, started, dry_run, policy, via, trigger_space, trigger_age, mount,
+                           usage_before_percent, wanted_bytes, predicted_bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?
+    .execute(params![
+        start.run_id,
+        start.command,
+        micros(start.started),
+        start.dry_run,
+        start.policy,
+        start.via,
+        start.trigger_space,
+        start.trigger_age,
+        start.mount,
+        start.usage_before_percent,
+        start.wanted_bytes.map(signed),
+        start.predicted_bytes.map(signed),
+    ])?;
+    Ok(RunKey(tx.last_insert_rowid()))
+}
+
+/// Records a deletion of a run: after it was done or failed, or, with `measured_bytes` of
+/// `None`, once its outcome is certain; [`measured`] fills in the bytes.
+///
+/// # Errors
+/// What SQLite says.
+pub fn deleted(tx: &Transaction<'_>, run: RunKey, deletion: &Deletion) -> rusqlite::Result<u32> {
+    let position: u32 = tx
+        .prepare_cached("UPDATE runs SET deletions = deletions + 1 WHERE id = ?1 RETURNING deletions - 1")?
+        .query_row([run.0], |row| row.get(0))?;
+    tx.prepare_cached(
+        "INSERT INTO deletions (run, position, at, kind, store, object_id, names, reason, predicted_bytes,
+                                measured_bytes, usage_after_percent, error)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?
+    .execute(params![
+        run.0,
+        position,
+        micros(deletion.at),
+        deletion.kind,
+        deletion.store,
+        deletion.id,
+        json(&deletion.names)?,
+        deletion.reason,
+        signed(deletion.predicted_bytes),
+        deletion.measured_bytes,
+        deletion.usage_after_percent,
+        deletion.error,
+    ])?;
+    Ok(position)
+}
+
+/// Adds to the deletion at `position` (as [`deleted`] returned it) what came of it.
+///
+/// # Errors
+/// What SQLite says.
+pub fn measured(
+    tx: &Transaction<'_>,
+    run: RunKey,
+    position: u32,
+    measured_bytes: i64,
+    usage_after_percent: Option<f64>,
+) -> rusqlite::Result<()> {
+    tx.execute(
+        "UPDATE deletions SET measured_bytes = ?3, usage_after_percent = ?4 WHERE run = ?1 AND position = ?2",
+        params![run.0, position, measured_bytes, usage_after_percent],
+    )?;
+    Ok(())
+}
+
+/// Records how a run ended.
+///
+/// # Errors
+/// What SQLite says.
+pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()> {
+    let peaceful = matches!(end.outcome, Outcome::Done | Outcome::Incomplete | Outcome::NotNeeded);
+    tx.prepare_cached(
+        "UPDATE runs SET ended = ?2, outcome = ?3, usage_after_percent = ?4, measured_bytes = ?5, errors = ?6,
+                         quiet = ?7 AND deletions = 0 AND (command = 'scan' OR ?3 = 'not_needed')
+         WHERE id = ?1",
+    )?
+    .execute(params![
+        run.0,
+        micros(end.ended),
+        end.outcome,
+        end.usage_after_percent,
+        end.measured_bytes,
+        json(&end.errors)?,
+        peaceful && end.errors.is_empty(),
+    ])?;
+    Ok(())
+}
+
+/// Records a run that is over and deleted nothing: a scan, or a `gc` with nothing to do.
+///
+/// # Errors
+/// What SQLite says.
+pub fn record(tx: &Transaction<'_>, start: &Start, ended: &End) -> rusqlite::Result<RunKey> {
+    let run = begin(tx, start)?;
+    end(tx, run, ended)?;
+    Ok(run)
+}
+
+fn json(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn filesystem(used: u64) -> Filesystem {
+    Filesystem {
+        mount: "/var".into(),
+        device: "/dev/vda4".into(),
+        fstype: "xfs".into(),
+        capacity_bytes: 100 * GIB,
+        used_bytes: used,
+        available_bytes: 100 * GIB - used,
+        inodes: 1000,
+        inodes_free: 900,
+    }
+}
+
+fn database() -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    connection.execute_batch(include_str!("../../../migrations/0003_history.sql")).unwrap();
+    connection
+}
+
+#[test]
+fn which_filesystem_it_is() {
+    let known = |id, mount: &str, fstype: &str, device: &str, capacity_bytes, last_seen: i64| Known {
+        id,
+        mount: mount.into(),
+        fstype: fstype.into(),
+        device: device.into(),
+        capacity_bytes,
+        first_seen: Timestamp::UNIX_EPOCH,
+        last_seen: Timestamp::from_second(last_seen).unwrap(),
+    };
+    let all = [
+        known(1, "/var", "xfs", "/dev/sda4", 100, 10),
+        known(2, "/var", "xfs", "/dev/sda4", 200, 20),
+        known(3, "/var", "ext4", "/dev/sda4", 100, 30),
+        known(4, "/", "xfs", "/dev/sda1", 50, 30),
+    ];
+    for (mount, fstype, device, capacity, expected) in [
+        ("/var", "xfs", "/dev/sda4", 100, Some(1)),
+        ("/var", "xfs", "/dev/sda4", 200, Some(2)),
+        // Grown: the one that was there last.
+        ("/var", "xfs", "/dev/sda4", 300, Some(2)),
+        // Renamed.
+        ("/var", "xfs", "/dev/sdb4", 100, Some(1)),
+        ("/", "xfs", "/dev/nvme0n1p1", 50, Some(4)),
+        // Replaced, made anew, another place.
+        ("/var", "xfs", "/dev/sdb4", 400, None),
+        ("/var", "btrfs", "/dev/sda4", 100, None),
+        ("/mnt", "xfs", "/dev/sda4", 100, None),
+    ] {
+        let seen = Filesystem {
+            mount: mount.into(),
+            device: device.into(),
+            fstype: fstype.into(),
+            capacity_bytes: capacity,
+            ..filesystem(0)
+        };
+        assert_eq!(
+            identify(&all, &seen).map(|known| known.id),
+            expected,
+            "{mount} {fstype} {device} {capacity}"
+        );
+    }
+}
+
+#[test]
+fn horizons_are_whole_spans() {
+    let horizons = Horizons::at(at("2026-11-21T13:37:11.5Z"));
+    assert_eq!(horizons.single, at("2026-11-14T13:00:00Z"));
+    assert_eq!(horizons.hours, at("2026-08-23T00:00:00Z"));
+    assert_eq!(horizons.days, at("2024-11-20T00:00:00Z"));
+    // A node without a clock.
+    let early = Horizons::at(at("1970-01-01T00:00:00Z"));
+    assert_eq!(early.single, at("1969-12-25T00:00:00Z"));
+}
+
+#[test]
+fn rolling_up_keeps_lows_highs_and_means() {
+    let reading = |time: &str, used| Point::reading(at(time), &filesystem(used));
+    let points = [
+        reading("2026-11-21T13:00:00Z", 10),
+        reading("2026-11-21T13:05:00Z", 90),
+        reading("2026-11-21T13:59:59.999999Z", 20),
+        reading("2026-11-21T14:00:00Z", 7),
+    ];
+    let hours = roll_up(&points, Span::Hour);
+    assert_eq!(hours.len(), 2);
+    assert_eq!((hours[0].at, hours[0].span, hours[0].readings), (at("2026-11-21T13:00:00Z"), Span::Hour, 3));
+    assert_eq!(hours[0].used, Range { low: 10, mean: 40, high: 90 });
+    assert_eq!(hours[0].available, Range { low: 100 * GIB - 90, mean: 100 * GIB - 40, high: 100 * GIB - 10 });
+    let day = roll_up(&hours, Span::Day);
+    assert_eq!(day.len(), 1);
+    assert_eq!(day[0].used, Range { low: 7, mean: 32, high: 90 });
+    assert_eq!(day[0].readings, 4);
+
+    // A filesystem that grew: its percents before and after stay apart.
+    let grown = Filesystem { capacity_bytes: 200 * GIB, ..filesystem(0) };
+    let points = [points[0], Point::reading(at("2026-11-21T13:30:00Z"), &grown)];
+    assert_eq!(roll_up(&points, Span::Hour).len(), 2);
+}
+
+#[test]
+fn percent_is_the_kubelets() {
+    let reserve = Filesystem { available_bytes: 15 * GIB, ..filesystem(80 * GIB) };
+    assert_eq!(Point::reading(at("2026-11-21T13:00:00Z"), &reserve).used_percent(), [85.0; 3]);
+    let empty = Point { capacity_bytes: 0, ..Point::reading(at("2026-11-21T13:00:00Z"), &reserve) };
+    assert_eq!(empty.used_percent(), [0.0; 3]);
+}
+
+#[test]
+fn readings_of_one_minute_are_one_point_and_absurd_ones_none() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    for (time, used) in [
+        ("2026-11-21T13:00:00Z", 10),
+        ("2026-11-21T13:00:20Z", 30),
+        ("2026-11-21T13:00:59Z", 5),
+        ("2026-11-21T13:01:00Z", 7),
+    ] {
+        record(&tx, at(time), &[filesystem(used)]).unwrap();
+    }
+    let absurd = [
+        Filesystem { capacity_bytes: 0, available_bytes: 0, mount: "/a".into(), ..filesystem(0) },
+        Filesystem { available_bytes: 101 * GIB, mount: "/b".into(), ..filesystem(0) },
+    ];
+    record(&tx, at("2026-11-21T13:05:00Z"), &absurd).unwrap();
+    let series = series(&tx, None, None).unwrap();
+    assert_eq!(series.len(), 1);
+    let used: Vec<_> =
+        series[0].points.iter().map(|point| (point.used.low, point.used.high, point.readings)).collect();
+    assert_eq!(used, [(5, 30, 3), (7, 7, 1)]);
+}
+
+#[test]
+fn points_that_reach_into_the_window_count() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    record(&tx, at("2026-11-01T13:20:00Z"), &[filesystem(10)]).unwrap();
+    record(&tx, at("2026-11-21T13:20:00Z"), &[filesystem(10)]).unwrap();
+    thin(&tx, at("2026-11-21T13:20:00Z")).unwrap();
+    let points = |since: &str| series(&tx, Some(at(since)), Some("/var")).unwrap()[0].points.len();
+    assert_eq!(points("2026-11-01T13:50:00Z"), 2, "its hour is not over");
+    assert_eq!(points("2026-11-01T14:10:00Z"), 1);
+    assert_eq!(points("2026-11-21T13:20:00Z"), 1);
+    assert_eq!(points("2026-11-21T13:20:01Z"), 0);
+    assert!(series(&tx, None, Some("/other")).unwrap().is_empty());
+}
+
+#[test]
+fn a_reading_that_comes_late_joins_its_span() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    let now = at("2026-11-21T13:20:00Z");
+    record(&tx, at("2026-11-01T13:20:00Z"), &[filesystem(10)]).unwrap();
+    thin(&tx, now).unwrap();
+    record(&tx, at("2026-11-01T13:40:00Z"), &[filesystem(50)]).unwrap();
+    thin(&tx, now).unwrap();
+    let series = series(&tx, None, None).unwrap();
+    assert_eq!(series[0].points.len(), 1);
+    assert_eq!(series[0].points[0].used, Range { low: 10, mean: 30, high: 50 });
+    assert_eq!(series[0].filesystem.last_seen, at("2026-11-01T13:40:00Z"));
+}
+
+#[test]
+fn the_longest_mount_holds_a_path() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    for mount in ["/", "/var", "/var/lib/containers"] {
+        let one = Filesystem { mount: mount.into(), ..filesystem(1) };
+        record(&tx, at("2026-11-21T13:00:00Z"), &[one]).unwrap();
+    }
+    let known = filesystems(&tx).unwrap();
+    for (path, mount) in [
+        ("/var", Some("/var")),
+        ("/var/lib/containers/storage", Some("/var/lib/containers")),
+        ("/var/library", Some("/var")),
+        ("/usr", Some("/")),
+        ("relative", None),
+    ] {
+        assert_eq!(mount_of(&known, Path::new(path)), mount, "{path}");
+    }
+}

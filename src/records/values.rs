@@ -1,0 +1,89 @@
+//! Values on their way in and out of SQLite.
+
+use jiff::Timestamp;
+use rusqlite::types::Type;
+
+/// Microseconds since 1970, as all times are stored.
+pub(super) fn micros(at: Timestamp) -> i64 {
+    at.as_microsecond()
+}
+
+/// The time in `column`.
+pub(super) fn time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
+    moment(row.get(column)?)
+}
+
+/// The time in `column`, where there is one.
+pub(super) fn maybe_time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+    row.get::<_, Option<i64>>(column)?.map(moment).transpose()
+}
+
+/// A stored time.
+pub(super) fn moment(micros: i64) -> rusqlite::Result<Timestamp> {
+    Timestamp::from_microsecond(micros)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, error.into()))
+}
+
+/// SQLite's integers have a sign; nothing here comes near their end.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The number in `column`, never below 0.
+pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<u64> {
+    Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
+}
+
+/// The number in `column`, where there is one.
+pub(super) fn maybe_unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(|number| u64::try_from(number).unwrap_or(0)))
+}
+
+/// What does not read as what it should be.
+pub(super) fn damaged(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, what.into())
+}
+
+/// An enum whose values have one word each, in the database and in the documents.
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $value:ident = $word:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $value,)+
+        }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &[Self] = &[$(Self::$value),+];
+
+            /// Its word.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)+
+                }
+            }
+        }
+
+        impl rusqlite::ToSql for $name {
+            fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+                Ok(self.word().into())
+            }
+        }
+
+        impl rusqlite::types::FromSql for $name {
+            fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
+                let text = value.as_str()?;
+                Self::ALL
+                    .iter()
+                    .copied()
+                    .find(|one| one.word() == text)
+                    .ok_or_else(|| rusqlite::types::FromSqlError::Other(
+                        format!("{text:?} is no {}", stringify!($name)).into(),
+                    ))
+            }
+        }
+    };
+}
+pub(super) use words;

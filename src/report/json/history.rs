@@ -1,0 +1,382 @@
+//! The documents of `layersweep history`.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::SCHEMA_VERSION;
+use crate::gc::measure::tolerance;
+use crate::records::runs::{Act, Deletion, Outcome, Quiet, RunError};
+use crate::records::usage::{Point, Range, Series};
+
+/// `layersweep history`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HistoryDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `history`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// The database; null where nothing was ever recorded.
+    pub database: Option<String>,
+    /// Only what happened since then; null for all.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub since: Option<Timestamp>,
+    /// Runs, the newest first.
+    pub runs: Vec<RunDoc>,
+    /// There are older runs, which the limit leaves out.
+    pub more: bool,
+    /// Runs of which there is nothing to tell, summed up, whether `runs` has them or not.
+    pub quiet: QuietDoc,
+}
+
+/// A run, or all runs of a day with the same command and outcome that deleted nothing.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RunDoc {
+    /// Its id; of several, the last one's.
+    pub run_id: String,
+    /// `scan`, `gc`, `sweep` or `rm`.
+    pub command: &'static str,
+    /// How many runs this stands for.
+    pub runs: u64,
+    /// When it began; of several, the first.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub started_at: Timestamp,
+    /// When it ended; of several, the last. Null while it is under way, or if it was killed.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub ended_at: Option<Timestamp>,
+    /// `done`, `incomplete`, `not_needed`, `reached`, `not_reached`, `failed` or `refused`;
+    /// null as above.
+    pub outcome: Option<&'static str>,
+    /// It only showed what it would do.
+    pub dry_run: bool,
+    /// Name of the policy.
+    pub policy: Option<String>,
+    /// How it deleted.
+    pub via: Option<String>,
+    /// What set it off.
+    pub trigger: TriggerDoc,
+    /// Mount point of the filesystem that the percents are of.
+    pub filesystem: Option<String>,
+    /// Percent used before.
+    pub usage_before_percent: Option<f64>,
+    /// Percent used after.
+    pub usage_after_percent: Option<f64>,
+    /// Bytes that were to come free.
+    pub wanted_bytes: Option<u64>,
+    /// Bytes that the plan promised.
+    pub predicted_bytes: Option<u64>,
+    /// Bytes that the filesystem gave back; negative where others wrote more meanwhile.
+    pub measured_bytes: Option<i64>,
+    /// What was deleted, in order.
+    pub deleted: Vec<DeletionDoc>,
+    /// What failed.
+    pub errors: Vec<RunErrorDoc>,
+}
+
+/// What set a run off.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TriggerDoc {
+    /// Space was short.
+    pub space: bool,
+    /// Something was too old.
+    pub age: bool,
+}
+
+/// A deletion, or the try.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DeletionDoc {
+    /// `image`, `container`, `sandbox`, `log` or `leak`.
+    pub kind: &'static str,
+    /// The object's id.
+    pub id: String,
+    /// Its names.
+    pub names: Vec<String>,
+    /// Root of its store; empty for what lies in none.
+    pub store: String,
+    /// `space`, `age`, `limit`, `leak` or `request`.
+    pub reason: &'static str,
+    /// Bytes that were expected to come free.
+    pub predicted_bytes: u64,
+    /// Bytes that did; negative where others wrote more meanwhile; null if not measured.
+    pub measured_bytes: Option<i64>,
+    /// The two differ by more than the filesystem's own noise.
+    pub differs: bool,
+    /// Percent used after it.
+    pub usage_after_percent: Option<f64>,
+    /// When.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub at: Timestamp,
+    /// Why it failed; null where it went well.
+    pub error: Option<String>,
+}
+
+/// Something that failed.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RunErrorDoc {
+    /// The object.
+    pub id: String,
+    /// The step.
+    pub step: String,
+    /// Why.
+    pub message: String,
+}
+
+/// Runs of which there is nothing to tell.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct QuietDoc {
+    /// Scans.
+    pub scans: u64,
+    /// Of these, scans that could not read everything.
+    pub incomplete_scans: u64,
+    /// Runs of other commands that had nothing to do.
+    pub other_runs: u64,
+    /// The first.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub first_at: Option<Timestamp>,
+    /// The last.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub last_at: Option<Timestamp>,
+}
+
+/// `layersweep history usage`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HistoryUsageDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `history-usage`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// The database; null where nothing was ever recorded.
+    pub database: Option<String>,
+    /// Only points since then; null for all (the command always has a time).
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub since: Option<Timestamp>,
+    /// A series each.
+    pub filesystems: Vec<SeriesDoc>,
+    /// Runs that deleted something, the oldest first.
+    pub runs: Vec<RunDoc>,
+}
+
+/// A filesystem with its points.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SeriesDoc {
+    /// Where it was mounted.
+    pub mount: String,
+    /// Its device when last seen.
+    pub device: String,
+    /// Its type.
+    pub fstype: String,
+    /// First reading ever.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub first_seen: Timestamp,
+    /// Last reading.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub last_seen: Timestamp,
+    /// The oldest first.
+    pub points: Vec<PointDoc>,
+}
+
+/// A point: one reading, or all of an hour or day.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PointDoc {
+    /// When it was read, or when its hour or day begins.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub at: Timestamp,
+    /// How long it stands for: 0 for a single reading, 3600 or 86400.
+    pub span_seconds: i64,
+    /// How many readings it is made of.
+    pub readings: u64,
+    /// Size of the filesystem.
+    pub capacity_bytes: u64,
+    /// Bytes that were not free.
+    pub used_bytes: RangeDoc,
+    /// Bytes that an unprivileged user could still write.
+    pub available_bytes: RangeDoc,
+    /// Percent of the capacity that was not available (the kubelet's measure).
+    pub used_percent: PercentRangeDoc,
+    /// Inodes in all; 0 where there is no fixed number.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: RangeDoc,
+}
+
+/// The least, the mean and the greatest of the readings.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RangeDoc {
+    /// The least.
+    pub min: u64,
+    /// The mean.
+    pub avg: u64,
+    /// The greatest.
+    pub max: u64,
+}
+
+/// The least, the mean and the greatest of the readings, two decimals.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PercentRangeDoc {
+    /// The least.
+    pub min: f64,
+    /// The mean.
+    pub avg: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+/// What was found in the records.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// When the document is made.
+    pub now: Timestamp,
+    /// The database, where there is one.
+    pub database: Option<String>,
+    /// Only what happened since then was asked for.
+    pub since: Option<Timestamp>,
+}
+
+/// The document of runs.
+#[must_use]
+pub fn history(origin: Origin, (runs, more): (Vec<Act>, bool), quiet: &Quiet) -> HistoryDoc {
+    HistoryDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "history",
+        generated_at: origin.now,
+        database: origin.database,
+        since: origin.since,
+        runs: runs.into_iter().map(run).collect(),
+        more,
+        quiet: QuietDoc {
+            scans: quiet.scans,
+            incomplete_scans: quiet.incomplete,
+            other_runs: quiet.others,
+            first_at: quiet.first,
+            last_at: quiet.last,
+        },
+    }
+}
+
+/// The document of the usage series.
+#[must_use]
+pub fn history_usage(origin: Origin, series: Vec<Series>, acts: Vec<Act>) -> HistoryUsageDoc {
+    let of = |series: Series| SeriesDoc {
+        mount: series.filesystem.mount,
+        device: series.filesystem.device,
+        fstype: series.filesystem.fstype,
+        first_seen: series.filesystem.first_seen,
+        last_seen: series.filesystem.last_seen,
+        points: series.points.iter().map(point).collect(),
+    };
+    HistoryUsageDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "history-usage",
+        generated_at: origin.now,
+        database: origin.database,
+        since: origin.since,
+        filesystems: series.into_iter().map(of).collect(),
+        runs: acts.into_iter().map(run).collect(),
+    }
+}
+
+fn run(act: Act) -> RunDoc {
+    let error = |error: RunError| RunErrorDoc { id: error.id, step: error.step, message: error.message };
+    RunDoc {
+        run_id: act.run_id,
+        command: act.command.word(),
+        runs: act.runs,
+        started_at: act.started,
+        ended_at: act.ended,
+        outcome: act.outcome.map(Outcome::word),
+        dry_run: act.dry_run,
+        policy: act.policy,
+        via: act.via,
+        trigger: TriggerDoc { space: act.trigger_space, age: act.trigger_age },
+        filesystem: act.mount,
+        usage_before_percent: act.usage_before_percent.map(two_decimals),
+        usage_after_percent: act.usage_after_percent.map(two_decimals),
+        wanted_bytes: act.wanted_bytes,
+        predicted_bytes: act.predicted_bytes,
+        measured_bytes: act.measured_bytes,
+        deleted: act.deletions.into_iter().map(deletion).collect(),
+        errors: act.errors.into_iter().map(error).collect(),
+    }
+}
+
+fn deletion(deletion: Deletion) -> DeletionDoc {
+    DeletionDoc {
+        kind: deletion.kind.word(),
+        id: deletion.id,
+        names: deletion.names,
+        store: deletion.store,
+        reason: deletion.reason.word(),
+        predicted_bytes: deletion.predicted_bytes,
+        measured_bytes: deletion.measured_bytes,
+        differs: deletion.error.is_none()
+            && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
+        usage_after_percent: deletion.usage_after_percent.map(two_decimals),
+        at: deletion.at,
+        error: deletion.error,
+    }
+}
+
+/// Whether a measurement is further off its prediction than a filesystem's own noise.
+#[must_use]
+pub fn differs(predicted_bytes: u64, measured_bytes: i64) -> bool {
+    let off = (i128::from(predicted_bytes) - i128::from(measured_bytes)).unsigned_abs();
+    off > u128::from(tolerance(predicted_bytes))
+}
+
+fn point(point: &Point) -> PointDoc {
+    let range = |range: Range| RangeDoc { min: range.low, avg: range.mean, max: range.high };
+    let [min, avg, max] = point.used_percent().map(two_decimals);
+    PointDoc {
+        at: point.at,
+        span_seconds: point.span.seconds(),
+        readings: point.readings,
+        capacity_bytes: point.capacity_bytes,
+        used_bytes: range(point.used),
+        available_bytes: range(point.available),
+        used_percent: PercentRangeDoc { min, avg, max },
+        inodes: point.inodes,
+        inodes_free: range(point.inodes_free),
+    }
+}
+
+fn two_decimals(percent: f64) -> f64 {
+    (percent * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_no_difference() {
+        const KIB: u64 = 1024;
+        for (predicted, measured, expected) in [
+            (0, 0, false),
+            (0, 65_536, false),
+            (0, 65_537, true),
+            (0, -65_537, true),
+            (10 * KIB, 0, false),
+            (1_000 * KIB * KIB, 991 * 1024 * 1024, false),
+            (1_000 * KIB * KIB, 980 * 1024 * 1024, true),
+            (u64::MAX, i64::MIN, true),
+        ] {
+            assert_eq!(differs(predicted, measured), expected, "{predicted} {measured}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What was done, and how full the filesystems were.
+
+use jiff::Timestamp;
+
+use super::chart::{Chart, Sample, window};
+use super::format::{bytes, safe, short_id};
+use super::screen::Screen;
+use super::table::{Table, heading};
+use crate::report::json::{DeletionDoc, HistoryDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc};
+
+/// Runs, the newest first, each with what it deleted.
+#[must_use]
+pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
+    // One table for the deletions of all runs, so that their columns stand below each other.
+    let mut table =
+        Table::new(&["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", ""]);
+    let deletions = || document.runs.iter().flat_map(|run| &run.deleted);
+    deletions().for_each(|deletion| table.row(deletion_cells(deletion, screen)));
+    table.fit(screen, &[6, 3], &[(2, 22)]);
+    let rendered = table.render();
+    let mut lines = rendered.lines();
+    let headings = lines.next().unwrap_or_default();
+    let mut out = String::new();
+    let mut headed = false;
+    for run in &document.runs {
+        out.push_str(&run_lines(run, screen));
+        if !run.deleted.is_empty() && !headed {
+            out.push_str(&format!("{headings}\n"));
+            headed = true;
+        }
+        for (deletion, line) in run.deleted.iter().zip(lines.by_ref()) {
+            out.push_str(&format!("{line}\n"));
+            if let Some(error) = &deletion.error {
+                out.push_str(&format!("{:12}failed: {}\n", "", safe(error)));
+            }
+        }
+    }
+    if deletions().any(|deletion| deletion.differs) {
+        out.push_str("! predicted and measured differ by more than the filesystem's own noise\n");
+    }
+    if document.more {
+        out.push_str("There are older runs: --limit N or --since TIME shows them.\n");
+    }
+    match (document.runs.is_empty(), &document.database) {
+        (true, None) => out.push_str("Nothing has been recorded yet.\n"),
+        (true, Some(_)) => out.push_str("Nothing was deleted and nothing failed.\n"),
+        (false, _) => {}
+    }
+    let listed = document.runs.iter().any(|run| run.command == "scan" && run.outcome != Some("failed"));
+    out + &quiet(&document.quiet, listed, screen)
+}
+
+/// A line about a run, and one for each thing that failed.
+fn run_lines(run: &RunDoc, screen: &Screen) -> String {
+    let mut words = vec![run.command.to_owned()];
+    words.extend(run.dry_run.then(|| "--dry-run".to_owned()));
+    words.extend(run.policy.as_deref().map(|policy| format!("by policy {}", safe(policy))));
+    words.extend(run.via.as_deref().map(|via| format!("via {}", safe(via))));
+    let mut facts = Vec::new();
+    let outcome =
+        run.outcome.map_or("not ended (still running, or killed)".into(), |word| word.replace('_', " "));
+    facts.push(match (run.runs, run.ended_at) {
+        (1, Some(ended)) => format!("{outcome} in {}", length(run.started_at, ended)),
+        (1, None) => outcome,
+        (many, ended) => {
+            format!(
+                "{many} runs until {}, {outcome}",
+                ended.map_or_else(|| "?".into(), |ended| screen.time(ended))
+            )
+        }
+    });
+    facts.extend(match (run.trigger.space, run.trigger.age) {
+        (true, true) => Some("space and age".to_owned()),
+        (true, false) => Some("space was short".to_owned()),
+        (false, true) => Some("by age".to_owned()),
+        (false, false) => None,
+    });
+    let arrow = if screen.unicode { "→" } else { "->" };
+    facts.extend(
+        match (run.usage_before_percent, run.usage_after_percent) {
+            (Some(before), Some(after)) => Some(format!("{before:.1}% {arrow} {after:.1}% used")),
+            (Some(only), None) | (None, Some(only)) => Some(format!("{only:.1}% used")),
+            (None, None) => None,
+        }
+        .map(|percents| match &run.filesystem {
+            Some(mount) => format!("{} {percents}", safe(mount)),
+            None => percents,
+        }),
+    );
+    let sums = [
+        ("wanted", run.wanted_bytes.map(bytes)),
+        ("predicted", run.predicted_bytes.map(bytes)),
+        ("measured", run.measured_bytes.map(signed_bytes)),
+    ];
+    let sums: Vec<_> = sums.into_iter().filter_map(|(what, sum)| Some(format!("{what} {}", sum?))).collect();
+    let mut out = format!("{} ", heading(&screen.time(run.started_at)).trim_end());
+    let indent = " ".repeat(20);
+    let mut column = indent.len();
+    let parts = std::iter::once(words.join(" ") + ":").chain(commas(facts)).chain(commas(sums));
+    for part in parts {
+        let wide = unicode_width::UnicodeWidthStr::width(part.as_str()) + 1;
+        if column + wide > screen.width.unwrap_or(usize::MAX) && column > indent.len() {
+            out.push_str(&format!("\n{indent}"));
+            column = indent.len();
+        }
+        out.push_str(&format!("{part} "));
+        column += wide;
+    }
+    out = lines_without_trailing_blanks(&out);
+    for error in &run.errors {
+        let object = if error.id.is_empty() { String::new() } else { format!(" {}", short_id(&error.id)) };
+        out.push_str(&format!("  failed: {}{object}: {}\n", safe(&error.step), safe(&error.message)));
+    }
+    out
+}
+
+/// A comma behind all but the last, a full stop or semicolon behind none.
+fn commas(parts: Vec<String>) -> impl Iterator<Item = String> {
+    let last = parts.len().saturating_sub(1);
+    parts.into_iter().enumerate().map(move |(at, part)| if at < last { part + "," } else { part + ";" })
+}
+
+fn lines_without_trailing_blanks(text: &str) -> String {
+    let text = text.trim_end().trim_end_matches([';', ':']);
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+fn deletion_cells(deletion: &DeletionDoc, screen: &Screen) -> Vec<String> {
+    let object = match deletion.names.as_slice() {
+        [] => short_id(&deletion.id),
+        [one] => safe(one),
+        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
+    };
+    vec![
+        format!("  {}", screen.clock(deletion.at)),
+        deletion.kind.into(),
+        object,
+        deletion.reason.into(),
+        bytes(deletion.predicted_bytes),
+        deletion.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
+        deletion.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.1}%")),
+        if deletion.differs { "!".into() } else { String::new() },
+    ]
+}
+
+fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
+    let mut kinds = Vec::new();
+    if quiet.scans > 0 {
+        let incomplete = match quiet.incomplete_scans {
+            0 => String::new(),
+            some => format!(" ({some} incomplete)"),
+        };
+        kinds.push(format!("{}{incomplete}", count(quiet.scans, "scan")));
+    }
+    if quiet.other_runs > 0 {
+        kinds.push(format!("{} with nothing to do", count(quiet.other_runs, "run")));
+    }
+    let (Some(first), Some(last)) = (quiet.first_at, quiet.last_at) else { return String::new() };
+    let hint = if listed { "" } else { " (--all lists them)" };
+    format!("{}, {} to {}{hint}\n", kinds.join(" and "), screen.minute(first), screen.minute(last))
+}
+
+fn count(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// Bytes that came free, or were lost meanwhile.
+fn signed_bytes(number: i64) -> String {
+    let sign = if number < 0 { "-" } else { "" };
+    format!("{sign}{}", bytes(number.unsigned_abs()))
+}
+
+/// How long something took.
+fn length(from: Timestamp, to: Timestamp) -> String {
+    let took = to.duration_since(from);
+    match took.as_secs().max(0) {
+        0..60 => format!("{:.1} s", took.as_secs_f64().max(0.0)),
+        secs @ 60..3600 => format!("{}m{:02}s", secs / 60, secs % 60),
+        secs => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
+    }
+}
+
+/// The usage series: a chart each on a terminal, else a table each.
+#[must_use]
+pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {
+    let mut out = String::new();
+    for series in &document.filesystems {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&format!(
+            "{} {} ({} on {})\n",
+            heading("Filesystem").trim_end(),
+            safe(&series.mount),
+            safe(&series.fstype),
+            safe(&series.device),
+        ));
+        if series.points.is_empty() {
+            out.push_str(&format!(
+                "No reading in this time; the last was {}.\n",
+                screen.time(series.last_seen)
+            ));
+        } else if screen.width.is_some() {
+            out.push_str(&chart(series, document, screen, levels));
+        } else {
+            out.push_str(&points(series, screen));
+        }
+    }
+    if document.filesystems.is_empty() {
+        out.push_str("Nothing has been recorded yet.\n");
+    }
+    out
+}
+
+fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {
+    let sample = |point: &PointDoc| Sample {
+        from: point.at,
+        to: end(point),
+        low: point.used_percent.min,
+        high: point.used_percent.max,
+    };
+    let samples: Vec<_> = series.points.iter().map(sample).collect();
+    let (first, to) = window(&samples, document.generated_at);
+    let from = document.since.map_or(first, |since| since.min(to));
+    let runs: Vec<_> = document
+        .runs
+        .iter()
+        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.mount))
+        .filter(|run| (from..=to).contains(&run.started_at))
+        .collect();
+    let marks: Vec<_> = runs.iter().map(|run| run.started_at).collect();
+    let mut out = Chart { from, to, samples: &samples, marks: &marks, levels }.draw(screen);
+    out.push_str(&summary(&series.points, screen));
+    if !runs.is_empty() {
+        let freed = runs.iter().filter_map(|run| run.measured_bytes).fold(0_i64, i64::saturating_add);
+        let mark = if screen.unicode { "▴" } else { "^" };
+        let runs = count(runs.len() as u64, "run");
+        out.push_str(&format!("{mark} {runs} that deleted something, {} measured\n", signed_bytes(freed)));
+    }
+    out
+}
+
+/// Now, the lowest and the highest, with their times.
+fn summary(points: &[PointDoc], screen: &Screen) -> String {
+    let Some(last) = points.last() else { return String::new() };
+    let by = |key: fn(&PointDoc) -> f64| move |a: &&PointDoc, b: &&PointDoc| key(a).total_cmp(&key(b));
+    let lowest = points.iter().min_by(by(|point| point.used_percent.min)).unwrap_or(last);
+    // Of several equal ones the last: that is what is looked for.
+    let highest = points.iter().max_by(by(|point| point.used_percent.max)).unwrap_or(last);
+    let when = |point: &PointDoc| match point.span_seconds {
+        86_400 => screen.date(point.at),
+        3600 => format!("{}, within the hour", screen.minute(point.at)),
+        _ => screen.minute(point.at),
+    };
+    let line = |what: &str, percent: f64, point| format!("{what:8}{percent:>5.1}%  {}", when(point));
+    let inodes =
+        inodes_percent(last).map_or_else(String::new, |percent| format!("inodes {percent:>4}% used\n"));
+    format!(
+        "{}  {} available of {}\n{}\n{}\n{inodes}",
+        line("last", last.used_percent.avg, last),
+        bytes(last.available_bytes.avg),
+        bytes(last.capacity_bytes),
+        line("lowest", lowest.used_percent.min, lowest),
+        line("highest", highest.used_percent.max, highest),
+    )
+}
+
+fn end(point: &PointDoc) -> Timestamp {
+    point.at.saturating_add(jiff::SignedDuration::from_secs(point.span_seconds)).unwrap_or(point.at)
+}
+
+fn inodes_percent(point: &PointDoc) -> Option<u64> {
+    point.inodes.saturating_sub(point.inodes_free.min).saturating_mul(100).checked_div(point.inodes)
+}
+
+fn points(series: &SeriesDoc, screen: &Screen) -> String {
+    let headings =
+        ["TIME", ">SPAN", ">USED%", ">LOWEST%", ">HIGHEST%", ">USED", ">AVAILABLE", ">CAPACITY", ">INODES%"];
+    let mut table = Table::new(&headings);
+    for point in &series.points {
+        table.row(vec![
+            screen.time(point.at),
+            match point.span_seconds {
+                86_400 => "day".into(),
+                3600 => "hour".into(),
+                _ => "-".into(),
+            },
+            format!("{:.2}", point.used_percent.avg),
+            format!("{:.2}", point.used_percent.min),
+            format!("{:.2}", point.used_percent.max),
+            bytes(point.used_bytes.avg),
+            bytes(point.available_bytes.avg),
+            bytes(point.capacity_bytes),
+            inodes_percent(point).map_or_else(|| "-".into(), |percent| percent.to_string()),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests;

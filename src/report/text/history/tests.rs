@@ -1,0 +1,132 @@
+use jiff::tz::TimeZone;
+
+use super::*;
+use crate::records::runs::{Act, Command, Deletion, Kind, Outcome, Quiet, Reason};
+use crate::report::json::{self, Origin};
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn act() -> Act {
+    let deletion = |id: &str, predicted_bytes, measured_bytes, error: Option<&str>| Deletion {
+        at: at("2026-11-21T13:00:05Z"),
+        kind: Kind::Image,
+        store: "/s".into(),
+        id: id.into(),
+        names: vec![],
+        reason: Reason::Age,
+        predicted_bytes,
+        measured_bytes,
+        usage_after_percent: Some(79.04),
+        error: error.map(str::to_owned),
+    };
+    Act {
+        run_id: "r".into(),
+        command: Command::Gc,
+        started: at("2026-11-21T13:00:00Z"),
+        ended: Some(at("2026-11-21T13:01:05Z")),
+        outcome: Some(Outcome::NotReached),
+        dry_run: false,
+        policy: None,
+        via: Some("direct".into()),
+        trigger_space: true,
+        trigger_age: true,
+        mount: Some("/var".into()),
+        usage_before_percent: Some(80.5),
+        usage_after_percent: Some(79.04),
+        wanted_bytes: Some(5 << 30),
+        predicted_bytes: None,
+        measured_bytes: Some(-1024),
+        errors: vec![],
+        runs: 1,
+        quiet: false,
+        deletions: vec![
+            deletion("aaaaaaaaaaaaaaaa", 1 << 20, Some(1 << 20), None),
+            deletion("bbbbbbbbbbbbbbbb", 1 << 30, Some(-4096), None),
+            deletion("cccccccccccccccc", 1 << 30, None, Some("in use")),
+        ],
+    }
+}
+
+fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
+    let origin = Origin { now: at("2026-11-21T14:00:00Z"), database: Some("/db".into()), since: None };
+    let screen = Screen { width, unicode, zone: TimeZone::fixed(jiff::tz::offset(1)) };
+    anstream::adapter::strip_str(&history(&json::history(origin, (runs, false), quiet), &screen)).to_string()
+}
+
+#[test]
+fn a_run_with_its_deletions() {
+    let expected = "\
+2026-11-21 14:00:00 gc via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, measured -1.0 KiB
+  TIME      KIND   OBJECT        REASON  PREDICTED  MEASURED   USED
+  14:00:05  image  aaaaaaaaaaaa  age       1.0 MiB   1.0 MiB  79.0%
+  14:00:05  image  bbbbbbbbbbbb  age       1.0 GiB  -4.0 KiB  79.0%  !
+  14:00:05  image  cccccccccccc  age       1.0 GiB         -  79.0%
+            failed: in use
+! predicted and measured differ by more than the filesystem's own noise
+";
+    assert_eq!(shown(vec![act()], &Quiet::default(), None, false), expected);
+    let narrow = shown(vec![act()], &Quiet::default(), Some(60), true);
+    let first: Vec<_> = narrow.lines().take(4).collect();
+    let expected = [
+        "2026-11-21 14:00:00 gc via direct: not reached in 1m05s,",
+        "                    space and age, /var 80.5% → 79.0% used;",
+        "                    wanted 5.0 GiB, measured -1.0 KiB",
+        "  TIME      KIND   OBJECT        PREDICTED  MEASURED",
+    ];
+    assert_eq!(first, expected, "{narrow}");
+}
+
+#[test]
+fn runs_without_deletions_take_a_line() {
+    let idle = Act {
+        command: Command::Scan,
+        outcome: Some(Outcome::Done),
+        via: None,
+        trigger_space: false,
+        trigger_age: false,
+        mount: None,
+        usage_before_percent: None,
+        usage_after_percent: None,
+        wanted_bytes: None,
+        measured_bytes: None,
+        deletions: vec![],
+        ..act()
+    };
+    let day = Act { runs: 288, ended: Some(at("2026-11-21T22:00:00Z")), ..idle.clone() };
+    let killed = Act { ended: None, outcome: None, ..idle.clone() };
+    let quiet = Quiet {
+        scans: 289,
+        incomplete: 1,
+        others: 1,
+        first: Some(at("2026-11-20T00:00:00Z")),
+        last: Some(at("2026-11-21T13:00:00Z")),
+    };
+    assert_eq!(
+        shown(vec![killed, idle, day], &quiet, None, true),
+        "2026-11-21 14:00:00 scan: not ended (still running, or killed)\n\
+         2026-11-21 14:00:00 scan: done in 1m05s\n\
+         2026-11-21 14:00:00 scan: 288 runs until 2026-11-21 23:00:00, done\n\
+         289 scans (1 incomplete) and 1 run with nothing to do, 2026-11-20 01:00 to 2026-11-21 14:00\n"
+    );
+    assert_eq!(
+        shown(vec![], &quiet, None, true),
+        "Nothing was deleted and nothing failed.\n\
+         289 scans (1 incomplete) and 1 run with nothing to do, 2026-11-20 01:00 to 2026-11-21 14:00 (--all lists them)\n"
+    );
+}
+
+#[test]
+fn lengths() {
+    let from = at("2026-11-21T13:00:00Z");
+    for (to, expected) in [
+        ("2026-11-21T13:00:00.04Z", "0.0 s"),
+        ("2026-11-21T13:00:59.5Z", "59.5 s"),
+        ("2026-11-21T13:01:05Z", "1m05s"),
+        ("2026-11-21T15:30:05Z", "2h30m"),
+        ("2026-11-21T12:00:00Z", "0.0 s"),
+    ] {
+        assert_eq!(length(from, at(to)), expected);
+    }
+}

@@ -1,0 +1,60 @@
+//! The keep-list.
+
+use super::format::safe;
+use super::screen::Screen;
+use super::table::Table;
+use crate::report::json::PinsDoc;
+
+/// The table of pins.
+#[must_use]
+pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
+    if document.pins.is_empty() {
+        return "No pattern is pinned.\n".into();
+    }
+    let mut table = Table::new(&["PATTERN", "SINCE", "NOTE"]);
+    for pin in &document.pins {
+        table.row(vec![safe(&pin.pattern), screen.minute(pin.added_at), safe(&pin.note)]);
+    }
+    // A pattern is shown whole: it is what `pin remove` takes.
+    table.fit(screen, &[1], &[(2, 20)]);
+    table.render()
+}
+
+/// What was changed, a line each; nothing where nothing was.
+#[must_use]
+pub fn pins_changed(document: &PinsDoc) -> String {
+    let lines = |done: &str, patterns: &[String]| -> String {
+        patterns.iter().map(|pattern| format!("{done} {}\n", safe(pattern))).collect()
+    };
+    lines("pinned", &document.added) + &lines("no longer pinned", &document.removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::records::pins::Pin;
+    use crate::report::json;
+
+    #[test]
+    fn notes_cannot_act_on_the_terminal() {
+        let pin = Pin {
+            pattern: "quay.io/*".into(),
+            note: "a\u{1b}[31m\u{202e}".into(),
+            added: Timestamp::UNIX_EPOCH,
+        };
+        let screen = Screen { width: Some(60), unicode: true, zone: TimeZone::UTC };
+        let document = json::pins(Timestamp::UNIX_EPOCH, None, vec![pin]);
+        let shown = anstream::adapter::strip_str(&pins(&document, &screen)).to_string();
+        assert_eq!(
+            shown,
+            "PATTERN    SINCE             NOTE\nquay.io/*  1970-01-01 00:00  a\\u{1b}[31m\\u{202e}\n"
+        );
+        assert_eq!(
+            pins(&json::pins(Timestamp::UNIX_EPOCH, None, vec![]), &screen),
+            "No pattern is pinned.\n"
+        );
+    }
+}

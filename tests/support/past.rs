@@ -1,0 +1,138 @@
+//! A database with a past, written through the program's own library.
+
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use layersweep::inventory::Filesystem;
+use layersweep::records::runs::{self, Command, Deletion, End, Kind, Outcome, Reason, RunError, Start};
+use layersweep::records::{Access, Records, usage};
+
+const GIB: u64 = 1 << 30;
+
+/// A foreign name that would turn a terminal red and its line around.
+pub const NASTY: &str = "evil.example/\u{1b}[31mred\u{202e}/x:1";
+
+/// Ten days of scans every five minutes that end at `now`, `gc` runs that freed something on
+/// the way, one that failed, one that was killed.
+pub fn ten_days(state_dir: &Path, now: Timestamp) {
+    let mut records = Records::open(state_dir, Access::Write).expect("opening the database");
+    records
+        .write(|tx| {
+            let mut used = 60 * GIB;
+            for reading in (0..2880_i64).rev() {
+                let at = now - SignedDuration::from_mins(reading * 5);
+                // A night without scans.
+                if (1400..1500).contains(&reading) {
+                    continue;
+                }
+                used += 9 << 20;
+                let spike = if reading == 700 { 25 * GIB } else { 0 };
+                usage::record(tx, at, &[filesystem("/var", used + spike), filesystem("/", 20 * GIB)])?;
+                let over = at + SignedDuration::from_millis(800);
+                let outcome = if reading % 500 == 0 { Outcome::Incomplete } else { Outcome::Done };
+                runs::record(tx, &Start::of(Command::Scan, at), &ended(over, outcome))?;
+                if used > 75 * GIB {
+                    let before = used;
+                    let start = Start {
+                        policy: Some("exact".into()),
+                        via: Some("cri".into()),
+                        trigger_space: true,
+                        mount: Some("/var".into()),
+                        usage_before_percent: Some(percent(used)),
+                        wanted_bytes: Some(used - 70 * GIB),
+                        predicted_bytes: Some(6 * GIB),
+                        ..Start::of(Command::Gc, at + SignedDuration::from_secs(30))
+                    };
+                    let run = runs::begin(tx, &start)?;
+                    for (number, deletion) in deletions(at).into_iter().enumerate() {
+                        let freed = deletion.measured_bytes.unwrap_or(0).unsigned_abs();
+                        used -= freed;
+                        let at = at + SignedDuration::from_secs(31 + 2 * i64::try_from(number).expect("few"));
+                        runs::deleted(
+                            tx,
+                            run,
+                            &Deletion { at, usage_after_percent: Some(percent(used)), ..deletion },
+                        )?;
+                    }
+                    let end = End {
+                        usage_after_percent: Some(percent(used)),
+                        measured_bytes: i64::try_from(before - used).ok(),
+                        ..ended(at + SignedDuration::from_secs(42), Outcome::Reached)
+                    };
+                    runs::end(tx, run, &end)?;
+                }
+            }
+            let failed = End {
+                errors: vec![RunError {
+                    id: "0123456789abcdef".repeat(4),
+                    step: "remove".into(),
+                    message: format!("image is in use by {NASTY}"),
+                }],
+                ..ended(now - SignedDuration::from_mins(29), Outcome::Failed)
+            };
+            runs::record(tx, &Start::of(Command::Rm, now - SignedDuration::from_mins(30)), &failed)?;
+            let killed = runs::begin(tx, &Start::of(Command::Sweep, now - SignedDuration::from_mins(10)))?;
+            let leak = Deletion {
+                kind: Kind::Leak,
+                id: "overlay/7f3a".into(),
+                names: vec![],
+                reason: Reason::Leak,
+                ..deletions(now - SignedDuration::from_mins(10)).remove(0)
+            };
+            runs::deleted(
+                tx,
+                killed,
+                &Deletion { error: Some("device busy".into()), measured_bytes: None, ..leak },
+            )?;
+            Ok(())
+        })
+        .expect("writing the past");
+}
+
+fn ended(at: Timestamp, outcome: Outcome) -> End {
+    End { ended: at, outcome, usage_after_percent: None, measured_bytes: None, errors: vec![] }
+}
+
+fn percent(used: u64) -> f64 {
+    #[allow(clippy::cast_precision_loss)] // test figures
+    let percent = used as f64 / GIB as f64;
+    percent
+}
+
+fn deletions(at: Timestamp) -> Vec<Deletion> {
+    let digest = "0123456789abcdef".repeat(4);
+    let image = |name: &str, predicted: u64, measured: u64| Deletion {
+        at,
+        kind: Kind::Image,
+        store: "/var/lib/containers/storage".into(),
+        id: digest.clone(),
+        names: vec![name.into()],
+        reason: Reason::Space,
+        predicted_bytes: predicted,
+        measured_bytes: i64::try_from(measured).ok(),
+        usage_after_percent: None,
+        error: None,
+    };
+    vec![
+        image("quay.io/team/app:1.4.2", 2 * GIB, 2 * GIB),
+        image(
+            &format!("registry.example:5000/some/longer/path/service@sha256:{digest}"),
+            3 * GIB,
+            3 * GIB - 4096,
+        ),
+        image(NASTY, GIB, 300 << 20),
+    ]
+}
+
+fn filesystem(mount: &str, used: u64) -> Filesystem {
+    Filesystem {
+        mount: mount.into(),
+        device: "/dev/vda4".into(),
+        fstype: "xfs".into(),
+        capacity_bytes: 100 * GIB,
+        used_bytes: used,
+        available_bytes: (100 * GIB).saturating_sub(used),
+        inodes: 52_000_000,
+        inodes_free: 40_000_000,
+    }
+}

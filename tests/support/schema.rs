@@ -1,0 +1,19 @@
+//! Documents and their schemas.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Fails unless `document` fits the schema of `command` in `docs/schema`.
+pub fn assert_fits(command: &str, document: &Value) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/schema").join(format!("{command}.json"));
+    let schema = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let schema: Value = serde_json::from_slice(&schema).expect("a schema in JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let errors: Vec<String> =
+        validator.iter_errors(document).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{command}: {errors:#?}");
+    // A schema that allows everything proves nothing.
+    let kindless = serde_json::json!({"schema_version": 1});
+    assert!(!validator.is_valid(&kindless), "{} is too loose", path.display());
+}
