@@ -43,7 +43,14 @@ pub(super) struct Global {
     pub(super) sysroot: Option<PathBuf>,
 
     /// Where our records are kept; with --sysroot, inside it [default: /var/lib/layersweep]
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Records")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "LAYERSWEEP_STATE_DIR",
+        hide_env_values = true,
+        help_heading = "Records"
+    )]
     pub(super) state_dir: Option<PathBuf>,
 
     /// How to print the result

@@ -5,11 +5,12 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::{output, surveying, terminal};
 use crate::report::{json, text};
-use crate::survey::lookup;
+use crate::survey::lookup::{self, Subject};
 
 pub(super) fn run(global: &Global, own: &ExplainArgs) -> Result<Exit, Failure> {
-    let survey = surveying::survey(global)?;
-    let subject = lookup::look_up(&survey, &own.reference).map_err(|error| Failure::BadArgument {
+    let surveyed = surveying::survey(global)?;
+    let survey = &surveyed.survey;
+    let subject = lookup::look_up(survey, &own.reference).map_err(|error| Failure::BadArgument {
         message: error.to_string(),
         hint: match error {
             lookup::Error::Unknown(_) => {
@@ -23,10 +24,13 @@ pub(super) fn run(global: &Global, own: &ExplainArgs) -> Result<Exit, Failure> {
             lookup::Error::Outside { .. } => "name its store with --graphroot DIR".into(),
         },
     })?;
-    let document = json::explain(&survey, subject);
+    let mut document = json::explain(survey, subject);
+    if let Subject::Image(at) = subject {
+        document.remember(surveyed.ages.of(at), &surveyed.memory.lives(survey, at)?);
+    }
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::explain(&document, &terminal::screen()))?,
     }
-    Ok(surveying::exit(&survey))
+    Ok(surveyed.exit())
 }

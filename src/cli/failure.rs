@@ -22,13 +22,7 @@ pub(super) enum Failure {
     /// Something that was named does not exist.
     #[error("{message}")]
     NotThere { message: String, hint: String },
-    #[error("the state directory {path:?}")]
-    StateDir {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("the records in {path:?}")]
+    #[error("the records in {}", path.display())]
     Records {
         path: PathBuf,
         #[source]
@@ -42,12 +36,13 @@ impl Failure {
     fn exit(&self) -> Exit {
         match self {
             Self::Survey(survey::Error::NotAStore { .. } | survey::Error::NoneFound { .. }) => Exit::NoStore,
-            Self::Survey(survey::Error::Unreadable { .. })
-            | Self::NotThere { .. }
-            | Self::StateDir { .. }
-            | Self::Records { .. }
-            | Self::Output(_) => Exit::Failed,
-            Self::BadArgument { .. } => Exit::Usage,
+            Self::Survey(survey::Error::Unreadable { .. }) | Self::NotThere { .. } | Self::Output(_) => {
+                Exit::Failed
+            }
+            Self::BadArgument { .. } | Self::Records { source: records::Error::Newer { .. }, .. } => {
+                Exit::Usage
+            }
+            Self::Records { .. } => Exit::Failed,
         }
     }
 
@@ -63,12 +58,10 @@ impl Failure {
             Self::BadArgument { hint, .. } | Self::NotThere { hint, .. } => {
                 (!hint.is_empty()).then(|| hint.clone())
             }
-            Self::StateDir { source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                    Some("run as root, or name another directory with --state-dir DIR".into())
-                }
-                _ => None,
-            },
+            Self::Records { source: records::Error::Degraded(why), .. } => Some(why.remedy()),
+            Self::Records { source: records::Error::Newer { .. }, .. } => {
+                Some("use the newer layersweep, or name another state directory with --state-dir DIR".into())
+            }
             Self::Records { .. } => None,
             Self::Output(_) => None,
         }

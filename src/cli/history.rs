@@ -34,10 +34,9 @@ fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
         kind: own.kind.map(Into::into),
         quiet: own.all,
     };
-    let (found, quiet) = records::read(global, records.as_ref(), |connection| {
-        Ok((runs::list(connection, &query)?, runs::quiet(connection, since)?))
-    })?;
-    let origin = json::Origin { now, database: records::database(global, records.as_ref())?, since };
+    let (found, quiet) =
+        records.read(|connection| Ok((runs::list(connection, &query)?, runs::quiet(connection, since)?)))?;
+    let origin = json::Origin { now, database: records.database(), since };
     let document = json::history(origin, found, &quiet);
     match global.format {
         Format::Json => output::json(&document)?,
@@ -56,15 +55,14 @@ fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Re
     let now = Timestamp::now();
     let since = Some(more.since.or(own.since).unwrap_or(Since::Ago(WINDOW)).at(now));
     let records = records::open(global, Access::Read)?;
-    let known = records::read(global, records.as_ref(), usage::filesystems)?;
+    let known = records.read(usage::filesystems)?;
     let mount = match &more.filesystem {
         None => None,
         Some(path) => Some(usage::mount_of(&known, path).ok_or_else(|| unknown(path, &known))?),
     };
-    let (series, acts) = records::read(global, records.as_ref(), |connection| {
-        Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?))
-    })?;
-    let origin = json::Origin { now, database: records::database(global, records.as_ref())?, since };
+    let (series, acts) = records
+        .read(|connection| Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?)))?;
+    let origin = json::Origin { now, database: records.database(), since };
     let document = json::history_usage(origin, series, acts);
     match global.format {
         Format::Json => output::json(&document)?,

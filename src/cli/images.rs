@@ -4,17 +4,15 @@ use super::args::{Format, Global, ImagesArgs};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::{filter, output, surveying, terminal};
-use crate::inventory::ImageIx;
 use crate::report::json::{self, ImagesDoc};
 use crate::report::text;
 
 pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
-    let survey = surveying::survey(global)?;
+    let surveyed = surveying::survey(global)?;
+    let survey = &surveyed.survey;
     let now = survey.taken_at;
-    let mut images: Vec<_> = (0..survey.inventory.images.len())
-        .map(|at| json::image(&survey, ImageIx::from(at)))
-        .filter(|image| own.filter.iter().all(|filter| filter.passes(image, now)))
-        .collect();
+    let mut images: Vec<_> =
+        surveyed.images().filter(|image| own.filter.iter().all(|filter| filter.passes(image, now))).collect();
     filter::sort(&mut images, own.sort);
     let document = ImagesDoc {
         schema_version: json::SCHEMA_VERSION,
@@ -22,7 +20,7 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
         generated_at: now,
         complete: survey.is_complete(),
         images,
-        warnings: json::warnings(&survey),
+        warnings: json::warnings(survey),
     };
     match global.format {
         Format::Json => output::json(&document)?,
@@ -34,5 +32,5 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
             }
         }
     }
-    Ok(surveying::exit(&survey))
+    Ok(surveyed.exit())
 }

@@ -10,14 +10,15 @@ use crate::report::text::{self, Names};
 use crate::survey::Survey;
 
 pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Failure> {
-    let survey = surveying::survey(global)?;
+    let surveyed = surveying::survey(global)?;
+    let survey = &surveyed.survey;
     let document = LayersDoc {
         schema_version: json::SCHEMA_VERSION,
         kind: "layers",
         generated_at: survey.taken_at,
         complete: survey.is_complete(),
-        layers: largest_first(&survey),
-        warnings: json::warnings(&survey),
+        layers: largest_first(survey),
+        warnings: json::warnings(survey),
     };
     match global.format {
         Format::Json => output::json(&document)?,
@@ -25,13 +26,13 @@ pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Failure> {
             if global.quiet {
                 output::ids(document.layers.iter().map(|layer| layer.id.as_str()))?;
             } else if own.tree {
-                output::text(&text::tree(&document.layers, &names(&survey)))?;
+                output::text(&text::tree(&document.layers, &names(survey)))?;
             } else {
-                output::text(&text::layers(&document.layers, &names(&survey)))?;
+                output::text(&text::layers(&document.layers, &names(survey)))?;
             }
         }
     }
-    Ok(surveying::exit(&survey))
+    Ok(surveyed.exit())
 }
 
 fn largest_first(survey: &Survey) -> Vec<LayerDoc> {

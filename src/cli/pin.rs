@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use super::args::{Format, Global, PinArgs, PinCommand};
 use super::exit::Exit;
 use super::failure::Failure;
+use super::records::Open;
 use super::{output, records, terminal};
+use crate::records::Access;
 use crate::records::pins::{self, Pattern, Pin};
-use crate::records::{Access, Records};
 use crate::report::{json, text};
 
 pub(super) fn run(global: &Global, own: &PinArgs) -> Result<Exit, Failure> {
@@ -18,7 +19,7 @@ pub(super) fn run(global: &Global, own: &PinArgs) -> Result<Exit, Failure> {
         PinCommand::Remove { patterns } => remove(global, patterns),
         PinCommand::List => {
             let records = records::open(global, Access::Read)?;
-            print(global, records.as_ref(), Vec::new(), Vec::new(), true)?;
+            print(global, &records, Vec::new(), Vec::new(), true)?;
             Ok(Exit::Done)
         }
     }
@@ -37,8 +38,7 @@ fn add(global: &Global, patterns: &[String], note: Option<&str>) -> Result<Exit,
     let now = Timestamp::now();
     let done = records.write(|tx| {
         patterns.iter().map(|pattern| pins::add(tx, pattern, note, now)).collect::<rusqlite::Result<Vec<_>>>()
-    });
-    let done = done.or_else(|source| Err(records::broken(global, source)?))?;
+    })?;
     let mut added = Vec::new();
     for (pattern, done) in patterns.iter().zip(done) {
         match done {
@@ -61,25 +61,24 @@ fn add(global: &Global, patterns: &[String], note: Option<&str>) -> Result<Exit,
             );
         }
     }
-    print(global, Some(&records), added, Vec::new(), false)?;
+    print(global, &records, added, Vec::new(), false)?;
     Ok(Exit::Done)
 }
 
 fn remove(global: &Global, patterns: &[String]) -> Result<Exit, Failure> {
     refuse_sysroot(global)?;
     // Where there is no database there is nothing to remove, and none is made.
-    let known = list(global, records::open(global, Access::Read)?.as_ref())?;
+    let known = records::open(global, Access::Read)?.read(pins::list)?;
     let (removed, missing): (Vec<_>, Vec<_>) =
         patterns.iter().cloned().partition(|pattern| known.iter().any(|pin| pin.pattern == *pattern));
     if removed.is_empty() {
         return Err(not_there(&missing, &known));
     }
     let mut records = writable(global)?;
-    let done = records.write(|tx| {
+    records.write(|tx| {
         removed.iter().map(|pattern| pins::remove(tx, pattern)).collect::<rusqlite::Result<Vec<_>>>()
-    });
-    done.or_else(|source| Err(records::broken(global, source)?))?;
-    print(global, Some(&records), Vec::new(), removed, false)?;
+    })?;
+    print(global, &records, Vec::new(), removed, false)?;
     match missing.is_empty() {
         true => Ok(Exit::Done),
         false => Err(not_there(&missing, &known)),
@@ -105,15 +104,9 @@ fn is_id(text: &str) -> bool {
     text.starts_with("sha256:") || text.len() >= 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn writable(global: &Global) -> Result<Records, Failure> {
+fn writable(global: &Global) -> Result<Open, Failure> {
     refuse_sysroot(global)?;
-    match records::open(global, Access::Write)? {
-        Some(records) => Ok(records),
-        None => Err(Failure::BadArgument {
-            message: "there are no records to write to".into(),
-            hint: String::new(),
-        }),
-    }
+    records::open_to_keep(global)
 }
 
 fn refuse_sysroot(global: &Global) -> Result<(), Failure> {
@@ -126,20 +119,15 @@ fn refuse_sysroot(global: &Global) -> Result<(), Failure> {
     }
 }
 
-fn list(global: &Global, records: Option<&Records>) -> Result<Vec<Pin>, Failure> {
-    records::read(global, records, pins::list)
-}
-
 /// For people: the list where it was asked for, else what changed. For programs: the list.
 fn print(
     global: &Global,
-    records: Option<&Records>,
+    records: &Open,
     added: Vec<String>,
     removed: Vec<String>,
     whole: bool,
 ) -> Result<(), Failure> {
-    let database = records::database(global, records)?;
-    let mut document = json::pins(Timestamp::now(), database, list(global, records)?);
+    let mut document = json::pins(Timestamp::now(), records.database(), records.read(pins::list)?);
     document.added = added;
     document.removed = removed;
     match global.format {

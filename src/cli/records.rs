@@ -1,67 +1,202 @@
-//! The records that the flags name.
+//! The records that the flags name: what is known before a survey, and saving one after it.
 
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use super::args::Global;
 use super::failure::Failure;
-use crate::records::{Access, DATABASE, Records};
+use crate::inventory::{Finding, ImageIx};
+use crate::records::ages::{Ages, Moment};
+use crate::records::known::{self, Known, Life};
+use crate::records::pins::{self, Pins};
+use crate::records::scans::{self, Scan};
+use crate::records::sighting::{Sighting, StoreKey};
+use crate::records::{self, Access, Caller, DATABASE, Degraded, PATIENCE, Place, Records, Spool, clock};
+use crate::report::text::safe;
+use crate::survey::Survey;
+use crate::sys::clock::Reading;
+use crate::sys::sysroot::Sysroot;
 
-/// Where the records are unless `--state-dir` says otherwise.
-const STATE_DIR: &str = "/var/lib/layersweep";
-
-/// The state directory, inside the sysroot if there is one.
-pub(super) fn state_dir(global: &Global) -> Result<PathBuf, Failure> {
-    let named = global.state_dir.as_deref().unwrap_or(Path::new(STATE_DIR));
-    let absolute = std::path::absolute(named).map_err(|error| Failure::BadArgument {
-        message: format!("--state-dir {}: {error}", named.display()),
-        hint: String::new(),
-    })?;
-    let Some(sysroot) = &global.sysroot else { return Ok(absolute) };
-    let below = match std::path::absolute(sysroot)
-        .ok()
-        .and_then(|top| absolute.strip_prefix(top).ok().map(Path::to_path_buf))
-    {
-        // Given with the sysroot in front, it means the same.
-        Some(below) => below,
-        None => absolute.strip_prefix("/").map_or_else(|_| absolute.clone(), Path::to_path_buf),
-    };
-    Ok(sysroot.join(below))
+/// The records, opened.
+#[derive(Debug)]
+pub(super) struct Open {
+    /// Always usable, maybe as a copy or empty.
+    pub(super) records: Records,
+    /// Where they lie.
+    pub(super) place: Place,
+    /// Whether there was a database.
+    pub(super) found: bool,
 }
 
-/// Opens the records; `None` if they are only to be read and there are none yet.
-pub(super) fn open(global: &Global, access: Access) -> Result<Option<Records>, Failure> {
-    let dir = state_dir(global)?;
-    if access == Access::Read {
-        match dir.join(DATABASE).try_exists() {
-            Ok(true) => {}
-            Ok(false) => return Ok(None),
-            Err(source) => return Err(Failure::StateDir { path: dir, source }),
-        }
-    } else {
-        std::fs::create_dir_all(&dir).map_err(|source| Failure::StateDir { path: dir.clone(), source })?;
+impl Open {
+    /// The database's path for the documents; `None` where there is none.
+    pub(super) fn database(&self) -> Option<String> {
+        self.found.then(|| self.place.dir.join(DATABASE).to_string_lossy().into_owned())
     }
-    Records::open(&dir, access)
-        .map(Some)
-        .map_err(|source| Failure::Records { path: dir.join(DATABASE), source })
+
+    /// Reads from them.
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        self.records.read(work).map_err(|source| failed(&self.place, source))
+    }
+
+    /// Writes all or nothing; that it can be kept was made sure of.
+    pub(super) fn write<T>(
+        &mut self,
+        work: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Failure> {
+        self.records.write(work).map_err(|source| failed(&self.place, source))
+    }
 }
 
-/// Reads from the records that `open` found; the default where there are none.
-pub(super) fn read<T: Default>(
-    global: &Global,
-    records: Option<&Records>,
-    work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>,
-) -> Result<T, Failure> {
-    let Some(records) = records else { return Ok(T::default()) };
-    records.read(work).or_else(|source| Err(broken(global, source)?))
+fn failed(place: &Place, source: records::Error) -> Failure {
+    Failure::Records { path: place.dir.join(DATABASE), source }
 }
 
-/// What SQLite said of the database.
-pub(super) fn broken(global: &Global, source: crate::records::Error) -> Result<Failure, Failure> {
-    Ok(Failure::Records { path: state_dir(global)?.join(DATABASE), source })
+/// Where the flags say that the records lie; inside the sysroot, if there is one.
+fn place(global: &Global) -> Place {
+    let sysroot = global.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
+    let named = global.state_dir.as_deref().map(|dir| match &global.sysroot {
+        // Given with the sysroot in front, it means the same.
+        Some(top) => below(top, dir).unwrap_or_else(|| dir.to_path_buf()),
+        None => dir.to_path_buf(),
+    });
+    records::place(&sysroot, named.as_deref(), &Caller::present())
 }
 
-/// The database's path, for the documents.
-pub(super) fn database(global: &Global, records: Option<&Records>) -> Result<Option<String>, Failure> {
-    let path = state_dir(global)?.join(DATABASE);
-    Ok(records.map(|_| path.to_string_lossy().into_owned()))
+fn below(top: &Path, dir: &Path) -> Option<std::path::PathBuf> {
+    let (top, dir) = (std::path::absolute(top).ok()?, std::path::absolute(dir).ok()?);
+    Some(Path::new("/").join(dir.strip_prefix(top).ok()?))
+}
+
+/// Opens the records. What is wrong with them is told on stderr.
+pub(super) fn open(global: &Global, access: Access) -> Result<Open, Failure> {
+    let (open, degraded) = open_quietly(global, access)?;
+    tell(global, &degraded);
+    Ok(open)
+}
+
+fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
+    let place = place(global);
+    let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
+    Ok((Open { records: opened.records, place, found: opened.found }, opened.degraded))
+}
+
+/// Opens the records to change something that has to be kept.
+pub(super) fn open_to_keep(global: &Global) -> Result<Open, Failure> {
+    let (open, mut degraded) = open_quietly(global, Access::Write)?;
+    if open.records.is_kept() {
+        tell(global, &degraded);
+        return Ok(open);
+    }
+    match degraded.pop() {
+        Some(why) => Err(failed(&open.place, why.into())),
+        None => Err(Failure::BadArgument {
+            message: format!("{}: nothing can be kept there", open.place.dir.display()),
+            hint: "name another state directory with --state-dir DIR".into(),
+        }),
+    }
+}
+
+/// One line and its remedy each.
+fn tell(global: &Global, degraded: &[Degraded]) {
+    if global.quiet {
+        return;
+    }
+    let mut stderr = std::io::stderr().lock();
+    for why in degraded {
+        // A stderr that is gone cannot be told so.
+        let _ = writeln!(stderr, "warning: {}", safe(&why.to_string()));
+        let _ = writeln!(stderr, "hint: {}", safe(&why.remedy()));
+    }
+}
+
+/// As a warning of the documents.
+fn finding(place: &Place, message: String) -> Finding {
+    Finding { path: place.dir.join(DATABASE), message, incomplete: false }
+}
+
+/// What is known before a survey, and about what it finds.
+#[derive(Debug)]
+pub(super) struct Memory {
+    open: Open,
+    known: Known,
+    pins: Pins,
+    /// The clocks when the survey began.
+    clock: Reading,
+}
+
+impl Memory {
+    /// Opens the records for reading. What is wrong with them goes to `findings`.
+    pub(super) fn open(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
+        let clock = crate::sys::clock::read().map_err(|error| Failure::BadArgument {
+            message: format!("reading the clocks: {error}"),
+            hint: String::new(),
+        })?;
+        let (open, degraded) = open_quietly(global, Access::Read)?;
+        findings.extend(degraded.iter().map(|why| finding(&open.place, why.to_string())));
+        let (known, pins) =
+            open.read(|connection| Ok((known::images(connection)?, pins::list(connection)?)))?;
+        Ok(Self { open, known, pins: Pins::new(&pins), clock })
+    }
+
+    /// Adds our own keep-list to what keeps the images.
+    pub(super) fn pin(&self, survey: &mut Survey) {
+        for image in &mut survey.inventory.images {
+            let pins = self.pins.of(&image.names, &image.digests, &image.id);
+            image.pinned_by.extend(pins);
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        let record_time = clock::advance(self.known.clock(), &self.clock).state.record_time;
+        Moment { record_time, wall: self.clock.wall }
+    }
+
+    /// The ages of all images of a survey: from the records where they know the image, else
+    /// from the disk.
+    pub(super) fn ages(&self, survey: &Survey) -> Ages {
+        self.known.ages(&survey.inventory, &self.moment())
+    }
+
+    /// The lives of one image, the present one among them if it is recorded.
+    pub(super) fn lives(&self, survey: &Survey, at: ImageIx) -> Result<Vec<Life>, Failure> {
+        let image = &survey.inventory.images[at.get()];
+        let store = StoreKey::of(&survey.inventory.stores[image.store.get()]);
+        self.open.read(|connection| known::lives(connection, &store, &image.id))
+    }
+
+    /// Records what a survey saw. What hinders that is added to the survey's findings; what
+    /// could not be saved waits for the next run.
+    pub(super) fn save(&mut self, global: &Global, survey: &mut Survey) -> Result<(), Failure> {
+        if self.open.place.foreign {
+            return Ok(());
+        }
+        let scan = Scan {
+            sighting: Sighting::new(&survey.inventory, &survey.refs, self.clock.clone(), self.known.clock()),
+            seconds: survey.effort.seconds,
+            complete: survey.is_complete(),
+        };
+        let (mut open, mut degraded) = open_quietly(global, Access::Write)?;
+        let spool = Spool::new(open.place.spool.clone());
+        let saved = records::save(&mut open.records, &spool, &scan, scans::record)
+            .map_err(|source| failed(&open.place, source))?;
+        degraded.extend(saved.degraded);
+        let findings = &mut survey.inventory.findings;
+        // What was wrong when they were read is most likely still wrong.
+        for why in degraded.iter().map(ToString::to_string) {
+            if !findings.iter().any(|known| known.message == why) {
+                findings.push(finding(&open.place, why));
+            }
+        }
+        findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
+        if saved.caught_up > 0 {
+            tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);
+        }
+        self.known = open.read(known::images)?;
+        self.open = open;
+        Ok(())
+    }
 }

@@ -4,12 +4,16 @@ use super::args::{Format, Global, ScanArgs};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::{output, surveying, terminal};
-use crate::inventory::{ContainerIx, ImageIx, LeakIx, NodeIx, StoreIx};
+use crate::inventory::{ContainerIx, LeakIx, NodeIx, StoreIx};
 use crate::report::json::{self, ScanDoc};
 use crate::report::text;
 
-pub(super) fn run(global: &Global, _own: &ScanArgs) -> Result<Exit, Failure> {
-    let survey = surveying::survey(global)?;
+pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Failure> {
+    let surveyed = match own.no_record {
+        true => surveying::survey(global)?,
+        false => surveying::survey_and_record(global)?,
+    };
+    let survey = &surveyed.survey;
     let inventory = &survey.inventory;
     let document = ScanDoc {
         schema_version: json::SCHEMA_VERSION,
@@ -17,20 +21,20 @@ pub(super) fn run(global: &Global, _own: &ScanArgs) -> Result<Exit, Failure> {
         generated_at: survey.taken_at,
         complete: survey.is_complete(),
         filesystems: inventory.filesystems.iter().map(json::filesystem).collect(),
-        stores: (0..inventory.stores.len()).map(|at| json::store(&survey, StoreIx::from(at))).collect(),
-        images: (0..inventory.images.len()).map(|at| json::image(&survey, ImageIx::from(at))).collect(),
-        layers: (0..inventory.nodes.len()).filter_map(|at| json::layer(&survey, NodeIx::from(at))).collect(),
+        stores: (0..inventory.stores.len()).map(|at| json::store(survey, StoreIx::from(at))).collect(),
+        images: surveyed.images().collect(),
+        layers: (0..inventory.nodes.len()).filter_map(|at| json::layer(survey, NodeIx::from(at))).collect(),
         containers: (0..inventory.containers.len())
-            .map(|at| json::container(&survey, ContainerIx::from(at)))
+            .map(|at| json::container(survey, ContainerIx::from(at)))
             .collect(),
-        leaks: (0..inventory.leaks.len()).map(|at| json::leak(&survey, LeakIx::from(at))).collect(),
-        totals: json::totals(&survey),
-        scan: json::effort(&survey),
-        warnings: json::warnings(&survey),
+        leaks: (0..inventory.leaks.len()).map(|at| json::leak(survey, LeakIx::from(at))).collect(),
+        totals: json::totals(survey),
+        scan: json::effort(survey),
+        warnings: json::warnings(survey),
     };
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::scan(&document, &terminal::screen()))?,
     }
-    Ok(surveying::exit(&survey))
+    Ok(surveyed.exit())
 }

@@ -9,17 +9,72 @@ use super::args::Global;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::progress;
+use super::records::Memory;
 use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
-use crate::inventory::Finding;
+use crate::inventory::{Finding, ImageIx};
+use crate::records::ages::Ages;
+use crate::report::json::{self, ImageDoc};
 use crate::report::text::safe;
 use crate::survey::{self, Request, Survey};
 use crate::sys::ioprio::IoPriority;
 use crate::sys::sysroot::Sysroot;
 use crate::usage::Progress;
 
-/// Surveys what the flags name.
-pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
+/// A survey, and what is remembered of what it found.
+#[derive(Debug)]
+pub(super) struct Surveyed {
+    pub(super) survey: Survey,
+    pub(super) ages: Ages,
+    pub(super) memory: Memory,
+}
+
+impl Surveyed {
+    /// An image with what is remembered of it.
+    pub(super) fn image(&self, at: ImageIx) -> ImageDoc {
+        let mut document = json::image(&self.survey, at);
+        document.remember(self.ages.of(at));
+        document
+    }
+
+    /// All images.
+    pub(super) fn images(&self) -> impl Iterator<Item = ImageDoc> + '_ {
+        (0..self.survey.inventory.images.len()).map(|at| self.image(ImageIx::from(at)))
+    }
+
+    /// Done, or done with lower bounds.
+    pub(super) fn exit(&self) -> Exit {
+        if self.survey.is_complete() { Exit::Done } else { Exit::Incomplete }
+    }
+}
+
+/// Surveys what the flags name, and records nothing.
+pub(super) fn survey(global: &Global) -> Result<Surveyed, Failure> {
+    surveyed(global, false)
+}
+
+/// Surveys what the flags name, and records it (never with `--sysroot`).
+pub(super) fn survey_and_record(global: &Global) -> Result<Surveyed, Failure> {
+    surveyed(global, global.sysroot.is_none())
+}
+
+fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
+    let mut findings = Vec::new();
+    let mut memory = Memory::open(global, &mut findings)?;
+    let mut survey = measured(global)?;
+    survey.inventory.findings.extend(findings);
+    memory.pin(&mut survey);
+    if record {
+        memory.save(global, &mut survey)?;
+    }
+    if !global.quiet {
+        warn(&survey.inventory.findings);
+    }
+    let ages = memory.ages(&survey);
+    Ok(Surveyed { survey, ages, memory })
+}
+
+fn measured(global: &Global) -> Result<Survey, Failure> {
     let sysroot = match &global.sysroot {
         None => Sysroot::live(),
         Some(path) if path.is_dir() => Sysroot::at(path),
@@ -45,11 +100,7 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
         now: Timestamp::now(),
     };
     let progress = Progress::default();
-    let survey = progress::shown(global, &progress, || survey::run(&request, &progress))?;
-    if !global.quiet {
-        warn(&survey.inventory.findings);
-    }
-    Ok(survey)
+    Ok(progress::shown(global, &progress, || survey::run(&request, &progress))?)
 }
 
 /// Paths are taken inside the sysroot; one that was given with it in front means the same.
@@ -72,11 +123,6 @@ fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         })
     };
     paths.iter().map(absolute).collect()
-}
-
-/// Done, or done with lower bounds.
-pub(super) fn exit(survey: &Survey) -> Exit {
-    if survey.is_complete() { Exit::Done } else { Exit::Incomplete }
 }
 
 /// What could not be read goes to stderr, one line each; stdout holds results alone.

@@ -9,7 +9,8 @@ use crate::report::json::{self, UsageDoc};
 use crate::report::text;
 
 pub(super) fn run(global: &Global) -> Result<Exit, Failure> {
-    let survey = surveying::survey(global)?;
+    let surveyed = surveying::survey(global)?;
+    let survey = &surveyed.survey;
     let inventory = &survey.inventory;
     let document = UsageDoc {
         schema_version: json::SCHEMA_VERSION,
@@ -17,13 +18,13 @@ pub(super) fn run(global: &Global) -> Result<Exit, Failure> {
         generated_at: survey.taken_at,
         complete: survey.is_complete(),
         filesystems: inventory.filesystems.iter().map(json::filesystem).collect(),
-        stores: (0..inventory.stores.len()).map(|at| json::usage_store(&survey, StoreIx::from(at))).collect(),
-        totals: json::totals(&survey),
-        warnings: json::warnings(&survey),
+        stores: (0..inventory.stores.len()).map(|at| json::usage_store(survey, StoreIx::from(at))).collect(),
+        totals: json::totals(survey),
+        warnings: json::warnings(survey),
     };
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::usage(&document))?,
     }
-    Ok(surveying::exit(&survey))
+    Ok(surveyed.exit())
 }

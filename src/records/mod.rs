@@ -23,6 +23,7 @@ pub mod retention;
 pub mod runs;
 mod salvage;
 mod save;
+pub mod scans;
 mod schema;
 pub mod sighting;
 mod spool;

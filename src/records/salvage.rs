@@ -1,7 +1,7 @@
 //! Taking what is still sound out of a damaged database.
 //!
 //! Only what nothing else can say again is taken: since when images are known, when they
-//! were last used, and the keep-list. A row is taken if it is whole, has the types of the
+//! were last used, by which clock, and the keep-list. A row is taken if it is whole, has the types of the
 //! present schema, and its times can be true; the rest is left in the file set aside.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +15,21 @@ use super::format::HEADER;
 use super::{open, schema};
 
 /// Tables to be saved; each after those it refers to. Those the schema lacks are passed over.
-const TABLES: [&str; 3] = ["stores", "images", "pins"];
+const TABLES: [&str; 4] = ["clock", "stores", "images", "pins"];
 
 /// Columns that hold a time in microseconds.
-const TIMES: [&str; 7] =
-    ["first_seen", "last_seen", "first_detected", "last_used", "gone_since", "added", "created"];
+const TIMES: [&str; 10] = [
+    "record_time",
+    "first_seen",
+    "last_seen",
+    "last_complete",
+    "first_detected",
+    "last_used",
+    "proven_since",
+    "gone_since",
+    "added",
+    "created",
+];
 
 /// Nobody had a container image before 2013-01-01T00:00:00Z.
 const FIRST_IMAGES: i64 = 1_356_998_400_000_000;

@@ -61,11 +61,19 @@ pub fn hermetic(command: &mut Command) {
         .env("LANG", "C.UTF-8")
         .env("TERM", "dumb")
         .env("RUST_BACKTRACE", "0")
+        .env("LAYERSWEEP_STATE_DIR", state_dir())
         .stdin(Stdio::null());
     // Coverage tools pass the place of their profile this way.
     if let Some(profile) = std::env::var_os("LLVM_PROFILE_FILE") {
         command.env("LLVM_PROFILE_FILE", profile);
     }
+}
+
+/// A state directory for this test process alone, so that no test writes the machine's own.
+fn state_dir() -> &'static std::path::Path {
+    static DIRECTORY: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
+    let make = || tempfile::Builder::new().prefix("layersweep-state-").tempdir().expect("a state directory");
+    DIRECTORY.get_or_init(make).path()
 }
 
 /// Runs the program with `args` to its end.

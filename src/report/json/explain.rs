@@ -5,6 +5,8 @@ use super::{ExplainDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION};
 use crate::inventory::refs::{Refs, Root};
 use crate::inventory::rules;
 use crate::inventory::{ImageIx, LeakIx, NodeIx, NodeKind};
+use crate::records::ages::ImageAge;
+use crate::records::known::Life;
 use crate::survey::Survey;
 use crate::survey::lookup::Subject;
 
@@ -135,11 +137,11 @@ fn leaks_about(survey: &Survey, id: &str, subject: Subject) -> Vec<super::LeakDo
 }
 
 impl ExplainDoc {
-    /// Fills in what the records know of the image.
-    pub fn remember(&mut self, known: RememberedDoc) {
+    /// Fills in what is known of the image's age and its lives.
+    pub fn remember(&mut self, age: &ImageAge, lives: &[Life]) {
         if let Some(image) = &mut self.image {
-            image.remember(&known);
-            self.remembered = Some(known);
+            image.remember(age);
+            self.remembered = Some(RememberedDoc::new(age, lives));
         }
     }
 }

@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::ImageDoc;
-use crate::inventory::EvidenceKind;
+use crate::inventory::{Evidence, EvidenceKind};
+use crate::records::ages::{Basis, ImageAge, Rule};
+use crate::records::known::Life;
 
 /// What the records know of an image.
 #[derive(Clone, Debug, Serialize)]
@@ -18,7 +20,8 @@ pub struct RememberedDoc {
     /// Why it is this time: `making`: the latest part of it was made then; `container`: its
     /// first container was; `first-scan`: the disk says nothing, and a scan saw it then;
     /// `future-evidence`: the disk gives a time in the future, and a scan saw it then;
-    /// `absent-before`: it was not there at the scan before.
+    /// `absent-before`: it was not there at the scan before; `lost`: the record of that cannot be
+    /// read any more.
     pub rule: &'static str,
     /// What the time was taken from, and what else spoke of it.
     pub evidence: Vec<EvidenceDoc>,
@@ -77,13 +80,70 @@ pub fn evidence_kind(kind: EvidenceKind) -> &'static str {
     }
 }
 
+/// Where an age comes from.
+#[must_use]
+fn basis(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Records => "records",
+        Basis::Disk => "disk",
+    }
+}
+
+/// Why `first_detected` is what it is.
+#[must_use]
+fn rule(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Making => "making",
+        Rule::Container => "container",
+        Rule::FirstScan => "first-scan",
+        Rule::FutureEvidence => "future-evidence",
+        Rule::AbsentBefore => "absent-before",
+        Rule::Lost => "lost",
+    }
+}
+
+impl RememberedDoc {
+    /// From an image's age and its lives.
+    #[must_use]
+    pub fn new(age: &ImageAge, lives: &[Life]) -> Self {
+        let mut earlier: Vec<_> = lives.iter().filter(|life| life.gone_since.is_some()).collect();
+        earlier.sort_by_key(|life| std::cmp::Reverse(life.age.life));
+        let deciding = age.sight.deciding();
+        let evidence = |one: &Evidence| EvidenceDoc {
+            kind: evidence_kind(one.what),
+            at: one.at,
+            decides: deciding.as_ref() == Some(one),
+        };
+        Self {
+            first_detected: age.first_detected,
+            first_detected_from: basis(age.basis),
+            rule: rule(age.sight.rule),
+            evidence: age.sight.found.iter().map(evidence).collect(),
+            last_used: age.last_used,
+            use_count: age.use_count,
+            life: age.life,
+            earlier_lives: earlier.into_iter().map(life).collect(),
+        }
+    }
+}
+
+fn life(life: &Life) -> LifeDoc {
+    LifeDoc {
+        first_detected: life.age.first_detected,
+        last_seen: life.last_seen,
+        gone_since: life.gone_since,
+        last_used: life.age.last_used,
+        use_count: life.age.use_count,
+    }
+}
+
 impl ImageDoc {
-    /// Fills in what the records know.
-    pub fn remember(&mut self, known: &RememberedDoc) {
-        self.first_detected = Some(known.first_detected);
-        self.first_detected_from = Some(known.first_detected_from);
-        self.last_used = known.last_used;
-        self.use_count = Some(known.use_count);
-        self.lives = Some(known.life);
+    /// Fills in what is known of its age.
+    pub fn remember(&mut self, age: &ImageAge) {
+        self.first_detected = Some(age.first_detected);
+        self.first_detected_from = Some(basis(age.basis));
+        self.last_used = age.last_used;
+        self.use_count = Some(age.use_count);
+        self.lives = Some(age.life);
     }
 }

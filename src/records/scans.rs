@@ -1,0 +1,67 @@
+//! A scan, as it is recorded: what it saw, how full the filesystems were, that it ran.
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::Transaction;
+use serde::{Deserialize, Serialize};
+
+use super::observe::{Observed, observe};
+use super::sighting::{SeenFilesystem, Sighting};
+use super::{runs, usage};
+use crate::inventory::Filesystem;
+
+/// A scan that is to be recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scan {
+    /// What it saw.
+    pub sighting: Sighting,
+    /// How long it took.
+    pub seconds: f64,
+    /// Everything could be read.
+    pub complete: bool,
+}
+
+/// Records a scan. Scans may come in any order and more than once, as sightings may.
+///
+/// # Errors
+/// As [`observe`].
+pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Observed> {
+    let observed = observe(to, &scan.sighting)?;
+    let at = observed.record_time;
+    let filesystems: Vec<_> = scan.sighting.filesystems.iter().map(Filesystem::from).collect();
+    usage::record(to, at, &filesystems)?;
+    let start = runs::Start::of(runs::Command::Scan, at);
+    let outcome = if scan.complete { runs::Outcome::Done } else { runs::Outcome::Incomplete };
+    let ended = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0))
+        .ok()
+        .and_then(|took| at.checked_add(took).ok())
+        .unwrap_or(at);
+    let end =
+        runs::End { ended, outcome, usage_after_percent: None, measured_bytes: None, errors: Vec::new() };
+    runs::record(to, &start, &end)?;
+    thin(to, at)?;
+    Ok(observed)
+}
+
+/// Sums up and forgets what is too old to be kept one by one.
+///
+/// # Errors
+/// What SQLite says.
+pub fn thin(to: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
+    usage::thin(to, now)?;
+    runs::thin(to, now)
+}
+
+impl From<&SeenFilesystem> for Filesystem {
+    fn from(seen: &SeenFilesystem) -> Self {
+        Self {
+            mount: seen.mount.clone(),
+            device: seen.device.clone(),
+            fstype: seen.fstype.clone(),
+            capacity_bytes: seen.capacity_bytes,
+            used_bytes: seen.used_bytes,
+            available_bytes: seen.available_bytes,
+            inodes: seen.inodes,
+            inodes_free: seen.inodes_free,
+        }
+    }
+}
