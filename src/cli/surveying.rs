@@ -42,6 +42,8 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
         now: Timestamp::now(),
+        remembered: None,
+        full: false,
     };
     let progress = Progress::default();
     let survey = progress::shown(global, &progress, || survey::run(&request, &progress))?;

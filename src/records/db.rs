@@ -8,7 +8,10 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 pub const DATABASE: &str = "layersweep.db";
 
 /// All migrations, in order; the number of those applied is `PRAGMA user_version`.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_images.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_images.sql"),
+    include_str!("../../migrations/0002_layer_sizes.sql"),
+];
 
 /// What the database is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,5 +6,6 @@
 //! still works from what the disk itself says.
 
 mod db;
+pub mod sizes;
 
-pub use db::{Access, Error, Records};
+pub use db::{Access, DATABASE, Error, Records};

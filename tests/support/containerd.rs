@@ -101,6 +101,8 @@ pub fn survey(root: &Path) -> Survey {
         threads: 0,
         patience: layersweep::graphroot::snapshot::Patience::default(),
         now: Timestamp::now(),
+        remembered: None,
+        full: false,
     };
     layersweep::survey::run(&request, &Progress::default()).expect("the root is surveyed")
 }
