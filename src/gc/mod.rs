@@ -1,2 +1,4 @@
 //! What goes, why, and in what order: policy and plan (pure), and the run that carries a
 //! plan out.
+
+pub mod measure;

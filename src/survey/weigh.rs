@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::memory::{Memory, Subject};
 use super::reading::{Part, Reading};
 use super::shares::Shares;
-use super::{Request, chunks, incomplete};
+use super::{Request, Weigh, chunks, incomplete};
 use crate::inventory::{Finding, Inventory, NodeIx};
 use crate::usage::filesystem::CostModel;
 use crate::usage::inode_chunks::{Filesystems, InodeHoldings};
@@ -102,6 +102,10 @@ impl Weighing {
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
+        if request.weigh == Weigh::Nothing {
+            self.assign();
+            return;
+        }
         self.memory = Memory::new(request, &self.readings);
         let mut moved = Vec::new();
         for _ in 0..ROUNDS {

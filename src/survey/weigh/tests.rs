@@ -90,6 +90,7 @@ fn weigh(store: Moving) -> (Weighing, Vec<Finding>) {
         environment: Environment::default(),
         threads: 2,
         patience: Patience::default(),
+        weigh: Weigh::Everything,
         now: jiff::Timestamp::now(),
         remembered: None,
         full: false,
