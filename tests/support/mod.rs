@@ -10,6 +10,7 @@ pub mod fixture;
 pub mod locks;
 pub mod loopfs;
 pub mod program;
+pub mod rescan;
 pub mod small;
 pub mod store;
 pub mod strace;

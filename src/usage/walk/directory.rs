@@ -160,7 +160,10 @@ impl Worker<'_, '_> {
                     here.tally.metadata_bytes += btrfs::FURTHER_LINK;
                     return;
                 }
-                Sight::Complete(tally) => return here.tally += tally,
+                Sight::Complete(tally) => {
+                    here.tally.metadata_bytes += btrfs::FURTHER_LINK;
+                    return here.tally += tally;
+                }
             }
         } else {
             here.tally += tally;
