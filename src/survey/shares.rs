@@ -15,22 +15,28 @@ pub(super) struct Shares {
 
 impl Shares {
     /// Names those who share with somebody outside the trees that were walked together,
-    /// and how much. `name` takes what tells a unit from all others.
-    pub(super) fn outside(&self, name: &dyn Fn(&mut Fingerprinter, usize)) -> HashSet<Fingerprint> {
+    /// and how much. `name` tells a unit from all others; slots are other ones in each survey.
+    pub(super) fn outside(&self, name: &dyn Fn(usize) -> Fingerprint) -> HashSet<Fingerprint> {
         let inodes = self.inodes.iter().filter(|group| group.outside).map(|group| {
             let mut all = Fingerprinter::new("inodes shared with others, 1");
-            all.number(group.units.len() as u64);
-            group.units.iter().for_each(|slot| name(&mut all, *slot));
+            let mut names: Vec<_> = group.units.iter().map(|slot| name(*slot)).collect();
+            names.sort_unstable();
+            all.number(names.len() as u64);
+            for name in names {
+                all.bytes(&name.0);
+            }
             let tally = group.tally;
             all.number(tally.bytes).number(tally.apparent_bytes).number(tally.inodes);
             all.finish()
         });
         let extents = self.extents.iter().filter(|group| group.outside).map(|group| {
             let mut all = Fingerprinter::new("extents shared with others, 1");
-            all.number(group.counted.len() as u64);
-            for (slot, counted) in &group.counted {
-                name(&mut all, *slot);
-                all.number(*counted);
+            let mut names: Vec<_> =
+                group.counted.iter().map(|(slot, counted)| (name(*slot), *counted)).collect();
+            names.sort_unstable();
+            all.number(names.len() as u64);
+            for (name, counted) in names {
+                all.bytes(&name.0).number(counted);
             }
             all.number(group.physical_bytes);
             all.finish()

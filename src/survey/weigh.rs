@@ -19,7 +19,9 @@ use crate::inventory::{Finding, Inventory, NodeIx};
 use crate::usage::filesystem::CostModel;
 use crate::usage::inode_chunks::{Filesystems, InodeHoldings};
 use crate::usage::kept::{ToKeep, UnitKey};
-use crate::usage::{self, Extents, Fingerprint, Progress, Tally, Tree, WalkError, WalkOptions, evidence};
+use crate::usage::{
+    self, Extents, Fingerprint, Fingerprinter, Progress, Tally, Tree, WalkError, WalkOptions, evidence,
+};
 
 /// How often records that keep moving are read again.
 const ROUNDS: usize = 4;
@@ -205,6 +207,11 @@ impl Weighing {
     /// The finished layers among `fresh` that no root lies in: what a root in it takes away
     /// from a layer depends on what else is surveyed.
     fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<Subject> {
+        let inside = |outer: &PathBuf| -> Vec<PathBuf> {
+            let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
+            below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
+        };
+        let roots_inside: Vec<Vec<PathBuf>> = roots.iter().map(inside).collect();
         let mut subjects = Vec::new();
         let mut first_root = 0;
         for (position, (reading, slots)) in self.readings.iter().zip(&self.of_units).enumerate() {
@@ -212,8 +219,7 @@ impl Weighing {
             for ((view, slot), record) in units {
                 let Some(record) = record.filter(|_| fresh.contains(slot)) else { continue };
                 let has_root = view.parts.iter().any(|(root, path, _)| {
-                    let top = roots.get(first_root + root).map(|root| root.join(path));
-                    top.is_some_and(|top| roots.iter().any(|root| root.starts_with(&top)))
+                    roots_inside.get(first_root + root).into_iter().flatten().any(|one| one.starts_with(path))
                 });
                 if !has_root {
                     let key = UnitKey { tag: view.tag.to_owned(), id: view.id.to_owned() };
@@ -246,13 +252,16 @@ impl Weighing {
         for (key, slot) in &self.slots {
             keys[*slot] = Some(key);
         }
-        self.shares.outside(&|name, slot| {
-            let Some(Some((reading, tag, id, _))) = keys.get(slot) else { return };
-            if let Some(store) = self.memory.store(*reading) {
-                store.name(name);
+        self.shares.outside(&|slot| {
+            let mut name = Fingerprinter::new("unit, 1");
+            if let Some(Some((reading, tag, id, _))) = keys.get(slot) {
+                if let Some(store) = self.memory.store(*reading) {
+                    store.name(&mut name);
+                }
+                name.bytes(tag.as_bytes()).bytes(id.as_bytes());
             }
-            name.bytes(tag.as_bytes()).bytes(id.as_bytes());
             name.maybe(self.memory.evidence(slot).as_ref().map(|evidence| evidence.0.as_slice()));
+            name.finish()
         })
     }
 
