@@ -33,6 +33,8 @@ CREATE TABLE layer_sizes (
     inline_bytes INTEGER NOT NULL,
     -- Inodes on XFS (src/usage/inode_chunks/of_unit.rs).
     held BLOB NOT NULL,
+    -- What it shares with other finished layers (src/usage/kept/groups.rs).
+    groups BLOB NOT NULL,
     -- Fingerprint of the row: a row that does not fit it counts as absent.
     seal BLOB NOT NULL,
     UNIQUE (store, tag, unit)

@@ -166,16 +166,18 @@ fn links_that_were_always_there(fs: Fs) {
     fs::hard_link(c1.join("diff/c1/big0"), loopfs.path().join("mine")).unwrap();
     loopfs.sync();
     let mut scanner = learned(&store);
-    for round in 0..3 {
-        let again = same("the same links", &mut scanner);
-        assert!((4..=6).contains(&layers(&again).0), "round {round}: {:?}", layers(&again));
-    }
+    let taken = (0..3).map(|_| layers(&same("the same links", &mut scanner)).0);
+    // The one that shares with somebody outside is measured each time, and a sample; the
+    // two that share with each other come together.
+    assert_eq!(taken.max(), Some(7));
     fs::remove_file(loopfs.path().join("mine")).unwrap();
-    fs::remove_file(b1.join("diff/b1/d0/linked")).unwrap();
+    store.podman(["rmi", &reference("b")]);
+    loopfs.sync();
     same("no link any more", &mut scanner);
     rest();
     scanner.again();
-    assert!(layers(&same("and all is remembered", &mut scanner)).0 >= 7);
+    let last = same("and all is remembered", &mut scanner);
+    assert!(layers(&last).0 >= 6, "{:?}", layers(&last));
 }
 
 #[test]

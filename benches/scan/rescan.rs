@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -20,7 +21,9 @@ pub fn graphroot(state_dir: &Path, graphroot: &Path) -> Result<()> {
     let now = Timestamp::now();
     let mut records = Records::open(state_dir, Access::Write)?;
     let seed = now.as_nanosecond().unsigned_abs() as u64;
+    let started = Instant::now();
     let remembered = records.read(|connection| sizes::load(connection, seed))?;
+    let loaded = started.elapsed();
     let sysroot = Sysroot::live();
     let request = Request {
         environment: Environment::of_process(&sysroot),
@@ -36,11 +39,17 @@ pub fn graphroot(state_dir: &Path, graphroot: &Path) -> Result<()> {
         full: false,
     };
     let survey = survey::run(&request, &Progress::default())?;
+    let started = Instant::now();
     if let Some(to_keep) = &survey.to_keep {
         records.write(|transaction| sizes::store(transaction, to_keep, now))?;
     }
     let total = breakdown(&survey.inventory, &survey.refs, 0.into()).total().bytes;
     let (cached, measured) = (survey.effort.cached_layers, survey.effort.measured_layers);
-    println!("{total} bytes, {measured} of {} layers measured", cached + measured);
+    println!(
+        "{total} bytes, {measured} of {} layers measured, loaded in {} ms, stored in {} ms",
+        cached + measured,
+        loaded.as_millis(),
+        started.elapsed().as_millis()
+    );
     Ok(())
 }

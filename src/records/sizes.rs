@@ -12,7 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use crate::usage::inode_chunks::UnitInodes;
-use crate::usage::kept::{How, KeptUnit, Remembered, StoreKey, ToKeep, UnitKey, kind_named};
+use crate::usage::kept::{
+    How, KeptUnit, Remembered, StoreKey, ToKeep, UnitKey, decode_groups, encode_groups, kind_named,
+};
 use crate::usage::{Extents, Fingerprint, Fingerprinter, Tally};
 
 /// How long a store is remembered that no scan meets any more.
@@ -41,7 +43,7 @@ pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<Remembered> 
     let mut sizes: HashMap<i64, HashMap<UnitKey, Arc<KeptUnit>>> = HashMap::new();
     let mut select = connection.prepare(
         "SELECT store, tag, unit, record, evidence, extents, inode_chunks, measured, settled, bytes, \
-         apparent_bytes, inodes, metadata_bytes, inline_bytes, held, seal FROM layer_sizes",
+         apparent_bytes, inodes, metadata_bytes, inline_bytes, held, groups, seal FROM layer_sizes",
     )?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
@@ -129,10 +131,10 @@ fn put(transaction: &Transaction<'_>, store: i64, key: &UnitKey, unit: &KeptUnit
     let Ok(numbers) = numbers.map(i64::try_from).into_iter().collect::<Result<Vec<_>, _>>() else {
         return Ok(());
     };
-    let held = unit.inodes.encode();
+    let (held, groups) = (unit.inodes.encode(), encode_groups(&unit.groups));
     let sql = "INSERT OR REPLACE INTO layer_sizes (store, tag, unit, record, evidence, extents, inode_chunks, \
-               measured, settled, bytes, apparent_bytes, inodes, metadata_bytes, inline_bytes, held, seal) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+               measured, settled, bytes, apparent_bytes, inodes, metadata_bytes, inline_bytes, held, groups, seal) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     transaction.prepare_cached(sql)?.execute(params![
         store,
         key.tag,
@@ -149,7 +151,8 @@ fn put(transaction: &Transaction<'_>, store: i64, key: &UnitKey, unit: &KeptUnit
         numbers[3],
         numbers[4],
         held,
-        seal(key, unit, &held).0,
+        groups,
+        seal(key, unit, &held, &groups).0,
     ])?;
     Ok(())
 }
@@ -172,7 +175,8 @@ fn forget(transaction: &Transaction<'_>, met: &ToKeep, now: i64) -> rusqlite::Re
 fn unit(row: &Row<'_>) -> rusqlite::Result<Option<(UnitKey, KeptUnit)>> {
     let key = UnitKey { tag: row.get(1)?, id: row.get(2)? };
     let (record, evidence) = (row.get_ref(3)?.as_blob()?, row.get_ref(4)?.as_blob()?);
-    let (held, sealed) = (row.get_ref(14)?.as_blob()?, row.get_ref(15)?.as_blob()?);
+    let (held, groups) = (row.get_ref(14)?.as_blob()?, row.get_ref(15)?.as_blob()?);
+    let sealed = row.get_ref(16)?.as_blob()?;
     let number = |at: usize| row.get(at).map(|number: i64| u64::try_from(number).ok());
     let numbers = [number(9)?, number(10)?, number(11)?, number(12)?, number(13)?];
     let measured_at: i64 = row.get(7)?;
@@ -187,18 +191,20 @@ fn unit(row: &Row<'_>) -> rusqlite::Result<Option<(UnitKey, KeptUnit)>> {
         return Ok(None);
     };
     let tally = Tally { bytes, apparent_bytes, inodes, metadata_bytes, inline_bytes };
-    let (Some(record), Some(evidence), Some(extents), Some(inodes), Ok(measured_at)) = (
+    let (Some(record), Some(evidence), Some(extents), Some(inodes), Some(shared), Ok(measured_at)) = (
         fingerprint(record),
         fingerprint(evidence),
         extents,
         UnitInodes::decode(held),
+        decode_groups(groups),
         Timestamp::from_microsecond(measured_at),
     ) else {
         return Ok(None);
     };
     let how = How { extents, inode_chunks: row.get(6)? };
-    let unit = KeptUnit { record, evidence, how, measured_at, settled: row.get(8)?, tally, inodes };
-    Ok((seal(&key, &unit, held).0 == sealed).then_some((key, unit)))
+    let unit =
+        KeptUnit { record, evidence, how, measured_at, settled: row.get(8)?, tally, inodes, groups: shared };
+    Ok((seal(&key, &unit, held, groups).0 == sealed).then_some((key, unit)))
 }
 
 fn fingerprint(bytes: &[u8]) -> Option<Fingerprint> {
@@ -206,7 +212,7 @@ fn fingerprint(bytes: &[u8]) -> Option<Fingerprint> {
 }
 
 /// Of all that a row says.
-fn seal(key: &UnitKey, unit: &KeptUnit, held: &[u8]) -> Fingerprint {
+fn seal(key: &UnitKey, unit: &KeptUnit, held: &[u8], groups: &[u8]) -> Fingerprint {
     let mut all = Fingerprinter::new("layer size, 1");
     all.bytes(key.tag.as_bytes()).bytes(key.id.as_bytes());
     all.bytes(&unit.record.0).bytes(&unit.evidence.0);
@@ -215,7 +221,7 @@ fn seal(key: &UnitKey, unit: &KeptUnit, held: &[u8]) -> Fingerprint {
     let tally = &unit.tally;
     all.number(tally.bytes).number(tally.apparent_bytes).number(tally.inodes);
     all.number(tally.metadata_bytes).number(tally.inline_bytes);
-    all.bytes(held);
+    all.bytes(held).bytes(groups);
     all.finish()
 }
 

@@ -1,18 +1,22 @@
 //! What one survey takes from earlier ones, and what it leaves for later ones.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::Request;
 use super::reading::Reading;
-use super::recall::{Age, Contradiction, Facts, contradiction, is_usable, sample};
+use super::recall::{
+    Age, Contradiction, Facts, Shared, contradiction, is_usable, retain_whole, sample, together,
+};
 use super::weigh::Wanted;
 use crate::inventory::FilesystemIx;
 use crate::usage::inode_chunks::UnitInodes;
-use crate::usage::kept::{How, KeptEntry, KeptUnit, Remembered, StoreKey, ToKeep, UnitKey};
-use crate::usage::{Extents, Fingerprint, Measured};
+use crate::usage::kept::{
+    How, KeptEntry, KeptGroup, KeptUnit, MOST_MEMBERS, Remembered, StoreKey, ToKeep, UnitKey,
+};
+use crate::usage::{Extents, Fingerprint, Measured, SharedInodes};
 
 /// A finished layer that is about to be measured.
 #[derive(Clone, Debug)]
@@ -23,6 +27,18 @@ pub(super) struct Subject {
     pub(super) key: UnitKey,
     /// Of its record.
     pub(super) record: Fingerprint,
+}
+
+/// A layer of a reading.
+type Name = (usize, Fingerprint);
+
+/// What is taken from earlier surveys.
+#[derive(Debug, Default)]
+pub(super) struct Recalled {
+    /// Sizes by slot.
+    pub(super) sizes: Vec<(usize, Arc<KeptUnit>)>,
+    /// What these layers share among themselves.
+    pub(super) shared: Vec<SharedInodes>,
 }
 
 /// The sizes of one survey that can be told apart from earlier ones.
@@ -40,6 +56,7 @@ pub(super) struct Memory {
 struct Layer {
     reading: usize,
     key: UnitKey,
+    name: Fingerprint,
     record: Fingerprint,
     evidence: Fingerprint,
     /// What was remembered and might be used.
@@ -54,7 +71,7 @@ enum State {
     /// It is being walked.
     Awaited,
     /// It was walked.
-    Measured { facts: Facts, inodes: UnitInodes, at: Timestamp },
+    Measured { facts: Facts, inodes: UnitInodes, groups: Vec<KeptGroup>, at: Timestamp },
 }
 
 impl Memory {
@@ -105,9 +122,9 @@ impl Memory {
         wanted: Wanted,
         now: Timestamp,
         can_recall: &dyn Fn(u64) -> bool,
-    ) -> Vec<(usize, Arc<KeptUnit>)> {
-        let Some(remembered) = self.remembered.clone() else { return Vec::new() };
-        let mut usable = Vec::new();
+    ) -> Recalled {
+        let Some(remembered) = self.remembered.clone() else { return Recalled::default() };
+        let mut met: HashMap<Name, usize> = HashMap::new();
         for subject in subjects {
             let Some(evidence) = evidence.get(&subject.slot).copied() else { continue };
             let Subject { slot, reading, key, record } = subject;
@@ -116,22 +133,62 @@ impl Memory {
                 is_usable(kept, record, evidence, wanted, now)
                     && (!wanted.inode_chunks || kept.inodes.devices().all(can_recall))
             });
-            if let Some(kept) = kept.as_ref().filter(|_| !self.distrusted.contains(&reading)) {
-                usable.push((slot, Arc::clone(kept)));
-            }
-            let layer = Layer { reading, key, record, evidence, remembered: kept, state: State::Awaited };
+            let name = key.name();
+            met.insert((reading, name), slot);
+            let layer =
+                Layer { reading, key, name, record, evidence, remembered: kept, state: State::Awaited };
             self.layers.insert(slot, layer);
         }
-        usable.sort_unstable_by_key(|(slot, _)| *slot);
-        let inodes = usable.iter().map(|(slot, kept)| (*slot, kept.tally.inodes)).collect();
-        let chosen: HashSet<usize> = sample(inodes, remembered.seed).into_iter().collect();
-        usable.retain(|(slot, _)| !chosen.contains(slot));
-        for (slot, _) in &usable {
-            if let Some(layer) = self.layers.get_mut(slot) {
-                layer.state = State::Recalled;
+        // Of those that share, all or none.
+        let groups = |slot: &usize| Some(self.layers.get(slot)?.remembered.as_ref()?.groups.clone());
+        let mut whole: HashMap<Name, Vec<KeptGroup>> =
+            met.iter().filter_map(|(name, slot)| Some((*name, groups(slot)?))).collect();
+        retain_whole(&mut whole, |(reading, _), member| (reading, member));
+        for (name, slot) in &met {
+            if let Some(layer) = self.layers.get_mut(slot).filter(|_| !whole.contains_key(name)) {
+                layer.remembered = None;
             }
         }
-        usable
+        whole.retain(|(reading, _), _| !self.distrusted.contains(reading));
+        let partners = |reading: usize, groups: &[KeptGroup]| {
+            let members = groups.iter().flat_map(|group| &group.members);
+            members.filter_map(|member| met.get(&(reading, *member)).copied()).collect()
+        };
+        let usable: BTreeMap<usize, Vec<usize>> = whole
+            .iter()
+            .filter_map(|(name, groups)| Some((*met.get(name)?, partners(name.0, groups))))
+            .collect();
+        self.take(&usable, &met, remembered.seed)
+    }
+
+    /// Takes the sizes of `usable` layers, each given with its partners, but for a sample.
+    fn take(
+        &mut self,
+        usable: &BTreeMap<usize, Vec<usize>>,
+        met: &HashMap<Name, usize>,
+        seed: u64,
+    ) -> Recalled {
+        let kept = |slot: &usize| self.layers.get(slot).and_then(|layer| layer.remembered.clone());
+        let inodes = |set: &Vec<usize>| set.iter().filter_map(kept).map(|kept| kept.tally.inodes).sum();
+        let sets = together(usable).into_iter().map(|set| (inodes(&set), set));
+        let chosen = sample(sets.map(|(inodes, set)| (set, inodes)).collect(), seed);
+        let chosen: HashSet<usize> = chosen.into_iter().collect();
+        let mut recalled = Recalled::default();
+        for slot in usable.keys().filter(|slot| !chosen.contains(slot)) {
+            let Some(layer) = self.layers.get_mut(slot) else { continue };
+            let Some(kept) = layer.remembered.clone() else { continue };
+            layer.state = State::Recalled;
+            // Each group once, by its first member.
+            for group in kept.groups.iter().filter(|group| group.members.first() == Some(&layer.name)) {
+                let members = group.members.iter();
+                let mut units: Vec<usize> =
+                    members.filter_map(|member| met.get(&(layer.reading, *member)).copied()).collect();
+                units.sort_unstable();
+                recalled.shared.push(SharedInodes { units, outside: false, tally: group.tally });
+            }
+            recalled.sizes.push((*slot, kept));
+        }
+        recalled
     }
 
     /// Notes what a walk between two moments says of the layers that it was to measure.
@@ -145,9 +202,9 @@ impl Memory {
         if self.layers.is_empty() {
             return;
         }
-        let inodes = measured.shared_inodes.iter().flat_map(|group| group.units.iter().copied());
+        let (mut groups, mut sharing) = self.groups(measured);
         let extents = measured.shared_extents.iter().flat_map(|group| group.counted.iter().map(|one| one.0));
-        let sharing: HashSet<usize> = inodes.chain(extents).collect();
+        sharing.extend(extents);
         let errors = measured.errors.iter().map(|error| error.unit);
         let faulty: HashSet<usize> = errors.chain(measured.mounts.iter().map(|mount| mount.0)).collect();
         let awaited = |layer: &Layer| matches!(layer.state, State::Awaited);
@@ -162,9 +219,43 @@ impl Memory {
                 shares: sharing.contains(slot),
                 faulty: faulty.contains(slot),
             };
-            layer.state =
-                State::Measured { facts, inodes: held.remove(slot).unwrap_or_default(), at: started };
+            layer.state = State::Measured {
+                facts,
+                inodes: held.remove(slot).unwrap_or_default(),
+                groups: groups.remove(slot).unwrap_or_default(),
+                at: started,
+            };
         }
+    }
+
+    /// Groups that can be kept, by slot, and the slots that have others.
+    fn groups(&self, measured: &Measured) -> (HashMap<usize, Vec<KeptGroup>>, HashSet<usize>) {
+        let mut groups: HashMap<usize, Vec<KeptGroup>> = HashMap::new();
+        let mut sharing = HashSet::new();
+        for group in &measured.shared_inodes {
+            let layers: Option<Vec<&Layer>> = group.units.iter().map(|slot| self.layers.get(slot)).collect();
+            let layers = layers.filter(|layers| {
+                !group.outside
+                    && (2..=MOST_MEMBERS).contains(&layers.len())
+                    && layers.iter().all(|layer| {
+                        layer.reading == layers[0].reading && matches!(layer.state, State::Awaited)
+                    })
+            });
+            let Some(layers) = layers else {
+                sharing.extend(group.units.iter().copied());
+                continue;
+            };
+            let mut members: Vec<Fingerprint> = layers.iter().map(|layer| layer.name).collect();
+            members.sort_unstable();
+            for slot in &group.units {
+                let group = KeptGroup { members: members.clone(), tally: group.tally };
+                groups.entry(*slot).or_default().push(group);
+            }
+        }
+        for groups in groups.values_mut() {
+            groups.sort_unstable_by(|a, b| a.members.cmp(&b.members));
+        }
+        (groups, sharing)
     }
 
     /// Readings with a layer that was measured as a sample and is not what was remembered.
@@ -216,6 +307,13 @@ impl Memory {
                 entries.extend(layer.entry());
             }
         }
+        for (_, entries) in &mut stores {
+            let groups =
+                entries.iter().map(|entry: &KeptEntry| (entry.key.name(), entry.unit.groups.clone()));
+            let mut whole: HashMap<Fingerprint, Vec<KeptGroup>> = groups.collect();
+            retain_whole(&mut whole, |_, member| member);
+            entries.retain(|entry| whole.contains_key(&entry.key.name()));
+        }
         Some(ToKeep { stores, outside })
     }
 }
@@ -224,8 +322,8 @@ impl Layer {
     /// What was measured against what was remembered. A fault is reported as such.
     fn contradiction(&self) -> Option<Contradiction> {
         match (&self.remembered, &self.state) {
-            (Some(kept), State::Measured { facts, inodes, .. }) if !facts.faulty => {
-                contradiction(kept, facts, *inodes == kept.inodes)
+            (Some(kept), State::Measured { facts, inodes, groups, .. }) if !facts.faulty => {
+                contradiction(kept, facts, &Shared { inodes, groups })
             }
             _ => None,
         }
@@ -233,14 +331,14 @@ impl Layer {
 
     fn entry(self) -> Option<KeptEntry> {
         let Self { key, record, evidence, remembered, state, .. } = self;
-        let (facts, inodes, measured_at) = match state {
+        let (facts, inodes, groups, measured_at) = match state {
             State::Recalled => return Some(KeptEntry { key, unit: remembered?, changed: false }),
             State::Awaited => return None,
-            State::Measured { facts, inodes, at } => (facts, inodes, at),
+            State::Measured { facts, inodes, groups, at } => (facts, inodes, groups, at),
         };
         let settled = facts.keepable()?;
         let (how, tally) = (facts.how, facts.tally);
-        let unit = KeptUnit { record, evidence, how, measured_at, settled, tally, inodes };
+        let unit = KeptUnit { record, evidence, how, measured_at, settled, tally, inodes, groups };
         Some(match remembered {
             Some(kept) if kept.says_the_same(&unit) => KeptEntry { key, unit: kept, changed: false },
             _ => KeptEntry { key, unit: Arc::new(unit), changed: true },

@@ -1,16 +1,20 @@
 //! Which sizes of an earlier survey are used, which are put to the proof, and which are
 //! kept for later ones. Pure.
 //!
-//! A size is kept of a layer that is finished, shares nothing with anybody and was read
-//! without a fault. It is used as long as the layer's record and its evidence on the disk
+//! A size is kept of a layer that is finished, was read without a fault and shares nothing,
+//! or only inodes with layers of its store of which the same is true. It is used as long as the layer's record and its evidence on the disk
 //! are what they were. What that cannot show is found by samples, and by new links: where
 //! something that was measured now shares with somebody unknown, that may be a layer whose
 //! size was not measured but remembered, so everything is measured in one walk.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::weigh::Wanted;
-use crate::usage::kept::{How, KeptUnit};
+use crate::usage::inode_chunks::UnitInodes;
+use crate::usage::kept::{How, KeptGroup, KeptUnit};
 use crate::usage::{Fingerprint, Tally};
 
 /// What changed so shortly before it was measured may have changed again within the same
@@ -72,15 +76,58 @@ pub(super) fn is_usable(
         && (kept.settled || fresh)
 }
 
-/// Chooses units, given with their inodes, to be measured all the same: at random, until
-/// they have the hundredth part of all inodes, and one at least.
-pub(super) fn sample(mut units: Vec<(usize, u64)>, seed: u64) -> Vec<usize> {
-    let all: u64 = units.iter().map(|(_, inodes)| inodes).sum();
-    fastrand::Rng::with_seed(seed).shuffle(&mut units);
+/// Leaves out, one after another, the units with a group that another member does not have.
+pub(super) fn retain_whole<K: Copy + Eq + Hash>(
+    units: &mut HashMap<K, Vec<KeptGroup>>,
+    member: impl Fn(K, Fingerprint) -> K,
+) {
+    loop {
+        let has = |unit: K, group: &KeptGroup| units.get(&unit).is_some_and(|groups| groups.contains(group));
+        let broken = |unit: K, group: &KeptGroup| {
+            let mut members = group.members.iter();
+            !members.all(|one| has(member(unit, *one), group)) || !has(unit, group)
+        };
+        let gone: Vec<K> = units
+            .iter()
+            .filter(|(unit, groups)| groups.iter().any(|group| broken(**unit, group)))
+            .map(|(unit, _)| *unit)
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        gone.iter().for_each(|unit| drop(units.remove(unit)));
+    }
+}
+
+/// Puts together the units that share inodes, each given with those that it shares with.
+pub(super) fn together(units: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize>> {
+    let mut seen: HashSet<usize> = HashSet::new();
+    let mut sets = Vec::new();
+    for first in units.keys() {
+        let mut set = Vec::new();
+        let mut left = vec![*first];
+        while let Some(unit) = left.pop() {
+            if seen.insert(unit) {
+                set.push(unit);
+                left.extend(units.get(&unit).into_iter().flatten());
+            }
+        }
+        if !set.is_empty() {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+/// Chooses sets of units, given with their inodes, to be measured all the same: at random,
+/// until they have the hundredth part of all inodes, and one at least.
+pub(super) fn sample(mut sets: Vec<(Vec<usize>, u64)>, seed: u64) -> Vec<usize> {
+    let all: u64 = sets.iter().map(|(_, inodes)| inodes).sum();
+    fastrand::Rng::with_seed(seed).shuffle(&mut sets);
     let mut seen = 0;
     let mut chosen = Vec::new();
-    for (unit, inodes) in units {
-        chosen.push(unit);
+    for (units, inodes) in sets {
+        chosen.extend(units);
         seen += inodes;
         if seen >= all / SAMPLE {
             break;
@@ -95,7 +142,8 @@ pub(super) struct Facts {
     pub(super) tally: Tally,
     pub(super) age: Age,
     pub(super) how: How,
-    /// It has inodes or extents in common with somebody.
+    /// It has inodes or extents in common with somebody, other than the groups that can be
+    /// kept.
     pub(super) shares: bool,
     /// Something of it could not be read, or something is mounted in it.
     pub(super) faulty: bool,
@@ -124,17 +172,32 @@ pub(super) enum Contradiction {
     Differs(String),
 }
 
+/// What a layer holds that others may hold, too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared<'a> {
+    pub(super) inodes: &'a UnitInodes,
+    pub(super) groups: &'a [KeptGroup],
+}
+
 /// Compares a layer that was measured with what was remembered of it.
-pub(super) fn contradiction(kept: &KeptUnit, now: &Facts, same_inodes: bool) -> Option<Contradiction> {
-    if now.shares {
+pub(super) fn contradiction(kept: &KeptUnit, now: &Facts, shared: &Shared<'_>) -> Option<Contradiction> {
+    let with = |group: &KeptGroup| (group.members.clone(), group.tally.inodes, group.tally.bytes);
+    if now.shares || !kept.groups.iter().map(with).eq(shared.groups.iter().map(with)) {
         return Some(Contradiction::Shares);
     }
+    let same_inodes = *shared.inodes == kept.inodes;
+    // Whose metadata a further link is depends on which was met first.
+    let own = |tally: Tally| match kept.groups.is_empty() {
+        true => tally,
+        false => Tally { metadata_bytes: 0, ..tally },
+    };
+    let same_tally = own(now.tally) == own(kept.tally);
     let other_inodes = kept.how.inode_chunks && now.how.inode_chunks && !same_inodes;
     // The blocks of a young one were known to be on the move.
-    if !kept.settled || (now.tally == kept.tally && !other_inodes) {
+    if !kept.settled || (same_tally && !other_inodes) {
         return None;
     }
-    let other = if now.tally == kept.tally { " of other files" } else { "" };
+    let other = if same_tally { " of other files" } else { "" };
     let (tally, before) = (now.tally, kept.tally);
     let message = format!(
         "holds {} bytes in {} inodes{other}, where an earlier scan found {} in {}",

@@ -194,6 +194,8 @@ impl Weighing {
         let filesystems = if wanted.inode_chunks { Filesystems::of(roots) } else { Filesystems::default() };
         let can_recall = |device| filesystems.known(device).is_some();
         let recalled = self.memory.recall(subjects, &evidence, wanted, now, &can_recall);
+        self.shares.inodes.extend(recalled.shared);
+        let recalled = recalled.sizes;
         for (slot, kept) in &recalled {
             self.tallies[*slot] = kept.tally;
             fresh.remove(slot);

@@ -1,12 +1,16 @@
 //! What a survey leaves for later ones: the sizes of layers that do not change, and how to
 //! tell that they did not. Data alone; who stores it is not known here.
 
+mod groups;
+
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+
+pub use groups::{KeptGroup, MOST_MEMBERS, decode as decode_groups, encode as encode_groups};
 
 use super::inode_chunks::UnitInodes;
 use super::{Extents, Fingerprint, Fingerprinter, Tally};
@@ -41,7 +45,8 @@ pub struct How {
     pub inode_chunks: bool,
 }
 
-/// What one layer weighs that shares nothing with anybody.
+/// What one layer weighs that shares nothing with anybody, or only inodes with other
+/// finished layers of its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptUnit {
     /// Of its record in the store.
@@ -60,6 +65,8 @@ pub struct KeptUnit {
     pub tally: Tally,
     /// Its inodes on XFS.
     pub inodes: UnitInodes,
+    /// What it holds together with others; each of them says the same.
+    pub groups: Vec<KeptGroup>,
 }
 
 /// What earlier surveys left.
@@ -134,6 +141,16 @@ pub fn kind_name(kind: StoreKind) -> &'static str {
 pub fn kind_named(name: &str) -> Option<&'static str> {
     let kinds = [StoreKind::ContainersStorage, StoreKind::Containerd];
     kinds.into_iter().map(kind_name).find(|known| *known == name)
+}
+
+impl UnitKey {
+    /// A short name, the same in every survey.
+    #[must_use]
+    pub fn name(&self) -> Fingerprint {
+        let mut name = Fingerprinter::new("unit, 1");
+        name.bytes(self.tag.as_bytes()).bytes(self.id.as_bytes());
+        name.finish()
+    }
 }
 
 impl KeptUnit {

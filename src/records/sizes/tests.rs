@@ -4,7 +4,7 @@ use super::*;
 use crate::inventory::StoreKind;
 use crate::records::{Access, Records};
 use crate::usage::inode_chunks::Window;
-use crate::usage::kept::KeptEntry;
+use crate::usage::kept::{KeptEntry, KeptGroup};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
@@ -23,6 +23,11 @@ fn a_store(root: &str) -> StoreKey {
     StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
 }
 
+fn group(number: u64) -> KeptGroup {
+    let members = vec![Fingerprint([1; 16]), Fingerprint([2; 16])];
+    KeptGroup { members, tally: Tally { bytes: number, inodes: 3, ..Tally::default() } }
+}
+
 fn entry(number: u64, windows: u64) -> KeptEntry {
     let window = |at| Window { device: 2049, window: number * 1000 + at * 3, inodes: u64::MAX >> (at % 5) };
     let unit = KeptUnit {
@@ -33,6 +38,7 @@ fn entry(number: u64, windows: u64) -> KeptEntry {
         settled: true,
         tally: Tally { bytes: number * 4096, inodes: 60, ..Tally::default() },
         inodes: UnitInodes::new((0..windows).map(window).collect()),
+        groups: if number % 7 == 2 { vec![group(number)] } else { Vec::new() },
     };
     let id = format!("{number:064}");
     KeptEntry { key: UnitKey { tag: "layer".into(), id }, unit: Arc::new(unit), changed: true }
@@ -135,6 +141,8 @@ fn a_row_that_was_changed_counts_as_absent() {
         "held = x'01'",
         "held = x''",
         "held = zeroblob(100000)",
+        "groups = x''",
+        "groups = x'0101'",
         "evidence = x'00'",
         "record = zeroblob(16)",
         "seal = zeroblob(16)",

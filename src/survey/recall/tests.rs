@@ -1,6 +1,6 @@
 use super::*;
 use crate::usage::Extents;
-use crate::usage::inode_chunks::UnitInodes;
+use crate::usage::inode_chunks::Window;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
@@ -19,6 +19,7 @@ fn kept() -> KeptUnit {
         settled: true,
         tally: TALLY,
         inodes: UnitInodes::default(),
+        groups: Vec::new(),
     }
 }
 
@@ -68,7 +69,7 @@ fn table_of_use() {
 
 #[test]
 fn samples_are_small_repeatable_and_reach_everything() {
-    let units: Vec<(usize, u64)> = (0..200).map(|unit| (unit, 50 + unit as u64)).collect();
+    let units: Vec<(Vec<usize>, u64)> = (0..200).map(|unit| (vec![unit], 50 + unit as u64)).collect();
     let all: u64 = units.iter().map(|(_, inodes)| inodes).sum();
     let mut met = std::collections::BTreeSet::new();
     for seed in 0..2000 {
@@ -79,9 +80,9 @@ fn samples_are_small_repeatable_and_reach_everything() {
         met.extend(chosen);
     }
     assert_eq!(met.len(), units.len(), "each has its turn");
-    assert_eq!(sample(vec![(5, 1_000_000)], 1), [5], "one at least, however big");
+    assert_eq!(sample(vec![(vec![5, 7], 1_000_000)], 1), [5, 7], "one set at least, however big");
     assert_eq!(sample(vec![], 1), [] as [usize; 0]);
-    assert_eq!(sample(vec![(5, 0)], 1), [5]);
+    assert_eq!(sample(vec![(vec![5], 0)], 1), [5]);
 }
 
 #[test]
@@ -129,7 +130,67 @@ fn table_of_contradictions() {
         ("shares", kept(), shares, true, Some(Contradiction::Shares)),
         ("shares, young", young, shares, true, Some(Contradiction::Shares)),
     ];
-    for (what, kept, now, same_inodes, expected) in cases {
-        assert_eq!(contradiction(&kept, &now, same_inodes), expected, "{what}");
+    let group = |inodes| KeptGroup {
+        members: vec![Fingerprint([1; 16]), Fingerprint([2; 16])],
+        tally: Tally { inodes, ..TALLY },
+    };
+    for (before, after, same) in [(vec![], vec![group(1)], false), (vec![group(1)], vec![group(2)], false)]
+        .into_iter()
+        .chain([(vec![group(1)], vec![], false), (vec![group(1)], vec![group(1)], true)])
+    {
+        let kept = KeptUnit { groups: before, ..kept() };
+        let shared = Shared { inodes: &kept.inodes, groups: &after };
+        assert_eq!(contradiction(&kept, &now, &shared).is_none(), same, "{kept:?} {after:?}");
     }
+    for (what, kept, now, same_inodes, expected) in cases {
+        let other = UnitInodes::new(vec![Window { device: 1, window: 1, inodes: 1 }]);
+        let inodes = if same_inodes { &kept.inodes } else { &other };
+        let shared = Shared { inodes, groups: &kept.groups };
+        assert_eq!(contradiction(&kept, &now, &shared), expected, "{what}");
+    }
+}
+
+#[test]
+fn table_of_groups_that_are_whole() {
+    let name = |at: u8| Fingerprint([at; 16]);
+    let group = |members: &[u8], inodes| KeptGroup {
+        members: members.iter().map(|at| name(*at)).collect(),
+        tally: Tally { inodes, ..TALLY },
+    };
+    let (ab, bc) = (group(&[1, 2], 1), group(&[2, 3], 1));
+    type Units = Vec<(u8, Vec<KeptGroup>)>;
+    let cases: Vec<(&str, Units, Vec<u8>)> = vec![
+        ("alone", vec![(1, vec![])], vec![1]),
+        ("both there", vec![(1, vec![ab.clone()]), (2, vec![ab.clone()])], vec![1, 2]),
+        ("one missing", vec![(1, vec![ab.clone()]), (4, vec![])], vec![4]),
+        (
+            "one missing, and one after the other goes",
+            vec![(1, vec![ab.clone()]), (2, vec![ab.clone(), bc.clone()]), (4, vec![])],
+            vec![4],
+        ),
+        ("they do not say the same", vec![(1, vec![ab.clone()]), (2, vec![group(&[1, 2], 2)])], vec![]),
+        ("one knows of nothing", vec![(1, vec![ab.clone()]), (2, vec![])], vec![2]),
+        (
+            "a group of others",
+            vec![(1, vec![bc.clone()]), (2, vec![bc.clone()]), (3, vec![bc])],
+            vec![1, 2, 3],
+        ),
+    ];
+    for (what, units, expected) in cases {
+        let mut units: HashMap<Fingerprint, Vec<KeptGroup>> =
+            units.into_iter().map(|(at, groups)| (name(at), groups)).collect();
+        retain_whole(&mut units, |_, member| member);
+        let mut left: Vec<u8> = units.keys().map(|name| name.0[0]).collect();
+        left.sort_unstable();
+        assert_eq!(left, expected, "{what}");
+    }
+}
+
+#[test]
+fn what_shares_is_together() {
+    let units =
+        BTreeMap::from([(1, vec![]), (2, vec![2, 5]), (5, vec![5, 2, 7]), (7, vec![7, 5]), (9, vec![9])]);
+    let mut sets = together(&units);
+    sets.iter_mut().for_each(|set| set.sort_unstable());
+    assert_eq!(sets, [vec![1], vec![2, 5, 7], vec![9]]);
 }
