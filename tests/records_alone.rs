@@ -27,6 +27,8 @@ fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
         patience: Patience::default(),
         weigh,
         now: Timestamp::now(),
+        remembered: None,
+        full: false,
     };
     survey::run(&request, &Progress::default()).unwrap()
 }

@@ -3,7 +3,7 @@
 //! environment variables.
 //!
 //! The program starts itself again for the parts that must be a process of their own:
-//! `generate DIR INODES SEED`, `floor THREADS DIR`, `measure DIR`.
+//! `generate DIR INODES SEED`, `floor THREADS DIR`, `measure DIR`, `rescan STATE_DIR DIR`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
 
@@ -15,6 +15,7 @@ mod process;
 mod programs;
 mod random;
 mod records;
+mod rescan;
 mod rounds;
 mod settings;
 mod table;
@@ -47,6 +48,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             measure::graphroot(Path::new(dir));
             Ok(())
         }
+        ["rescan", state_dir, dir] => rescan::graphroot(Path::new(state_dir), Path::new(dir)),
         _ => bail!("unknown arguments: {arguments:?}"),
     }
 }
@@ -57,7 +59,9 @@ fn compare() -> Result<()> {
         bail!("the benchmark mounts a filesystem: run it as root");
     }
     let image = image::Image::mount(&settings).context("preparing the graphroot")?;
-    let (programs, missing) = programs::all(&settings, image.graphroot());
+    // What the first run leaves is what the others take.
+    let state_dir = settings.state_dir()?;
+    let (programs, missing) = programs::all(&state_dir, image.graphroot());
     println!("{} with {} inodes, seed {}\n", settings.fs, settings.inodes, settings.seed);
     for program in &programs {
         println!("{:<12} {}", program.name, program.line());

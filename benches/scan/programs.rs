@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process;
-use crate::settings::Settings;
 
 /// The name of ours in results.
 pub const OURS: &str = "layersweep";
+/// The name of ours when it has scanned before.
+pub const AGAIN: &str = "again";
 /// The floor that warm runs are measured by.
 pub const FLOOR: &str = "floor-2";
 
@@ -16,6 +17,8 @@ pub const FLOOR: &str = "floor-2";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Ours,
+    /// Ours, with what an earlier scan left.
+    Again,
     Floor,
     Peer,
 }
@@ -49,14 +52,13 @@ impl Program {
 }
 
 /// Programs that are there, and the names of those that are missing.
-pub fn all(settings: &Settings, graphroot: &Path) -> (Vec<Program>, Vec<&'static str>) {
+pub fn all(state_dir: &Path, graphroot: &Path) -> (Vec<Program>, Vec<&'static str>) {
     let root = graphroot.display().to_string();
-    let mut programs = vec![ours(&root)];
+    let mut programs = vec![ours(&root), again(state_dir, &root)];
     for (name, threads) in [(FLOOR, "2"), ("floor-32", "32")] {
         programs.push(itself(name, Role::Floor, &["floor", threads, &root]));
     }
     let mut missing = Vec::new();
-    let _ = settings;
     let peers: [(&'static str, &[&str]); 6] = [
         ("du", &["-s", "--block-size=1", "--"]),
         (
@@ -114,6 +116,12 @@ fn ours(root: &str) -> Program {
     let is_scan =
         serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|document| document["kind"] == "scan");
     if is_scan { scan } else { itself(OURS, Role::Ours, &["measure", root]) }
+}
+
+/// A scan that keeps records: the library's parts that `scan` with a state directory uses.
+/// This is the one place to change for the command itself.
+fn again(state_dir: &Path, root: &str) -> Program {
+    itself(AGAIN, Role::Again, &["rescan", &state_dir.display().to_string(), root])
 }
 
 /// A part of this program.

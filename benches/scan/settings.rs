@@ -25,6 +25,16 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// A new directory for the records of the scans.
+    pub fn state_dir(&self) -> Result<PathBuf> {
+        let path = self.dir.join(format!("state-{}", self.fs));
+        if path.exists() {
+            std::fs::remove_dir_all(&path)?;
+        }
+        std::fs::create_dir_all(&path)?;
+        Ok(path.canonicalize()?)
+    }
+
     pub fn from_environment() -> Result<Self> {
         let fs = text("BENCH_FS").unwrap_or_else(|| "ext4".into());
         if !["ext4", "xfs", "btrfs"].contains(&fs.as_str()) {

@@ -68,10 +68,17 @@ fn targets(results: &[Runs], floor_warm: f64, missing: &[&str]) {
     let warm = fastest(|result| wall(&result.warm).0).unwrap_or((f64::NAN, "none"));
     let cold = fastest(|result| wall(&result.cold).0).unwrap_or((f64::NAN, "none"));
     let (ours_warm, ours_cold) = (wall(&ours.warm).0, wall(&ours.cold).0);
+    let again = results.iter().find(|result| result.role == Role::Again);
+    let (again_warm, again_cold) =
+        again.map_or((f64::NAN, f64::NAN), |again| (wall(&again.warm).0, wall(&again.cold).0));
     let rows = [
         (format!("warm, against {FLOOR}"), ours_warm / floor_warm, 1.1),
         (format!("warm, against the fastest peer ({})", warm.1), ours_warm / warm.0, 0.7),
         (format!("cold, against the fastest peer ({})", cold.1), ours_cold / cold.0, 0.75),
+        ("again, warm, against the full scan".to_owned(), again_warm / ours_warm, 0.25),
+        (format!("again, warm, against the fastest peer ({})", warm.1), again_warm / warm.0, 0.15),
+        ("again, cold, against the full scan".to_owned(), again_cold / ours_cold, 0.25),
+        (format!("again, cold, against the fastest peer ({})", cold.1), again_cold / cold.0, 0.15),
         ("peak memory in MiB".to_owned(), peak(ours), 64.0),
     ];
     println!("\n{:<46} {:>9} {:>9}", "target", "at most", "measured");

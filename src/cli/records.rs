@@ -1,7 +1,9 @@
 //! The records that the flags name: what is known before a survey, and saving one after it.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::args::Global;
 use super::failure::Failure;
@@ -11,11 +13,14 @@ use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::{Sighting, StoreKey};
-use crate::records::{self, Access, Caller, DATABASE, Degraded, PATIENCE, Place, Records, Spool, clock};
+use crate::records::{
+    self, Access, Caller, DATABASE, Degraded, PATIENCE, Place, Records, Spool, clock, sizes,
+};
 use crate::report::text::safe;
 use crate::survey::Survey;
 use crate::sys::clock::Reading;
 use crate::sys::sysroot::Sysroot;
+use crate::usage::kept::Remembered;
 
 /// The records, opened.
 #[derive(Debug)]
@@ -124,6 +129,7 @@ pub(super) struct Memory {
     open: Open,
     known: Known,
     pins: Pins,
+    sizes: Arc<Remembered>,
     /// The clocks when the survey began.
     clock: Reading,
 }
@@ -137,9 +143,17 @@ impl Memory {
         })?;
         let (open, degraded) = open_quietly(global, Access::Read)?;
         findings.extend(degraded.iter().map(|why| finding(&open.place, why.to_string())));
-        let (known, pins) =
-            open.read(|connection| Ok((known::images(connection)?, pins::list(connection)?)))?;
-        Ok(Self { open, known, pins: Pins::new(&pins), clock })
+        // Which sizes are put to the proof: others in each process.
+        let seed = RandomState::new().build_hasher().finish();
+        let (known, pins, sizes) = open.read(|connection| {
+            Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
+        })?;
+        Ok(Self { open, known, pins: Pins::new(&pins), sizes: Arc::new(sizes), clock })
+    }
+
+    /// Sizes of layers that earlier scans have measured.
+    pub(super) fn sizes(&self) -> Arc<Remembered> {
+        Arc::clone(&self.sizes)
     }
 
     /// Adds our own keep-list to what keeps the images.
@@ -194,6 +208,13 @@ impl Memory {
         findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);
+        }
+        if let Some(to_keep) = survey.to_keep.take().filter(|_| saved.kept) {
+            // Only a cache: what is not kept is measured again.
+            let kept = open.records.write(|tx| sizes::store(tx, &to_keep, scan.sighting.taken_at));
+            if let Err(error) = kept {
+                findings.push(finding(&open.place, format!("sizes of layers were not kept: {error}")));
+            }
         }
         self.known = open.read(known::images)?;
         self.open = open;

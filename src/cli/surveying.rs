@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -20,6 +21,7 @@ use crate::survey::{self, Request, Survey};
 use crate::sys::ioprio::IoPriority;
 use crate::sys::sysroot::Sysroot;
 use crate::usage::Progress;
+use crate::usage::kept::Remembered;
 
 /// A survey, and what is remembered of what it found.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub(super) fn survey_and_record(global: &Global) -> Result<Surveyed, Failure> {
 fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
     let mut findings = Vec::new();
     let mut memory = Memory::open(global, &mut findings)?;
-    let mut survey = measured(global)?;
+    let mut survey = measured(global, memory.sizes())?;
     survey.inventory.findings.extend(findings);
     memory.pin(&mut survey);
     if record {
@@ -74,7 +76,7 @@ fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
     Ok(Surveyed { survey, ages, memory })
 }
 
-fn measured(global: &Global) -> Result<Survey, Failure> {
+fn measured(global: &Global, remembered: Arc<Remembered>) -> Result<Survey, Failure> {
     let sysroot = match &global.sysroot {
         None => Sysroot::live(),
         Some(path) if path.is_dir() => Sysroot::at(path),
@@ -98,6 +100,8 @@ fn measured(global: &Global) -> Result<Survey, Failure> {
         patience: Patience::default(),
         weigh: survey::Weigh::Everything,
         now: Timestamp::now(),
+        remembered: Some(remembered),
+        full: global.full,
     };
     let progress = Progress::default();
     Ok(progress::shown(global, &progress, || survey::run(&request, &progress))?)

@@ -6,6 +6,7 @@
 //! [`fill`] turns all that and the measured bytes into an inventory.
 
 pub mod bolt;
+pub mod committed;
 pub mod config;
 pub mod content;
 pub mod fill;

@@ -4,6 +4,7 @@
 //! directory listings as of one moment; [`units`] sorts every entry into what it belongs
 //! to; [`fill`] turns that and the measured bytes into an inventory.
 
+pub mod committed;
 pub mod config;
 pub mod doubt;
 pub mod fill;

@@ -26,6 +26,7 @@ mod save;
 pub mod scans;
 mod schema;
 pub mod sighting;
+pub mod sizes;
 mod spool;
 pub mod usage;
 mod values;

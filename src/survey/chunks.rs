@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::weigh::{add_shared, distinct};
+use super::shares::{add_shared, distinct};
 use crate::inventory::{Inventory, NodeIx, NodeKind, Size};
 use crate::usage::inode_chunks::InodeHoldings;
 

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 
 use super::reading::{Filling, Reading, UnitView};
 use super::{Error, Request};
+use crate::containerd::committed;
 use crate::containerd::config::{self, RootConfig};
 use crate::containerd::fill;
 use crate::containerd::places::{Places, is_root};
@@ -14,8 +15,8 @@ use crate::containerd::snapshot::{self, Snapshot};
 use crate::containerd::units::{self, Unit};
 use crate::inventory::{FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
-use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
+use crate::usage::{Fingerprint, Tally};
 
 /// What changed more recently than this is work in progress: containerd writes files before
 /// records and deletes them after.
@@ -49,6 +50,10 @@ impl Reading for Containerd {
     fn units(&self) -> Vec<UnitView<'_>> {
         let units = self.units.iter();
         units.map(|unit| UnitView { tag: unit.what.tag(), id: &unit.id, parts: &unit.parts }).collect()
+    }
+
+    fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
+        committed::fingerprints(&self.snapshot, &self.units)
     }
 
     /// The native snapshotter copies a whole root filesystem for each snapshot.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::reading::{Filling, Guest, Reading, UnitView};
 use super::{Error, Request};
+use crate::graphroot::committed;
 use crate::graphroot::config::{self, Discovery, Pin, StoreConfig, pin_matches_image};
 use crate::graphroot::doubt::doubt;
 use crate::graphroot::fill;
@@ -13,8 +14,8 @@ use crate::graphroot::units::{self, Unit, What};
 use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
 use crate::sys::quiet::{self, Facts};
-use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
+use crate::usage::{Fingerprint, Tally};
 
 /// A graphroot, read with one driver.
 #[derive(Clone, Debug)]
@@ -46,6 +47,10 @@ impl Reading for Graphroot {
     fn units(&self) -> Vec<UnitView<'_>> {
         let units = self.units.iter();
         units.map(|unit| UnitView { tag: unit.what.tag(), id: &unit.id, parts: &unit.parts }).collect()
+    }
+
+    fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
+        committed::fingerprints(&self.snapshot, &self.units)
     }
 
     /// The vfs driver copies a whole root filesystem for each layer, by reflink where it can.

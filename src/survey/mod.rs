@@ -4,11 +4,15 @@ mod chunks;
 mod containerds;
 mod graphroots;
 pub mod lookup;
+mod memory;
 mod reading;
+mod recall;
+mod shares;
 mod weigh;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -17,10 +21,11 @@ use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
 use crate::inventory::evidence;
 use crate::inventory::refs::{self, Refs};
-use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, StoreIx};
+use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, Node, StoreIx};
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 use crate::usage::filesystem::{self, CostModel};
+use crate::usage::kept::{Remembered, ToKeep};
 use crate::usage::{Extents, Progress};
 
 use reading::{Filling, Reading};
@@ -47,6 +52,11 @@ pub struct Request {
     pub weigh: Weigh,
     /// The time that ages are counted to.
     pub now: Timestamp,
+    /// What earlier surveys left. Without it (not: with nothing in it) all is measured, and
+    /// nothing is left for later ones.
+    pub remembered: Option<Arc<Remembered>>,
+    /// Measure everything, whatever is remembered.
+    pub full: bool,
 }
 
 /// How much a survey measures.
@@ -79,6 +89,9 @@ pub struct Survey {
     pub taken_at: Timestamp,
     /// The root that was looked in.
     pub sysroot: Sysroot,
+    /// What to leave for later surveys, where [`Request::remembered`] was given; never of
+    /// somebody else's disk.
+    pub to_keep: Option<ToKeep>,
 }
 
 impl Survey {
@@ -185,13 +198,21 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     evidence::gather(&mut inventory);
     let refs = Refs::new(&inventory);
     refs::spare_what_is_reached(&mut inventory, &refs);
+    let recalled = weighing.recalled();
+    let recalled: HashSet<_> =
+        nodes.iter().filter(|(slot, _)| recalled.contains(slot)).map(|(_, node)| node.get()).collect();
+    let is_layer = |(_, node): &(usize, &Node)| node.layer.is_some();
+    let layers = inventory.nodes.iter().enumerate().filter(is_layer);
+    let (cached, measured): (Vec<_>, Vec<_>) = layers.partition(|(at, _)| recalled.contains(at));
     let effort = Effort {
         seconds: started.elapsed().as_secs_f64(),
         inodes: progress.inodes.load(std::sync::atomic::Ordering::Relaxed),
-        measured_layers: inventory.nodes.iter().filter(|node| node.layer.is_some()).count(),
-        cached_layers: 0,
+        measured_layers: measured.len(),
+        cached_layers: cached.len(),
     };
-    Ok(Survey { inventory, refs, effort, taken_at: request.now, sysroot: request.sysroot.clone() })
+    let to_keep = weighing.leave().filter(|_| !request.sysroot.is_foreign());
+    let (taken_at, sysroot) = (request.now, request.sysroot.clone());
+    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep })
 }
 
 /// The filesystems met so far, each once.

@@ -10,7 +10,7 @@ use crate::graphroot::config::Pin;
 use crate::graphroot::fill::Ids;
 use crate::inventory::{FilesystemIx, Inventory, NodeIx, Store, StoreIx};
 use crate::usage::filesystem::CostModel;
-use crate::usage::{Tally, TreeScope};
+use crate::usage::{Fingerprint, Tally, TreeScope};
 
 /// A tree to walk: position in [`Reading::roots`], path below that root, how much of it.
 pub(super) type Part = (usize, PathBuf, TreeScope);
@@ -48,6 +48,12 @@ pub(super) trait Reading: Debug {
 
     /// All units, in an order that only a new reading changes.
     fn units(&self) -> Vec<UnitView<'_>>;
+
+    /// For each unit a fingerprint of its record, if nothing but a deletion changes the unit
+    /// any more: its size may then come from an earlier scan. Units behind the end have none.
+    fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
+        Vec::new()
+    }
 
     /// Small files, too, are likely to share extents.
     fn copies_by_reflink(&self) -> bool;

@@ -2,20 +2,25 @@
 //!
 //! A walk takes seconds, and a node goes on working. After each walk the records are
 //! compared with what they were; if they moved they are read again, and only what is new
-//! is walked. Layers never change once committed, so what was measured stays valid. Only
-//! what several units share must be seen in one walk: where that matters all is walked once
-//! more.
+//! is walked. Layers never change once committed, so what was measured stays valid, in this
+//! survey and in later ones ([`super::memory`]). Only what several units share must be seen
+//! in one walk: where that matters all is walked once more.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+
+use super::memory::{Memory, Subject};
 use super::reading::{Part, Reading};
+use super::shares::Shares;
 use super::{Request, Weigh, chunks, incomplete};
-use crate::inventory::{Finding, Inventory, Node, NodeIx, NodeKind, Size};
+use crate::inventory::{Finding, Inventory, NodeIx};
 use crate::usage::filesystem::CostModel;
-use crate::usage::inode_chunks::InodeHoldings;
+use crate::usage::inode_chunks::{Filesystems, InodeHoldings};
+use crate::usage::kept::{ToKeep, UnitKey};
 use crate::usage::{
-    self, Extents, Progress, SharedExtents, SharedInodes, Tally, Tree, WalkError, WalkOptions,
+    self, Extents, Fingerprint, Fingerprinter, Progress, Tally, Tree, WalkError, WalkOptions, evidence,
 };
 
 /// How often records that keep moving are read again.
@@ -40,10 +45,12 @@ pub(super) struct Weighing {
     /// Slot of each unit of each reading.
     of_units: Vec<Vec<usize>>,
     tallies: Vec<Tally>,
-    shared_inodes: Vec<SharedInodes>,
-    shared_extents: Vec<SharedExtents>,
+    shares: Shares,
     inodes: InodeHoldings,
     errors: Vec<WalkError>,
+    /// Where each walk since all was forgotten looked at files for shared extents.
+    looked: Vec<Extents>,
+    memory: Memory,
     /// Readings that could not be read again, by position, and why.
     stale: HashMap<usize, String>,
 }
@@ -55,12 +62,24 @@ impl Weighing {
             slots: HashMap::new(),
             of_units: Vec::new(),
             tallies: Vec::new(),
-            shared_inodes: Vec::new(),
-            shared_extents: Vec::new(),
+            shares: Shares::default(),
             inodes: InodeHoldings::default(),
             errors: Vec::new(),
+            looked: Vec::new(),
+            memory: Memory::default(),
             stale: HashMap::new(),
         }
+    }
+
+    /// Adds what several units share as nodes of their own.
+    pub(super) fn share(
+        &self,
+        inventory: &mut Inventory,
+        nodes: &HashMap<usize, NodeIx>,
+        costs: &[CostModel],
+    ) {
+        self.shares.share(inventory, nodes, costs);
+        chunks::share(&self.inodes, inventory, nodes);
     }
 
     pub(super) fn readings(&self) -> &[Box<dyn Reading>] {
@@ -89,22 +108,24 @@ impl Weighing {
             self.assign();
             return;
         }
-        let mut walks = 0;
+        self.memory = Memory::new(request, &self.readings);
         let mut moved = Vec::new();
         for _ in 0..ROUNDS {
-            walks += usize::from(self.walk(request, wanted, progress));
+            self.walk_in_doubt(request, wanted, progress);
             moved = self.read_again(request);
             if moved.is_empty() {
                 break;
             }
         }
-        if walks > 1 && self.shares_with_outside() {
+        if self.misses_a_share() {
             // A walk takes what it shares with another walk's trees for somebody else's, and
             // each of the two counts it. Once more, in one walk.
+            self.memory.distrust_all();
             self.forget();
             self.walk(request, wanted, progress);
             moved = self.read_again(request);
         }
+        self.report_contradictions(request, findings);
         // What merely went is no longer in the records either.
         if !self.assign().is_empty() {
             self.report_movers(&moved, findings);
@@ -119,14 +140,33 @@ impl Weighing {
         self.report_errors(findings);
     }
 
-    /// Measures the units that have not been measured; `false` if there are none.
-    fn walk(&mut self, request: &Request, wanted: Wanted, progress: &Progress) -> bool {
-        let fresh = self.assign();
+    /// Measures the units that have not been measured. Where a sample shows that a store's
+    /// layers changed though nothing else showed it, nothing is taken of that store.
+    fn walk_in_doubt(&mut self, request: &Request, wanted: Wanted, progress: &Progress) {
+        self.walk(request, wanted, progress);
+        loop {
+            let doubted: HashSet<usize> = self.memory.doubted().collect();
+            if doubted.is_empty() {
+                return;
+            }
+            doubted.into_iter().for_each(|reading| self.memory.distrust(reading));
+            self.forget();
+            self.walk(request, wanted, progress);
+        }
+    }
+
+    /// Measures the units that have not been measured and that no earlier survey measured.
+    fn walk(&mut self, request: &Request, wanted: Wanted, progress: &Progress) {
+        let mut fresh = self.assign();
+        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
+        let started = Timestamp::now();
+        if self.memory.is_on() {
+            self.recall(&mut fresh, &roots, request.threads, wanted, started);
+        }
         let trees = self.trees(&fresh);
         if trees.is_empty() {
-            return false;
+            return;
         }
-        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
         let options = WalkOptions {
             threads: request.threads,
             extents: wanted.extents,
@@ -134,24 +174,121 @@ impl Weighing {
             apart: &self.roots_with_trees(),
             progress: Some(progress),
         };
-        self.absorb(usage::measure(&roots, &trees, &options), &fresh);
-        true
+        let measured = usage::measure(&roots, &trees, &options);
+        self.memory.absorb(&measured, wanted, started, Timestamp::now());
+        self.absorb(measured, &fresh);
     }
 
-    /// Some inode or extent is held by more than the trees that were walked together.
-    fn shares_with_outside(&self) -> bool {
-        self.shared_inodes.iter().any(|group| group.outside)
-            || self.shared_extents.iter().any(|group| group.outside)
+    /// Gives layers the sizes that an earlier survey measured, and takes them from `fresh`.
+    fn recall(
+        &mut self,
+        fresh: &mut HashSet<usize>,
+        roots: &[PathBuf],
+        threads: usize,
+        wanted: Wanted,
+        now: Timestamp,
+    ) {
+        let subjects = self.subjects(fresh, roots);
+        let slots: HashSet<usize> = subjects.iter().map(|subject| subject.slot).collect();
+        let evidence = evidence::gather(roots, &self.trees(&slots), threads);
+        let filesystems = if wanted.inode_chunks { Filesystems::of(roots) } else { Filesystems::default() };
+        let can_recall = |device| filesystems.known(device).is_some();
+        let recalled = self.memory.recall(subjects, &evidence, wanted, now, &can_recall);
+        self.shares.inodes.extend(recalled.shared);
+        let recalled = recalled.sizes;
+        for (slot, kept) in &recalled {
+            self.tallies[*slot] = kept.tally;
+            fresh.remove(slot);
+        }
+        if wanted.inode_chunks && !recalled.is_empty() {
+            let inodes = recalled.iter().map(|(slot, kept)| (*slot, &kept.inodes));
+            self.inodes.append(InodeHoldings::recalled(filesystems, inodes));
+        }
+    }
+
+    /// The finished layers among `fresh` that no root lies in: what a root in it takes away
+    /// from a layer depends on what else is surveyed.
+    fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<Subject> {
+        let inside = |outer: &PathBuf| -> Vec<PathBuf> {
+            let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
+            below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
+        };
+        let roots_inside: Vec<Vec<PathBuf>> = roots.iter().map(inside).collect();
+        let mut subjects = Vec::new();
+        let mut first_root = 0;
+        for (position, (reading, slots)) in self.readings.iter().zip(&self.of_units).enumerate() {
+            let units = reading.units().into_iter().zip(slots).zip(reading.fingerprints());
+            for ((view, slot), record) in units {
+                let Some(record) = record.filter(|_| fresh.contains(slot)) else { continue };
+                let has_root = view.parts.iter().any(|(root, path, _)| {
+                    roots_inside.get(first_root + root).into_iter().flatten().any(|one| one.starts_with(path))
+                });
+                if !has_root {
+                    let key = UnitKey { tag: view.tag.to_owned(), id: view.id.to_owned() };
+                    subjects.push(Subject { slot: *slot, reading: position, key, record });
+                }
+            }
+            first_root += reading.roots().len();
+        }
+        subjects
+    }
+
+    /// Some inode or extent is held by more than the trees that were walked together, and it
+    /// may be a tree that was walked at another time.
+    fn misses_a_share(&self) -> bool {
+        let recalled = self.memory.recalled().next().is_some();
+        if self.looked.len() <= 1 && !recalled {
+            return false;
+        }
+        let known = self.memory.outside();
+        let known = |group: &Fingerprint| known.is_some_and(|known| known.contains(group));
+        let most = self.looked.iter().copied().max().unwrap_or(Extents::Off);
+        self.looked.iter().any(|looked| *looked < most)
+            || self.memory.looked_less_than(most)
+            || !self.outside().iter().all(known)
+    }
+
+    /// Who shares with somebody outside the trees that were walked together.
+    fn outside(&self) -> HashSet<Fingerprint> {
+        let mut keys: Vec<Option<&Key>> = vec![None; self.tallies.len()];
+        for (key, slot) in &self.slots {
+            keys[*slot] = Some(key);
+        }
+        self.shares.outside(&|slot| {
+            let mut name = Fingerprinter::new("unit, 1");
+            if let Some(Some((reading, tag, id, _))) = keys.get(slot) {
+                if let Some(store) = self.memory.store(*reading) {
+                    store.name(&mut name);
+                }
+                name.bytes(tag.as_bytes()).bytes(id.as_bytes());
+            }
+            name.maybe(self.memory.evidence(slot).as_ref().map(|evidence| evidence.0.as_slice()));
+            name.finish()
+        })
+    }
+
+    /// What to leave for later surveys; `None` where nothing is wanted.
+    pub(super) fn leave(&mut self) -> Option<ToKeep> {
+        let in_one_walk = self.looked.len() == 1 && self.memory.recalled().next().is_none();
+        let outside = in_one_walk.then(|| self.outside());
+        let alive: HashSet<usize> = self.of_units.iter().flatten().copied().collect();
+        std::mem::take(&mut self.memory).leave(&alive, outside)
+    }
+
+    /// Slots of layers whose size an earlier survey measured.
+    pub(super) fn recalled(&self) -> HashSet<usize> {
+        self.memory.recalled().collect()
     }
 
     /// Drops all that was measured.
     fn forget(&mut self) {
         self.slots.clear();
         self.tallies.clear();
-        self.shared_inodes.clear();
-        self.shared_extents.clear();
+        self.shares = Shares::default();
         self.inodes = InodeHoldings::default();
         self.errors.clear();
+        self.looked.clear();
+        self.memory.forget();
     }
 
     /// Gives each unit its slot; returns the slots that have not been measured.
@@ -213,8 +350,9 @@ impl Weighing {
                 self.tallies[*slot] = *tally;
             }
         }
-        self.shared_inodes.extend(measured.shared_inodes);
-        self.shared_extents.extend(measured.shared_extents);
+        self.shares.inodes.extend(measured.shared_inodes);
+        self.shares.extents.extend(measured.shared_extents);
+        self.looked.push(measured.extents);
         self.inodes.append(measured.inode_holdings);
         self.errors.extend(measured.errors);
     }
@@ -250,6 +388,32 @@ impl Weighing {
         }
     }
 
+    /// Says which finished layers somebody wrote to.
+    fn report_contradictions(&self, request: &Request, findings: &mut Vec<Finding>) {
+        let differs: Vec<(usize, String)> = self.memory.contradictions().collect();
+        if differs.is_empty() {
+            return;
+        }
+        let slots: HashSet<usize> = differs.iter().map(|(slot, _)| *slot).collect();
+        let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
+        let trees = self.trees(&slots);
+        // One that was replaced meanwhile is another layer.
+        let still = evidence::gather(&roots, &trees, request.threads);
+        let still = |slot: &usize| still.get(slot).copied() == self.memory.evidence(*slot);
+        let differs: Vec<_> = differs.into_iter().filter(|(slot, _)| still(slot)).collect();
+        let more = differs.len().saturating_sub(MOST_ERRORS);
+        for (slot, how) in differs.into_iter().take(MOST_ERRORS) {
+            let tree = trees.iter().find(|tree| tree.unit == slot);
+            let path = tree.and_then(|tree| Some(roots.get(tree.root)?.join(&tree.path))).unwrap_or_default();
+            let message = format!("{how}: somebody wrote to a finished layer");
+            findings.push(Finding { path, message, incomplete: false });
+        }
+        if more > 0 {
+            let message = format!("{more} more finished layers changed since an earlier scan");
+            findings.push(Finding { path: PathBuf::new(), message, incomplete: false });
+        }
+    }
+
     fn report_errors(&self, findings: &mut Vec<Finding>) {
         let alive: HashSet<_> = self.of_units.iter().flatten().copied().collect();
         let mut stale: HashSet<usize> = HashSet::new();
@@ -276,77 +440,6 @@ impl Weighing {
         if left > 0 {
             findings.push(incomplete(Path::new(""), format!("{left} more files could not be read")));
         }
-    }
-
-    /// Adds what several units share as nodes of their own.
-    pub(super) fn share(
-        &self,
-        inventory: &mut Inventory,
-        nodes: &HashMap<usize, NodeIx>,
-        costs: &[CostModel],
-    ) {
-        for group in &self.shared_inodes {
-            let holders = distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
-            let Some(first) = holders.first().copied() else { continue };
-            let cost = costs[inventory.nodes[first.get()].filesystem.get()];
-            let size = Size {
-                bytes: group.tally.bytes,
-                apparent_bytes: group.tally.apparent_bytes,
-                inodes: group.tally.inodes,
-                frees_bytes: cost.frees(&group.tally),
-            };
-            if holders.len() == 1 && !group.outside {
-                inventory.nodes[first.get()].size += size;
-            } else {
-                add_shared(inventory, NodeKind::SharedInodes, &holders, size, group.outside);
-            }
-        }
-        for group in &self.shared_extents {
-            let mut holders = Vec::new();
-            for (slot, counted) in &group.counted {
-                let Some(node) = nodes.get(slot).copied() else { continue };
-                let size = &mut inventory.nodes[node.get()].size;
-                size.frees_bytes = size.frees_bytes.saturating_sub(*counted);
-                holders.push(node);
-            }
-            let holders = distinct(holders.into_iter());
-            let Some(first) = holders.first().copied() else { continue };
-            let size = Size { frees_bytes: group.physical_bytes, ..Size::default() };
-            if holders.len() == 1 && !group.outside {
-                inventory.nodes[first.get()].size += size;
-            } else {
-                add_shared(inventory, NodeKind::SharedExtents, &holders, size, group.outside);
-            }
-        }
-        chunks::share(&self.inodes, inventory, nodes);
-    }
-}
-
-pub(super) fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
-    let mut nodes: Vec<_> = nodes.collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
-}
-
-pub(super) fn add_shared(
-    inventory: &mut Inventory,
-    kind: NodeKind,
-    holders: &[NodeIx],
-    size: Size,
-    outside: bool,
-) {
-    let Some(first) = holders.first() else { return };
-    let at = NodeIx::from(inventory.nodes.len());
-    let first = &inventory.nodes[first.get()];
-    let (store, filesystem, path) = (first.store, first.filesystem, first.path.clone());
-    let id = format!("{} nodes share", holders.len());
-    inventory.nodes.push(Node { kind, id, store, filesystem, path, size, needs: Vec::new(), layer: None });
-    for holder in holders {
-        inventory.nodes[holder.get()].needs.push(at);
-    }
-    if outside {
-        inventory.anchored.push(at);
     }
 }
 

@@ -102,6 +102,8 @@ pub fn survey(root: &Path) -> Survey {
         weigh: Weigh::Everything,
         patience: layersweep::graphroot::snapshot::Patience::default(),
         now: Timestamp::now(),
+        remembered: None,
+        full: false,
     };
     layersweep::survey::run(&request, &Progress::default()).expect("the root is surveyed")
 }

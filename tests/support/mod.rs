@@ -11,6 +11,7 @@ pub mod locks;
 pub mod loopfs;
 pub mod past;
 pub mod program;
+pub mod rescan;
 pub mod schema;
 pub mod sightings;
 pub mod small;

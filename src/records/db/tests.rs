@@ -271,8 +271,9 @@ fn a_damaged_database_is_set_aside_and_a_new_one_is_started() {
         ("a database without a version", |bytes| bytes[60..64].fill(0)),
         ("another name of a table", |bytes| {
             // Wherever it stands: a page that was split keeps a stale copy.
-            let found: Vec<_> =
-                (0..bytes.len() - 20).filter(|at| bytes[*at..].starts_with(b"CREATE TABLE images ")).collect();
+            let found: Vec<_> = (0..bytes.len() - 20)
+                .filter(|at| bytes[*at..].starts_with(b"CREATE TABLE images "))
+                .collect();
             assert!(!found.is_empty());
             found.iter().for_each(|at| bytes[at + 13..at + 19].copy_from_slice(b"imagoz"));
         }),

@@ -4,7 +4,7 @@ use std::io;
 use super::*;
 use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
-use crate::inventory::{FilesystemIx, Store, StoreIx};
+use crate::inventory::{Consistency, FilesystemIx, Store, StoreIx, StoreKind};
 use crate::survey::reading::{Filling, UnitView};
 use crate::sys::sysroot::Sysroot;
 use crate::usage::TreeScope;
@@ -36,8 +36,16 @@ impl Moving {
 }
 
 impl Reading for Moving {
-    fn store(&self, _: FilesystemIx) -> Store {
-        unreachable!("only measured")
+    fn store(&self, filesystem: FilesystemIx) -> Store {
+        Store {
+            kind: StoreKind::ContainersStorage,
+            root: self.root.clone(),
+            driver: "overlay".into(),
+            filesystem,
+            read_only: false,
+            origin: "test".into(),
+            consistency: Consistency::Consistent,
+        }
     }
 
     fn roots(&self) -> Vec<PathBuf> {
@@ -84,6 +92,8 @@ fn weigh(store: Moving) -> (Weighing, Vec<Finding>) {
         patience: Patience::default(),
         weigh: Weigh::Everything,
         now: jiff::Timestamp::now(),
+        remembered: None,
+        full: false,
     };
     let mut weighing = Weighing::new(vec![Box::new(store)]);
     let mut findings = Vec::new();
@@ -95,7 +105,7 @@ fn weigh(store: Moving) -> (Weighing, Vec<Finding>) {
 /// Allocated bytes of all units, and of what they share.
 fn total(weighing: &Weighing) -> u64 {
     let alone: u64 = weighing.tallies(0).iter().map(|tally| tally.bytes).sum();
-    alone + weighing.shared_inodes.iter().map(|group| group.tally.bytes).sum::<u64>()
+    alone + weighing.shares.inodes.iter().map(|group| group.tally.bytes).sum::<u64>()
 }
 
 /// What `du` says of a store of directories of files.

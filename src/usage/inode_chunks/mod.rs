@@ -7,15 +7,19 @@
 
 mod groups;
 mod notes;
+mod of_unit;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub use groups::InodeChunks;
 pub use notes::{FsNumber, Notes};
+pub use of_unit::{UnitInodes, Window};
 
 use crate::sys::beneath;
 use crate::sys::xfs::inumbers::{self, INODES_PER_CHUNK, InodeChunk};
@@ -66,6 +70,19 @@ struct Held {
 }
 
 impl Filesystems {
+    /// Those of them that `roots` lie on.
+    #[must_use]
+    pub fn of(roots: &[PathBuf]) -> Self {
+        let found = Self::default();
+        for root in roots {
+            // The caller's own paths: symlinks in them are followed.
+            if let Ok(fd) = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+                found.number(fd.as_fd());
+            }
+        }
+        found
+    }
+
     /// The number of the XFS that the start of a tree, `fd`, lies on; `None` if it is none.
     pub fn number(&self, fd: BorrowedFd<'_>) -> Option<FsNumber> {
         #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
@@ -111,6 +128,41 @@ impl InodeHoldings {
     pub fn new(filesystems: Filesystems, notes: Notes) -> Self {
         let filesystems = filesystems.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         Self { filesystems, notes: notes.into_sorted() }
+    }
+
+    /// What units held in an earlier walk, by unit number. What lies on none of
+    /// `filesystems` is left out.
+    #[must_use]
+    pub fn recalled<'a>(
+        filesystems: Filesystems,
+        units: impl IntoIterator<Item = (usize, &'a UnitInodes)>,
+    ) -> Self {
+        let mut all = Vec::new();
+        for (unit, inodes) in units {
+            // More than 2^32 units: as in `Notes::see`.
+            let unit = u32::try_from(unit).ok();
+            all.extend(inodes.windows().iter().filter_map(|one| {
+                let filesystem = filesystems.known(one.device)?;
+                Some(Note { filesystem, window: one.window, unit, inodes: one.inodes })
+            }));
+        }
+        let filesystems = filesystems.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Self { filesystems, notes: notes::merged(all) }
+    }
+
+    /// What single units hold, by unit number, to be recalled later.
+    #[must_use]
+    pub fn of_units(&self, wanted: &dyn Fn(usize) -> bool) -> HashMap<usize, UnitInodes> {
+        let mut windows: HashMap<usize, Vec<Window>> = HashMap::new();
+        for note in &self.notes {
+            let Some(unit) = note.unit.map(|unit| unit as usize).filter(|unit| wanted(*unit)) else {
+                continue;
+            };
+            let Some(held) = self.filesystems.get(note.filesystem as usize) else { continue };
+            let window = Window { device: held.device, window: note.window, inodes: note.inodes };
+            windows.entry(unit).or_default().push(window);
+        }
+        windows.into_iter().map(|(unit, windows)| (unit, UnitInodes::new(windows))).collect()
     }
 
     /// Adds the holdings of a further walk.

@@ -1,6 +1,6 @@
 //! The figures that all threads add to, a directory at a time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::types::{Progress, Tally};
 
@@ -12,13 +12,27 @@ pub struct Counters<'a> {
     all: Unit,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Unit {
+    newest: AtomicI64,
     bytes: AtomicU64,
     apparent_bytes: AtomicU64,
     inodes: AtomicU64,
     metadata_bytes: AtomicU64,
     inline_bytes: AtomicU64,
+}
+
+impl Default for Unit {
+    fn default() -> Self {
+        Self {
+            newest: AtomicI64::new(i64::MIN),
+            bytes: AtomicU64::default(),
+            apparent_bytes: AtomicU64::default(),
+            inodes: AtomicU64::default(),
+            metadata_bytes: AtomicU64::default(),
+            inline_bytes: AtomicU64::default(),
+        }
+    }
 }
 
 impl Unit {
@@ -60,6 +74,13 @@ impl<'a> Counters<'a> {
         }
     }
 
+    /// Something of the unit changed as late as `newest`.
+    pub fn changed(&self, unit: usize, newest: i64) {
+        if let Some(unit) = self.units.get(unit) {
+            unit.newest.fetch_max(newest, Ordering::Relaxed);
+        }
+    }
+
     /// Takes from the progress what a walk has added that starts again.
     pub fn take_back(&self) {
         if let Some(progress) = self.progress {
@@ -68,8 +89,9 @@ impl<'a> Counters<'a> {
         }
     }
 
-    /// The tallies, by unit number.
-    pub fn into_tallies(self) -> Vec<Tally> {
-        self.units.into_iter().map(Unit::into_tally).collect()
+    /// The tallies and the latest changes, by unit number.
+    pub fn into_tallies(self) -> (Vec<Tally>, Vec<i64>) {
+        let newest = self.units.iter().map(|unit| unit.newest.load(Ordering::Relaxed)).collect();
+        (self.units.into_iter().map(Unit::into_tally).collect(), newest)
     }
 }

@@ -27,6 +27,8 @@ struct Here<'d> {
     /// Device that the directory lies on.
     dev: u64,
     tally: Tally,
+    /// Latest `st_ctime` seen, in seconds.
+    newest: i64,
     children: Vec<Child>,
 }
 
@@ -47,6 +49,7 @@ impl Worker<'_, '_> {
             place: &place,
             dev: stat.st_dev,
             tally: weight(&stat),
+            newest: changed(&stat),
             children: Vec::new(),
         };
         self.note_inode(origin.xfs, here.unit, stat.st_ino);
@@ -64,6 +67,7 @@ impl Worker<'_, '_> {
         }
         self.buffer = buffer;
         self.walk.counters.add(here.unit, here.tally);
+        self.walk.counters.changed(here.unit, here.newest);
         let mut children = here.children;
         if !children.is_empty() {
             // They are taken from the end; the order of the directory is that of the disk.
@@ -120,10 +124,12 @@ impl Worker<'_, '_> {
             place,
             dev: stat.st_dev,
             tally: Tally::default(),
+            newest: i64::MIN,
             children: Vec::new(),
         };
         self.count(&mut here, name, stat);
         self.walk.counters.add(here.unit, here.tally);
+        self.walk.counters.changed(here.unit, here.newest);
     }
 
     /// Whether a tree of its own counts the directory. The top of a root is that tree.
@@ -140,6 +146,7 @@ impl Worker<'_, '_> {
     /// in the directory `here`; without one, `here.fd` is the inode itself.
     fn count(&mut self, here: &mut Here<'_>, name: Option<&CStr>, stat: &Stat) {
         self.note_inode(here.origin.xfs, here.unit, stat.st_ino);
+        here.newest = here.newest.max(changed(stat));
         let kind = FileType::from_raw_mode(stat.st_mode);
         let tally = weight(stat);
         let key = (stat.st_dev, stat.st_ino);
@@ -153,7 +160,10 @@ impl Worker<'_, '_> {
                     here.tally.metadata_bytes += btrfs::FURTHER_LINK;
                     return;
                 }
-                Sight::Complete(tally) => return here.tally += tally,
+                Sight::Complete(tally) => {
+                    here.tally.metadata_bytes += btrfs::FURTHER_LINK;
+                    return here.tally += tally;
+                }
             }
         } else {
             here.tally += tally;
@@ -177,6 +187,13 @@ impl Worker<'_, '_> {
             }
         }
     }
+}
+
+/// When an inode last changed, in seconds.
+fn changed(stat: &Stat) -> i64 {
+    #[allow(clippy::unnecessary_cast)] // narrower on some architectures
+    let seconds = stat.st_ctime as i64;
+    seconds
 }
 
 /// What an inode weighs.

@@ -47,6 +47,11 @@ impl Collector {
         Self { ask, found: AtomicBool::new(false), references: Mutex::default() }
     }
 
+    /// Which files are asked.
+    pub fn ask(&self) -> Ask {
+        self.ask
+    }
+
     /// Whether a file with this `stat` is to be asked.
     pub fn wants(&self, kind: FileType, bytes: u64) -> bool {
         match self.ask {

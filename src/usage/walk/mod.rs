@@ -177,8 +177,16 @@ impl<'a> Walk<'a> {
         });
         errors.sort_unstable_by(|a, b| (a.unit, &a.path).cmp(&(b.unit, &b.path)));
         mounts.sort_unstable();
+        let extents = match collector.ask() {
+            Ask::Nobody => Extents::Off,
+            Ask::Big => Extents::Probe,
+            Ask::Everybody => Extents::All,
+        };
+        let (units, newest) = counters.into_tallies();
         Measured {
-            units: counters.into_tallies(),
+            units,
+            newest,
+            extents,
             shared_inodes,
             shared_extents: collector.finish(),
             inode_holdings: InodeHoldings::new(xfs, inodes),

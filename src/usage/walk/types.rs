@@ -33,8 +33,9 @@ pub enum TreeScope {
     EntryOnly,
 }
 
-/// Whether to look for extents that files share by reflink (`FS_IOC_FIEMAP`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// Whether to look for extents that files share by reflink (`FS_IOC_FIEMAP`); each sees
+/// what the one before it sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Extents {
     /// Never: the filesystem has no reflinks.
     Off,
@@ -135,6 +136,12 @@ pub struct WalkError {
 pub struct Measured {
     /// A tally for each unit, by unit number.
     pub units: Vec<Tally>,
+    /// For each unit, by unit number, the latest `st_ctime` of what was counted, in seconds
+    /// since 1970; `i64::MIN` where there was nothing.
+    pub newest: Vec<i64>,
+    /// Where files were looked at for shared extents in the end: a probe that hits becomes
+    /// [`Extents::All`].
+    pub extents: Extents,
     /// Inodes that belong to no unit alone.
     pub shared_inodes: Vec<SharedInodes>,
     /// Extents that belong to no file alone.

@@ -1,0 +1,190 @@
+//! What shows that a committed layer was not touched, without walking it: for the start of
+//! each of its trees and for each entry directly below, who it is (device, inode), when it
+//! and its inode last changed, its type, size and links.
+//!
+//! For the overlay driver that covers the layer's directory, `diff`, `link`, `lower` and
+//! `work`, the tar-split file and the big data. What changes further down changes none of
+//! it; that is what samples are for.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, Stat};
+use rustix::io::{Errno, Result};
+
+use super::{Fingerprint, Fingerprinter, Tree, TreeScope};
+use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
+
+/// Threads where the caller has no wish: as for a walk, a cold disk is waited for.
+const DEFAULT_THREADS: usize = 32;
+
+/// Bytes of directory entries that are read at once.
+const BUFFER: usize = 8 * 1024;
+
+/// Takes the evidence of the units of `trees`, in which each unit's trees stand together.
+/// Units that cannot be examined are missing from the result.
+#[must_use]
+pub fn gather(roots: &[PathBuf], trees: &[Tree], threads: usize) -> HashMap<usize, Fingerprint> {
+    // The caller's own paths: symlinks in them are followed.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let roots: Vec<_> = roots.iter().map(|path| rustix::fs::open(path, flags, Mode::empty())).collect();
+    let any = roots.iter().find_map(|root| root.as_ref().ok());
+    let opener = any.map_or(Opener::Openat2, |root| Opener::detect(root.as_fd()));
+    let units: Vec<&[Tree]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
+    let one = |trees: &&[Tree]| match of_unit(opener, &roots, trees) {
+        Ok(evidence) => Some((trees.first()?.unit, evidence)),
+        Err(error) => {
+            tracing::debug!(%error, path = ?trees.first().map(|tree| &tree.path), "no evidence");
+            None
+        }
+    };
+    let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
+    match rayon::ThreadPoolBuilder::new().num_threads(threads.clamp(1, 128)).build() {
+        Ok(pool) => pool.install(|| units.par_iter().filter_map(one).collect()),
+        Err(error) => {
+            tracing::debug!(%error, threads, "cannot start that many threads");
+            units.iter().filter_map(one).collect()
+        }
+    }
+}
+
+fn of_unit(opener: Opener, roots: &[Result<OwnedFd>], trees: &[Tree]) -> Result<Fingerprint> {
+    let mut all = Fingerprinter::new("layer on the disk, 1");
+    for tree in trees {
+        let root = match roots.get(tree.root) {
+            Some(Ok(root)) => root.as_fd(),
+            Some(Err(error)) => return Err(*error),
+            None => return Err(Errno::INVAL),
+        };
+        // Which root it is shows in the device and inode number.
+        all.bytes(tree.path.as_os_str().as_bytes());
+        all.number(u64::from(tree.scope == TreeScope::Whole));
+        let directory = match tree.scope {
+            TreeScope::EntryOnly => Err(Errno::NOTDIR),
+            TreeScope::Whole => opener.beneath(root, &tree.path, DIRECTORY, true),
+        };
+        match directory {
+            Ok(directory) => {
+                take(&mut all, &rustix::fs::fstat(&directory)?);
+                take_entries(&mut all, directory.as_fd())?;
+            }
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                let handle = opener.beneath(root, &tree.path, HANDLE, true)?;
+                take(&mut all, &rustix::fs::fstat(&handle)?);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all.finish())
+}
+
+/// Takes the entries in the order of their names: that of the disk may change by itself.
+fn take_entries(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<()> {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut entries = RawDir::new(directory, &mut buffer);
+    let mut names: Vec<CString> = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort_unstable();
+    all.number(names.len() as u64);
+    for name in names {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stat = rustix::fs::statat(directory, &name, flags)?;
+        all.bytes(name.to_bytes());
+        take(all, &stat);
+    }
+    Ok(())
+}
+
+#[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // other types elsewhere; any bits will do
+fn take(all: &mut Fingerprinter, stat: &Stat) {
+    let facts = [
+        stat.st_dev as u64,
+        stat.st_ino as u64,
+        stat.st_mode as u64,
+        stat.st_nlink as u64,
+        stat.st_size as u64,
+        stat.st_ctime as u64,
+        stat.st_ctime_nsec as u64,
+        stat.st_mtime as u64,
+        stat.st_mtime_nsec as u64,
+    ];
+    for fact in facts {
+        all.number(fact);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn of(root: &Path, parts: &[(&str, TreeScope)]) -> Option<Fingerprint> {
+        let tree =
+            |(path, scope): &(&str, TreeScope)| Tree { root: 0, path: path.into(), unit: 7, scope: *scope };
+        let trees: Vec<_> = parts.iter().map(tree).collect();
+        gather(&[root.to_path_buf()], &trees, 2).remove(&7)
+    }
+
+    #[test]
+    fn each_change_at_the_top_shows_and_nothing_else() {
+        use TreeScope::{EntryOnly, Whole};
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("layer/diff/etc/deep")).unwrap();
+        fs::write(at("layer/link"), "X").unwrap();
+        fs::write(at("layer/diff/etc/deep/file"), "1").unwrap();
+        fs::write(at("split"), "tar").unwrap();
+        let parts = [("layer", Whole), ("split", Whole)];
+        let look = || of(dir.path(), &parts);
+        let first = look().unwrap();
+        assert_eq!(look(), Some(first), "looking changes nothing");
+        fs::write(at("layer/diff/etc/deep/file"), "2").unwrap();
+        fs::write(at("layer/diff/etc/new"), "2").unwrap();
+        assert_eq!(look(), Some(first), "further down nothing shows");
+
+        type Change = fn(&dyn Fn(&str) -> PathBuf);
+        let changes: [(&str, Change); 8] = [
+            ("a file in diff", |at| fs::write(at("layer/diff/file"), "").unwrap()),
+            ("a new entry", |at| fs::create_dir(at("layer/work")).unwrap()),
+            ("a rewritten link", |at| fs::write(at("layer/link"), "Y").unwrap()),
+            ("a hard link of it", |at| fs::hard_link(at("layer/link"), at("second")).unwrap()),
+            ("an entry gone", |at| fs::remove_dir(at("layer/work")).unwrap()),
+            ("another tar-split", |at| fs::write(at("split"), "rat").unwrap()),
+            ("another directory", |at| {
+                fs::rename(at("layer"), at("old")).unwrap();
+                fs::create_dir_all(at("layer/diff")).unwrap();
+                fs::copy(at("old/link"), at("layer/link")).unwrap();
+            }),
+            ("permissions", |at| {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(at("layer/diff"), fs::Permissions::from_mode(0o711)).unwrap();
+            }),
+        ];
+        let mut before = first;
+        for (what, change) in changes {
+            // The kernel's clock for file times moves in steps of up to 10 ms.
+            std::thread::sleep(std::time::Duration::from_millis(12));
+            change(&at);
+            let now = look().unwrap();
+            assert_ne!(now, before, "{what}");
+            before = now;
+        }
+        assert_ne!(of(dir.path(), &[("layer", Whole)]), of(dir.path(), &[("layer", EntryOnly)]));
+        assert_eq!(of(dir.path(), &[("layer", Whole), ("none", Whole)]), None, "a missing part");
+        std::os::unix::fs::symlink("layer", at("way")).unwrap();
+        assert_eq!(of(dir.path(), &[("way/diff", Whole)]), None, "through a symlink");
+        assert!(of(dir.path(), &[("way", Whole)]).is_some(), "a symlink itself");
+    }
+}

@@ -1,0 +1,160 @@
+//! Scans one after another, each with what the ones before it left in a database.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use layersweep::graphroot::config::Environment;
+use layersweep::graphroot::snapshot::Patience;
+use layersweep::inventory::Inventory;
+use layersweep::records::{Access, Records, sizes};
+use layersweep::survey::{self, Request, Survey, Weigh};
+use layersweep::sys::sysroot::Sysroot;
+use layersweep::usage::Progress;
+use layersweep::usage::kept::Remembered;
+use tempfile::TempDir;
+
+use super::store::Store;
+
+/// Scans the same stores again and again.
+pub struct Scanner {
+    request: Request,
+    state: TempDir,
+    seed: u64,
+}
+
+impl Scanner {
+    /// For the store's graphroot.
+    pub fn of(store: &Store) -> Self {
+        Self::new(Sysroot::live(), vec![store.root().to_path_buf()], vec![], Some(store.runroot()))
+    }
+
+    /// For a containerd root.
+    pub fn of_containerd(root: &Path) -> Self {
+        Self::new(Sysroot::live(), vec![], vec![root.to_path_buf()], None)
+    }
+
+    /// For a graphroot on a disk that is mounted at `sysroot`.
+    pub fn foreign(sysroot: &Path, graphroot: &Path) -> Self {
+        Self::new(Sysroot::at(sysroot), vec![graphroot.to_path_buf()], vec![], None)
+    }
+
+    fn new(
+        sysroot: Sysroot,
+        graphroots: Vec<PathBuf>,
+        containerd_roots: Vec<PathBuf>,
+        runroot: Option<PathBuf>,
+    ) -> Self {
+        let request = Request {
+            environment: Environment::of_process(&sysroot),
+            sysroot,
+            graphroots,
+            containerd_roots,
+            runroot,
+            threads: 4,
+            patience: Patience::default(),
+            weigh: Weigh::Everything,
+            now: Timestamp::now(),
+            remembered: None,
+            full: false,
+        };
+        let state = tempfile::tempdir().expect("making a state directory");
+        Self { request, state, seed: 0 }
+    }
+
+    /// Surveys a further graphroot with the others.
+    pub fn and(mut self, store: &Store) -> Self {
+        self.request.graphroots.push(store.root().to_path_buf());
+        self
+    }
+
+    /// A scan that knows of no other.
+    pub fn alone(&self) -> Survey {
+        self.survey(None, false)
+    }
+
+    /// A scan after the others. Sizes count as settled: as if a minute had passed since
+    /// the layers were made. The sample is another one each time.
+    pub fn again(&mut self) -> Survey {
+        self.seed += 1;
+        self.with_seed(self.seed)
+    }
+
+    /// The same, with a sample that the number chooses.
+    pub fn with_seed(&self, seed: u64) -> Survey {
+        let survey = self.survey(Some(settled(self.remembered(seed))), false);
+        self.keep(&survey);
+        survey
+    }
+
+    /// A scan that distrusts what the others left.
+    pub fn full(&self) -> Survey {
+        let survey = self.survey(Some(settled(self.remembered(0))), true);
+        self.keep(&survey);
+        survey
+    }
+
+    /// What the scans so far left.
+    pub fn remembered(&self, seed: u64) -> Remembered {
+        let records = Records::open(self.state.path(), Access::Write).expect("the database opens");
+        records.read(|connection| sizes::load(connection, seed)).expect("sizes are read")
+    }
+
+    /// A scan that leaves nothing.
+    pub fn survey(&self, remembered: Option<Remembered>, full: bool) -> Survey {
+        let now = Timestamp::now();
+        let remembered = remembered.map(Arc::new);
+        let request = Request { remembered, full, now, ..self.request.clone() };
+        survey::run(&request, &Progress::default()).expect("the stores are surveyed")
+    }
+
+    fn keep(&self, survey: &Survey) {
+        let mut records = Records::open(self.state.path(), Access::Write).expect("the database opens");
+        let to_keep = survey.to_keep.as_ref().expect("something to keep");
+        let now = Timestamp::now();
+        records.write(|transaction| sizes::store(transaction, to_keep, now)).expect("sizes are written");
+    }
+}
+
+/// As if a minute had passed between the making of the layers and their measuring.
+pub fn settled(mut remembered: Remembered) -> Remembered {
+    for unit in remembered.stores.values_mut().flat_map(HashMap::values_mut) {
+        Arc::make_mut(unit).settled = true;
+    }
+    remembered
+}
+
+/// Waits until nothing is so new that it may still be changing.
+pub fn rest() {
+    std::thread::sleep(Duration::from_millis(3100));
+}
+
+/// Every figure of a survey and who shares what, a line each.
+pub fn figures(survey: &Survey) -> Vec<String> {
+    let Inventory { nodes, images, containers, leaks, anchored, .. } = &survey.inventory;
+    let mut lines: Vec<String> = nodes.iter().map(|node| format!("{node:?}")).collect();
+    lines.extend(images.iter().enumerate().map(|(at, image)| {
+        let weight =
+            survey.refs.weight(&survey.inventory, layersweep::inventory::refs::Root::Image(at.into()));
+        format!("{image:?} {weight:?}")
+    }));
+    lines.extend(containers.iter().map(|container| format!("{container:?}")));
+    lines.extend(leaks.iter().map(|leak| format!("{leak:?}")));
+    lines.push(format!("{anchored:?} {:?}", survey.refs));
+    lines
+}
+
+/// Fails unless both surveys have the same figures.
+#[track_caller]
+pub fn assert_same(what: &str, one: &Survey, other: &Survey) {
+    let (one, other) = (figures(one), figures(other));
+    let differ: Vec<_> = one.iter().zip(&other).filter(|(one, other)| one != other).take(6).collect();
+    assert!(
+        one.len() == other.len() && differ.is_empty(),
+        "{what}: {} and {} lines, {differ:#?}",
+        one.len(),
+        other.len()
+    );
+}
