@@ -1,2 +1,19 @@
 //! What goes, why, and in what order: policy and plan (pure), and the run that carries a
 //! plan out.
+//!
+//! Two policies decide. [`plan`] is ours (`exact`): it goes by measured space and by what each
+//! deletion really gives back. [`kubelet`] is the kubelet's own algorithm, rule for rule, for
+//! those who want it.
+//!
+//! `docs/how-it-decides.md` tells the operator the same in words.
+
+pub mod kubelet;
+pub mod names;
+pub mod plan;
+pub mod policy;
+pub mod rules;
+pub mod space;
+
+pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Verdict};
+pub use policy::{Ages, Attempts, Input, Known, Pattern, Policy, Protect};
+pub use space::{Doubt, FreeFloor, Marks, Measured, Space, Targets};
