@@ -3,15 +3,17 @@
 //!
 //! Two policies decide. [`plan`] is ours (`exact`): it goes by measured space and by what each
 //! deletion really gives back. [`kubelet`] is the kubelet's own algorithm, rule for rule, for
-//! those who want it.
+//! those who want it; [`compare`] shows the difference.
 //!
 //! `docs/how-it-decides.md` tells the operator the same in words.
 
+pub mod compare;
 pub mod kubelet;
 pub mod names;
 pub mod plan;
 pub mod policy;
 pub mod rules;
+pub mod scenario;
 pub mod space;
 
 pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Verdict};
