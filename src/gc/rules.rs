@@ -323,3 +323,36 @@ fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
     }
     newest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/how-it-decides.md` has every rule, in order.
+    #[test]
+    fn every_rule_is_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-it-decides.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+        let documented: Vec<_> = rows.map(|(rule, _)| rule).collect();
+        let mut expected = RULES.to_vec();
+        expected.extend([NOT_NEEDED, FREES_NOTHING, UNMEASURED, REFUSED, "in-use"]);
+        assert_eq!(documented, expected);
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "1h"),
+            (3605, "1h"),
+            (90_000, "1d1h"),
+            (8_640_000, "100d"),
+        ] {
+            assert_eq!(span(SignedDuration::from_secs(seconds)), text);
+        }
+    }
+}

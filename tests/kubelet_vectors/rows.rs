@@ -18,9 +18,9 @@ pub enum Decides {
 #[serde(deny_unknown_fields)]
 pub struct File {
     pub schema_version: u32,
-    #[serde(rename = "about")]
+    #[serde(rename = "about", default)]
     pub _about: String,
-    #[serde(rename = "time_unit")]
+    #[serde(rename = "time_unit", default)]
     pub _time_unit: String,
     #[serde(default)]
     pub decides: Decides,
@@ -57,7 +57,7 @@ impl Row {
 
 /// What every row carries for its reader.
 macro_rules! row {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]

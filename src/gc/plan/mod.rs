@@ -192,17 +192,15 @@ impl<'a> Planner<'a> {
 
     fn next_aged(&mut self, measured: &[Measured]) -> Option<Step> {
         let Stage::Age { next } = &mut self.stage else { return None };
-        if let Some(limit) = self.input.policy.max_age {
-            while let Some(at) = self.order.get(*next).copied() {
-                // From here on nobody has been idle for longer.
-                if idle(&self.input, at).is_none_or(|idle| idle <= limit) {
-                    break;
-                }
-                *next += 1;
-                let store = self.input.inventory.images[at.get()].store;
-                let filesystem = self.input.inventory.stores[store.get()].filesystem;
-                return Some(self.step(at, Reason::Age, filesystem, None, measured));
-            }
+        // The first who has not been idle for long enough ends it: so have none after it.
+        let at = self.order.get(*next).copied();
+        if let (Some(limit), Some(at)) = (self.input.policy.max_age, at)
+            && idle(&self.input, at).is_some_and(|idle| idle > limit)
+        {
+            *next += 1;
+            let store = self.input.inventory.images[at.get()].store;
+            let filesystem = self.input.inventory.stores[store.get()].filesystem;
+            return Some(self.step(at, Reason::Age, filesystem, None, measured));
         }
         self.stage = Stage::Space { filesystem: 0, sweep: None };
         None
