@@ -12,7 +12,7 @@ use super::plan::{Plan, plan};
 use super::policy::Input;
 use super::space::{Measured, Space};
 use crate::inventory::refs::{Live, Root};
-use crate::inventory::{Container, FilesystemIx, ImageIx, Owner, StoreKind};
+use crate::inventory::{Container, ContainerIx, FilesystemIx, ImageIx, Inventory, Owner, StoreKind};
 
 /// After so many runs that each changed something, it is shown as it stands.
 const MOST_RUNS: usize = 100;
@@ -30,6 +30,34 @@ pub struct Comparison {
     pub exact: Story,
     /// Our plan in full.
     pub plan: Plan,
+}
+
+/// What the kubelet's runtime lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Images, as `ListImages` has them.
+    pub images: Vec<ImageIx>,
+    /// Containers, as `ListContainers` has them: no sandboxes, nobody else's.
+    pub containers: Vec<ContainerIx>,
+}
+
+impl Listed {
+    /// What a runtime probably lists that cannot be asked: the images of all stores on a
+    /// filesystem that are not read-only, and the containers that it owns.
+    #[must_use]
+    pub fn probably(inventory: &Inventory, filesystem: FilesystemIx) -> Self {
+        let images = inventory.images.iter().enumerate().filter(|(_, image)| {
+            let store = &inventory.stores[image.store.get()];
+            store.filesystem == filesystem && !store.read_only
+        });
+        let containers = inventory.containers.iter().enumerate().filter(|(_, container)| {
+            matches!(container.owner, Owner::CriO | Owner::Containerd) && !container.sandbox
+        });
+        Self {
+            images: images.map(|(at, _)| at.into()).collect(),
+            containers: containers.map(|(at, _)| at.into()).collect(),
+        }
+    }
 }
 
 /// What one policy would do, in as many runs as it needs.
@@ -81,14 +109,14 @@ pub fn kubelet_policy(policy: &super::Policy) -> Option<kubelet::Policy> {
     })
 }
 
-/// Tells both stories for one filesystem: the images of the stores on it are all that the
-/// runtime lists. The kubelet is taken to be up for long, and to remember what we do, which is
+/// Tells both stories for one filesystem, which is the runtime's image filesystem. The kubelet is taken to be up for long, and to remember what we do, which is
 /// more than it does after a restart. `None` where the filesystem's numbers cannot be believed.
 #[must_use]
 pub fn compare(
     input: Input<'_>,
     filesystem: FilesystemIx,
     measured: &[Measured],
+    listed: &Listed,
     theirs: kubelet::Policy,
 ) -> Option<Comparison> {
     let space = measured.get(filesystem.get())?.clone().ok()?;
@@ -101,20 +129,14 @@ pub fn compare(
     Some(Comparison {
         filesystem,
         usage_before_percent: space.used_percent(),
-        kubelet: kubelet_story(input, filesystem, space, theirs, low),
+        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listed), theirs, low),
         exact: exact_story(&plan, filesystem, space, low),
         plan,
     })
 }
 
-fn kubelet_story(
-    input: Input<'_>,
-    filesystem: FilesystemIx,
-    space: Space,
-    policy: kubelet::Policy,
-    low: impl Fn(&Space) -> bool,
-) -> Story {
-    let mut node = Pretended::new(input, filesystem, space);
+fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(&Space) -> bool) -> Story {
+    let input = node.input;
     let records = node.images.iter().map(|at| {
         let ages = input.ages(*at);
         let record = Record {
@@ -192,18 +214,14 @@ struct Pretended<'a> {
     filesystem: FilesystemIx,
     space: Space,
     images: Vec<ImageIx>,
+    containers: Vec<ContainerIx>,
     live: Live<'a>,
 }
 
 impl<'a> Pretended<'a> {
-    fn new(input: Input<'a>, filesystem: FilesystemIx, space: Space) -> Self {
-        let inventory = input.inventory;
-        let images = inventory.images.iter().enumerate().filter(|(_, image)| {
-            let store = &inventory.stores[image.store.get()];
-            store.filesystem == filesystem && !store.read_only
-        });
-        let images = images.map(|(at, _)| at.into()).collect();
-        Self { input, filesystem, space, images, live: input.refs.live() }
+    fn new(input: Input<'a>, filesystem: FilesystemIx, space: Space, listed: &Listed) -> Self {
+        let Listed { images, containers } = listed.clone();
+        Self { input, filesystem, space, images, containers, live: input.refs.live() }
     }
 
     /// Containers of the image that containers/storage knows; it refuses to delete under them.
@@ -213,14 +231,6 @@ impl<'a> Pretended<'a> {
         let mut containers = inventory.containers.iter();
         let user = containers.find(|container| container.image == Some(at));
         user.filter(|_| store.kind == StoreKind::ContainersStorage)
-    }
-}
-
-/// Whether CRI lists a container.
-fn is_of_cri(container: &Container) -> bool {
-    match container.owner {
-        Owner::CriO | Owner::Containerd => !container.sandbox,
-        Owner::Podman | Owner::Buildah | Owner::Unknown => false,
     }
 }
 
@@ -237,19 +247,18 @@ impl Runtime for Pretended<'_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
         let listed = |at: &ImageIx| {
             let image = &self.input.inventory.images[at.get()];
-            let known = self.input.known(*at);
             let size_bytes = image.listed_bytes.unwrap_or_else(|| {
                 self.input.refs.weight(self.input.inventory, Root::Image(*at)).total.apparent_bytes
             });
-            let pinned =
-                !image.pinned_by.is_empty() || known.is_some_and(|known| !known.pinned_by.is_empty());
+            let runtime_pins = self.input.known(*at).is_some_and(|known| known.runtime_pins);
+            let pinned = !image.pinned_by.is_empty() || runtime_pins;
             ListedImage { id: key(*at), size_bytes, pinned, handler: String::new() }
         };
         Ok(self.images.iter().map(listed).collect())
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        let containers = self.input.inventory.containers.iter().filter(|container| is_of_cri(container));
+        let containers = self.containers.iter().map(|at| &self.input.inventory.containers[at.get()]);
         let listed = containers.filter_map(|container| {
             let image_id = key(container.image?);
             Some(ListedContainer { id: container.id.clone(), image_id, handler: String::new() })
@@ -319,7 +328,8 @@ mod tests {
             now: made.now,
         };
         let theirs = kubelet_policy(&policy).unwrap();
-        let both = compare(input, 0.into(), &[Ok(made.space())], theirs).unwrap();
+        let listed = Listed::probably(&inventory, 0.into());
+        let both = compare(input, 0.into(), &[Ok(made.space())], &listed, theirs).unwrap();
         assert!((both.usage_before_percent - 77.0).abs() < 0.01, "{}", both.usage_before_percent);
         for (policy, story) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
             println!(
@@ -370,7 +380,8 @@ mod tests {
             now: made.now + jiff::SignedDuration::from_secs(1),
         };
         let theirs = kubelet_policy(&policy).unwrap();
-        let both = compare(input, 0.into(), &[Ok(made.space())], theirs).unwrap();
+        let listed = Listed::probably(&inventory, 0.into());
+        let both = compare(input, 0.into(), &[Ok(made.space())], &listed, theirs).unwrap();
         let last = both.kubelet.runs.last().unwrap();
         assert!(last.deleted.is_empty() && last.failure.is_some());
         assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);

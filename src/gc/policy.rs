@@ -139,7 +139,9 @@ pub struct Known {
     /// Users that the inventory does not have: containers that only the runtime lists, images
     /// mounted as volumes. Each as `owner name`.
     pub used_by: Vec<String>,
-    /// What else pins it: the `pinned` flag of CRI, our own keep-list.
+    /// The runtime lists it as pinned.
+    pub runtime_pins: bool,
+    /// What else pins it: our own keep-list.
     pub pinned_by: Vec<String>,
     /// Labels of its configuration or record.
     pub labels: Vec<(String, String)>,

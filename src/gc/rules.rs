@@ -54,12 +54,7 @@ impl<'a> Judge<'a> {
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
         let images = input.inventory.images.len();
-        let mut users = vec![Vec::new(); images];
-        for (at, container) in input.inventory.containers.iter().enumerate() {
-            if let Some(image) = container.image {
-                users[image.get()].push(at);
-            }
-        }
+        let users = users(&input, images);
         let protect = &input.policy.protect;
         Self {
             input,
@@ -150,8 +145,10 @@ impl<'a> Judge<'a> {
     }
 
     fn pinned(&self, at: ImageIx) -> Says {
-        let known = self.input.known(at).into_iter().flat_map(|known| &known.pinned_by);
-        let pins: Vec<_> = self.image(at).pinned_by.iter().chain(known).cloned().collect();
+        let known = self.input.known(at);
+        let mut pins = self.image(at).pinned_by.clone();
+        pins.extend(known.filter(|known| known.runtime_pins).map(|_| "the runtime's list of images".into()));
+        pins.extend(known.into_iter().flat_map(|known| known.pinned_by.iter().cloned()));
         match pins.as_slice() {
             [] => Says::go("nothing pins it"),
             pins => Says::Stay(format!("pinned by {}", first_few(pins))),
@@ -234,6 +231,28 @@ impl Says {
     fn go(detail: &str) -> Self {
         Self::Go(detail.to_owned())
     }
+}
+
+/// The containers of each image. One whose store has no such image uses every image of that id:
+/// stores may serve each other.
+fn users(input: &Input<'_>, images: usize) -> Vec<Vec<usize>> {
+    let mut users = vec![Vec::new(); images];
+    let mut by_id: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, image) in input.inventory.images.iter().enumerate() {
+        by_id.entry(&image.id).or_default().push(at);
+    }
+    for (at, container) in input.inventory.containers.iter().enumerate() {
+        match (container.image, container.image_id.as_deref()) {
+            (Some(image), _) => users[image.get()].push(at),
+            (None, Some(id)) => {
+                for image in by_id.get(id).into_iter().flatten() {
+                    users[*image].push(at);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+    users
 }
 
 /// A container for people: `cri-o nginx (running)`.

@@ -61,6 +61,11 @@ pub enum Doubt {
     Failed(String),
 }
 
+impl Doubt {
+    /// What [`Doubt::Missing`] calls the size of the filesystem.
+    pub const CAPACITY: &'static str = "capacity";
+}
+
 /// What a measurement gave.
 pub type Measured = Result<Space, Doubt>;
 
@@ -74,7 +79,7 @@ impl Space {
         available_bytes: Option<u64>,
         inodes: Option<(u64, u64)>,
     ) -> Measured {
-        let capacity_bytes = capacity_bytes.ok_or(Doubt::Missing("capacity"))?;
+        let capacity_bytes = capacity_bytes.ok_or(Doubt::Missing(Doubt::CAPACITY))?;
         let available_bytes = available_bytes.ok_or(Doubt::Missing("available bytes"))?;
         if capacity_bytes == 0 {
             return Err(Doubt::NoCapacity);

@@ -164,7 +164,7 @@ impl<'a> Planner<'a> {
         for plan in &mut self.filesystems {
             plan.after = measured.get(plan.filesystem.get()).cloned();
         }
-        let kept = self.kept(measured);
+        let kept = self.kept();
         let space = self.filesystems.iter().any(|plan| plan.started.any());
         let trigger = Trigger { space, age: self.age };
         let reached = self.filesystems.iter().any(|plan| plan.end == End::Reached);
@@ -218,6 +218,7 @@ impl<'a> Planner<'a> {
                 Ok(space) => space,
                 Err(doubt) => {
                     plan.end = End::Doubtful;
+                    plan.doubt = Some(doubt.clone());
                     self.problems.push(Problem {
                         image: None,
                         filesystem: Some(filesystem),
@@ -290,7 +291,7 @@ impl<'a> Planner<'a> {
         Step { image, reason, filesystem, gains, group, expected }
     }
 
-    fn kept(&self, measured: &[Measured]) -> Vec<Kept> {
+    fn kept(&self) -> Vec<Kept> {
         let fates = self.fates.iter().enumerate();
         let kept = fates.filter_map(|(at, fate)| {
             let (rule, detail) = match fate {
@@ -298,7 +299,7 @@ impl<'a> Planner<'a> {
                 Fate::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
                 Fate::Candidate => match &self.passed_over[at] {
                     Some(detail) => (rules::FREES_NOTHING, detail.clone()),
-                    None => self.spared(at.into(), measured),
+                    None => self.spared(at.into()),
                 },
             };
             Some(Kept { image: at.into(), rule, detail })
@@ -307,17 +308,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Why a candidate was not touched.
-    fn spared(&self, at: ImageIx, measured: &[Measured]) -> (&'static str, String) {
+    fn spared(&self, at: ImageIx) -> (&'static str, String) {
         let nodes = self.input.refs.reach(Root::Image(at)).iter();
         let mut on: Vec<_> = nodes.map(|node| self.input.inventory.nodes[node.get()].filesystem).collect();
         on.sort_unstable();
         on.dedup();
         let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
-        if let Some(plan) = plans().find(|plan| plan.end == End::Doubtful) {
-            let doubt = measured.get(plan.filesystem.get()).and_then(|space| space.as_ref().err());
-            let doubt =
-                doubt.map_or_else(|| "its filesystem could not be judged".into(), ToString::to_string);
-            return (rules::UNMEASURED, doubt);
+        if let Some(doubt) = plans().find_map(|plan| plan.doubt.as_ref()) {
+            return (rules::UNMEASURED, doubt.to_string());
         }
         let reached = plans().find(|plan| plan.started.any());
         let detail = match (reached, plans().next()) {

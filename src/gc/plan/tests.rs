@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::gc::Doubt;
+use crate::gc::kubelet::Event;
 use crate::gc::policy::{Ages, Attempts, Known, NamedBy, Pattern, Policy, Protect};
 use crate::gc::scenario::Scenario;
 use crate::gc::space::{FreeFloor, Marks, Targets};
@@ -224,7 +225,8 @@ fn every_rule_keeps_and_says_why() {
     images[7].store = 1.into();
     images[9].names = vec![];
     world.inventory.containers = vec![container(0, Owner::Podman), container(0, Owner::CriO)];
-    world.known[1].pinned_by = vec!["CRI".into()];
+    world.known[1].pinned_by = vec!["layersweep pin quay.io/*".into()];
+    world.known[1].runtime_pins = true;
     world.known[5].labels = vec![("keep".into(), "yes".into())];
     world.known[9].attempts =
         Some(Attempts::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
@@ -260,7 +262,7 @@ fn every_rule_keeps_and_says_why() {
     );
     for (at, words) in [
         (0, "used by 2: the podman container web (exited), the cri-o container web (exited)"),
-        (1, "pinned by crio.conf, CRI"),
+        (1, "pinned by crio.conf, the runtime's list of images, layersweep pin quay.io/*"),
         (2, "pod sandboxes are made from it, says crio.conf"),
         (3, "the static pod etcd.yaml names it"),
         (4, "quay.io/team/i4:1 matches the protected name quay.io/team/i4*"),
@@ -278,6 +280,13 @@ fn every_rule_keeps_and_says_why() {
     let (_, kept, _) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
     assert_eq!(rules, ["used-just-now", "in-use", "read-only-store", "min-age", "age-unknown"]);
+    // A container of another store that was made from it.
+    world.inventory.containers.push(Container {
+        image: None,
+        image_id: Some("i8".into()),
+        ..container(0, Owner::Buildah)
+    });
+    assert_eq!(world.plan(&[space(0)]).1[8].1, "in-use");
     world.inventory.stores[0].consistency = Consistency::Damaged;
     assert_eq!(world.plan(&[space(0)]).1[9].1, "damaged-store");
     world.with(|input| {
@@ -368,25 +377,25 @@ fn small_gains_count_where_they_suffice() {
     // 1,000,000 are wanted, 180,000 could be had, 900 at a time.
     let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
     assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotReached));
+    assert_eq!(plan.events(), [Event::FreeDiskSpaceFailed]);
     assert!(kept.iter().all(|(_, rule)| *rule == rules::FREES_NOTHING));
-    // Somebody else has freed most of it by the time the order has come to its end.
-    let small = world.with(|input| {
+    // Somebody else frees most of it while the first one goes.
+    let mut world = world;
+    world.inventory.nodes.push(node(0, 100_000, &[]));
+    world.inventory.images.push(image("big", &[200]));
+    world.ages.push(hours_ago(5000, None));
+    let (steps, verdict) = world.with(|input| {
         let mut planner = Planner::new(input);
-        let first = [space(5_000_000)];
-        // The target starts, and the pass begins; then most of what is wanted appears.
-        let plan = &mut planner.filesystems[0];
-        plan.started = world.policy.targets.start(&first[0].clone().unwrap()).unwrap();
-        plan.wanted = Wanted { bytes: 1_000_000, inodes: 0 };
-        let mut available = 5_990_000;
+        let mut available = 5_000_000;
         let mut steps = 0;
         while let Next::Delete(step) = planner.next(&[space(available)]) {
-            available += step.predicted_bytes();
             steps += 1;
+            available = if steps == 1 { 5_990_000 } else { available + step.predicted_bytes() };
             planner.answer(Outcome::Removed);
         }
         (steps, planner.finish(&[space(available)]).verdict)
     });
-    assert_eq!(small, (12, Verdict::Reached), "10,000 bytes, 900 at a time");
+    assert_eq!((steps, verdict), (1 + 12, Verdict::Reached), "10,000 bytes, 900 at a time");
 }
 
 #[test]
@@ -407,6 +416,7 @@ fn each_filesystem_is_judged_alone() {
     assert_eq!(deleted, ["layers"], "the other filesystem is judged all the same");
     assert_eq!(kept, [("here".into(), rules::UNMEASURED)]);
     assert_eq!((plan.verdict, plan.problems.len()), (Verdict::Failed, 1));
+    assert_eq!(plan.events(), [Event::InvalidDiskCapacity]);
     // A filesystem that only a read-only store lies on is nobody's to clear.
     let mut world = ten_images();
     world.inventory.stores[1].filesystem = 1.into();

@@ -1,6 +1,7 @@
 //! What a plan is made of.
 
-use crate::gc::space::{Measured, Space, Started, Wanted};
+use crate::gc::kubelet::Event;
+use crate::gc::space::{Doubt, Measured, Space, Started, Wanted};
 use crate::inventory::{FilesystemIx, ImageIx, Size};
 
 /// The planner's answer.
@@ -152,6 +153,8 @@ pub struct FilesystemPlan {
     pub wanted: Wanted,
     /// How its space pass ended.
     pub end: End,
+    /// Why it could not be judged.
+    pub doubt: Option<Doubt>,
 }
 
 impl FilesystemPlan {
@@ -163,6 +166,7 @@ impl FilesystemPlan {
             started: Started::default(),
             wanted: Wanted::default(),
             end: End::Open,
+            doubt: None,
         }
     }
 }
@@ -219,6 +223,18 @@ impl Plan {
     #[must_use]
     pub fn wanted_bytes(&self) -> u64 {
         self.filesystems.iter().fold(0, |sum, plan| sum.saturating_add(plan.wanted.bytes))
+    }
+
+    /// What the kubelet would tell its node of such an end. Whether a failure is the second in a
+    /// row is for [`crate::gc::kubelet::FailureStreak`] to say.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        let any = |matches: fn(&FilesystemPlan) -> bool| self.filesystems.iter().any(matches);
+        let short = any(|plan| plan.end == End::NotReached);
+        let invalid =
+            any(|plan| matches!(plan.doubt, Some(Doubt::NoCapacity | Doubt::Missing(Doubt::CAPACITY))));
+        let told = [(short, Event::FreeDiskSpaceFailed), (invalid, Event::InvalidDiskCapacity)];
+        told.into_iter().filter(|(tell, _)| *tell).map(|(_, event)| event).collect()
     }
 
     /// How many images went for a reason.
