@@ -41,6 +41,7 @@ pub(super) fn survey(global: &Global) -> Result<Survey, Failure> {
         runroot: absolute(global.runroot.as_slice())?.into_iter().next(),
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
+        weigh: survey::Weigh::Everything,
         now: Timestamp::now(),
     };
     let progress = Progress::default();

@@ -9,6 +9,7 @@
 
 pub mod compare;
 pub mod kubelet;
+pub mod measure;
 pub mod names;
 pub mod plan;
 pub mod policy;

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use super::measure::Room;
 use crate::inventory::Filesystem;
 
 /// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
@@ -98,6 +99,15 @@ impl Space {
     pub fn of(filesystem: &Filesystem) -> Measured {
         let inodes = Some((filesystem.inodes, filesystem.inodes_free));
         Self::checked(Some(filesystem.capacity_bytes), Some(filesystem.available_bytes), inodes)
+    }
+
+    /// What a measurement during a run saw.
+    ///
+    /// # Errors
+    /// When the numbers cannot be true.
+    pub fn of_room(room: &Room) -> Measured {
+        let inodes = Some((room.inodes, room.inodes_free));
+        Self::checked(Some(room.capacity_bytes), Some(room.available_bytes), inodes)
     }
 
     /// Percent of the capacity that is not available, for showing only.

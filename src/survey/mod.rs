@@ -43,8 +43,20 @@ pub struct Request {
     pub threads: usize,
     /// How long to wait for writers.
     pub patience: Patience,
+    /// Whether to measure at all.
+    pub weigh: Weigh,
     /// The time that ages are counted to.
     pub now: Timestamp,
+}
+
+/// How much a survey measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weigh {
+    /// Everything: who holds how many bytes.
+    Everything,
+    /// Nothing: every size is 0. Who uses and keeps what comes from the records alone, in
+    /// milliseconds, and can be asked right before a deletion.
+    Nothing,
 }
 
 impl Request {

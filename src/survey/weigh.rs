@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::reading::{Part, Reading};
-use super::{Request, chunks, incomplete};
+use super::{Request, Weigh, chunks, incomplete};
 use crate::inventory::{Finding, Inventory, Node, NodeIx, NodeKind, Size};
 use crate::usage::filesystem::CostModel;
 use crate::usage::inode_chunks::InodeHoldings;
@@ -85,6 +85,10 @@ impl Weighing {
         progress: &Progress,
         findings: &mut Vec<Finding>,
     ) {
+        if request.weigh == Weigh::Nothing {
+            self.assign();
+            return;
+        }
         let mut walks = 0;
         let mut moved = Vec::new();
         for _ in 0..ROUNDS {

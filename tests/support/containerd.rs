@@ -14,7 +14,7 @@ use layersweep::inventory::refs::Refs;
 use layersweep::inventory::{
     Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind,
 };
-use layersweep::survey::{Request, Survey};
+use layersweep::survey::{Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
 use layersweep::usage::{self, Progress, TreeScope, WalkOptions, filesystem};
 use tempfile::TempDir;
@@ -99,6 +99,7 @@ pub fn survey(root: &Path) -> Survey {
         runroot: None,
         environment: Environment::default(),
         threads: 0,
+        weigh: Weigh::Everything,
         patience: layersweep::graphroot::snapshot::Patience::default(),
         now: Timestamp::now(),
     };

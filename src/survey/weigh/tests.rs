@@ -82,6 +82,7 @@ fn weigh(store: Moving) -> (Weighing, Vec<Finding>) {
         environment: Environment::default(),
         threads: 2,
         patience: Patience::default(),
+        weigh: Weigh::Everything,
         now: jiff::Timestamp::now(),
     };
     let mut weighing = Weighing::new(vec![Box::new(store)]);

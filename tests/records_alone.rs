@@ -1,0 +1,61 @@
+//! Without measuring, the records tell the same of who uses and keeps what.
+
+#![allow(clippy::unwrap_used)] // the helpers belong to the tests
+
+mod support;
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use layersweep::graphroot::config::Environment;
+use layersweep::graphroot::snapshot::Patience;
+use layersweep::inventory::refs::standing;
+use layersweep::survey::{self, Request, Survey, Weigh};
+use layersweep::sys::sysroot::Sysroot;
+use layersweep::usage::Progress;
+use support::store::{self, Store};
+
+fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
+    let sysroot = Sysroot::live();
+    let request = Request {
+        environment: Environment::of_process(&sysroot),
+        sysroot,
+        graphroots: vec![graphroot.to_path_buf()],
+        containerd_roots: Vec::new(),
+        runroot: Some(runroot.to_path_buf()),
+        threads: 2,
+        patience: Patience::default(),
+        weigh,
+        now: Timestamp::now(),
+    };
+    survey::run(&request, &Progress::default()).unwrap()
+}
+
+/// Everything that decides whether an image may go.
+fn decisive(survey: &Survey) -> Vec<String> {
+    let inventory = &survey.inventory;
+    let images = inventory.images.iter().enumerate().map(|(at, image)| {
+        let standing = standing(inventory, at.into());
+        format!("{} {:?} {:?} {:?} {standing:?}", image.id, image.names, image.layers, image.pinned_by)
+    });
+    let containers = inventory.containers.iter().map(|container| {
+        let image = container.image.map(|at| inventory.images[at.get()].id.clone());
+        format!("{} {:?} {:?} {image:?}", container.id, container.owner, container.state)
+    });
+    images.chain(containers).collect()
+}
+
+#[test]
+fn same_images_containers_and_standings() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::rig(dir.path(), "overlay");
+    let measured = survey(store.root(), &store.runroot(), Weigh::Everything);
+    let listed = survey(store.root(), &store.runroot(), Weigh::Nothing);
+    assert!(measured.inventory.containers.len() >= 3, "the rig has containers");
+    assert_eq!(decisive(&listed), decisive(&measured));
+    assert_eq!(listed.effort.inodes, 0, "nothing was walked");
+    assert!(measured.effort.inodes > 100);
+}
