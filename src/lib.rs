@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`cli`] | everything |
 //! | [`report`] | `gc`, `records`, `survey`, `inventory` |
+//! | [`config`] | `gc`, `sys` |
 //! | [`gc`] | `cri`, `records`, `survey`, `graphroot`, `usage`, `inventory`, `sys` |
 //! | [`records`] | `usage`, `inventory`, `sys` |
 //! | [`cri`] | `sys` |
@@ -20,6 +21,7 @@
 //! `tests/architecture.rs` fails on an import that goes upwards.
 
 pub mod cli;
+pub mod config;
 pub mod containerd;
 pub mod cri;
 pub mod gc;

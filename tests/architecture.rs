@@ -6,9 +6,13 @@
 use std::path::{Path, PathBuf};
 
 /// Which modules each module may name, as the table in `src/lib.rs` says.
-const MAY_KNOW: [(&str, &[&str]); 11] = [
-    ("cli", &["gc", "cri", "records", "report", "survey", "graphroot", "usage", "inventory", "sys"]),
+const MAY_KNOW: [(&str, &[&str]); 12] = [
+    (
+        "cli",
+        &["config", "gc", "cri", "records", "report", "survey", "graphroot", "usage", "inventory", "sys"],
+    ),
     ("report", &["gc", "records", "survey", "inventory"]),
+    ("config", &["gc", "sys"]),
     ("gc", &["cri", "records", "survey", "graphroot", "usage", "inventory", "sys"]),
     ("records", &["usage", "inventory", "sys"]),
     ("cri", &["sys"]),

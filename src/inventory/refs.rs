@@ -198,11 +198,20 @@ impl Live<'_> {
     /// What leaves the disk if `root` goes next; nothing if it has gone before.
     #[must_use]
     pub fn next(&self, inventory: &Inventory, root: Root) -> Size {
-        if self.gone[self.refs.position(root)] {
-            return Size::default();
-        }
-        let last = self.refs.reach(root).iter().filter(|node| self.holders[node.get()] == 1);
-        last.map(|node| inventory.nodes[node.get()].size).sum()
+        self.last_held(root).map(|node| inventory.nodes[node.get()].size).sum()
+    }
+
+    /// The nodes that leave the disk if `root` goes next.
+    pub fn last_held(&self, root: Root) -> impl Iterator<Item = NodeIx> + '_ {
+        let gone = self.gone[self.refs.position(root)];
+        let reached = self.refs.reach(root).iter().copied();
+        reached.filter(move |node| !gone && self.holders[node.get()] == 1)
+    }
+
+    /// How many roots still reach a node; one more where it is anchored.
+    #[must_use]
+    pub fn holders(&self, node: NodeIx) -> u32 {
+        self.holders[node.get()]
     }
 
     /// Lets `root` go, and says what leaves the disk.

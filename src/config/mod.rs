@@ -1,0 +1,216 @@
+//! The configuration: built-in defaults, the files of the vendor and the administrator, drop-ins
+//! and flags become one checked [`Config`].
+//!
+//! Later sources win over earlier ones, key by key; only the lists below `[protect]` add up, so
+//! that a drop-in never takes away what another file protects. Everything wrong in all of them is
+//! told at once, with its file and line. `docs/configuration.md` describes the keys.
+
+mod build;
+mod document;
+mod keys;
+#[cfg(test)]
+mod tests;
+pub mod values;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::SignedDuration;
+
+use crate::gc;
+use crate::sys::sysroot::{EntryKind, Sysroot};
+
+pub use keys::{KEYS, Key, Kind};
+
+/// The vendor's file.
+pub const VENDOR_FILE: &str = "/usr/lib/layersweep/layersweep.toml";
+/// The administrator's file.
+pub const FILE: &str = "/etc/layersweep/layersweep.toml";
+/// Drop-ins, taken in the order of their names.
+pub const DROP_INS: &str = "/etc/layersweep/layersweep.toml.d";
+/// Our own state, where nothing else is configured.
+pub const STATE_DIR: &str = "/var/lib/layersweep";
+
+/// No configuration file is longer than this; what is, is none.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// All settings, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where the database lives.
+    pub state_dir: PathBuf,
+    /// Which stores to read; none named: those that are found.
+    pub stores: Stores,
+    /// Which policy decides on images.
+    pub decides: Decides,
+    /// What it goes by. Images of static pods and sandboxes are for the caller to add.
+    pub images: gc::Policy,
+    /// Where static pods are defined; `None`: their images are not protected.
+    pub static_pods: Option<PathBuf>,
+    /// Dead containers are collected too.
+    pub containers: bool,
+    /// Leaks.
+    pub leaks: Leaks,
+    /// The files that all this was read from, in order.
+    pub files: Vec<PathBuf>,
+}
+
+/// Which stores to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stores {
+    /// Graphroots of containers/storage.
+    pub graphroots: Vec<PathBuf>,
+    /// The runroot that belongs to the graphroot.
+    pub runroot: Option<PathBuf>,
+    /// Roots of containerd.
+    pub containerd_roots: Vec<PathBuf>,
+    /// The runtime's socket, for example `unix:///run/crio/crio.sock`.
+    pub cri_endpoint: Option<String>,
+}
+
+/// A policy for images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decides {
+    /// Ours.
+    Exact,
+    /// The kubelet's, rule for rule.
+    Kubelet,
+}
+
+/// What is done about leaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaks {
+    /// Those proven safe are deleted.
+    pub delete: bool,
+    /// None younger than this.
+    pub min_age: SignedDuration,
+}
+
+/// A flag that sets a key: `Flag { key: "images.high_percent", flag: "--high", text }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The key, as in [`KEYS`].
+    pub key: &'static str,
+    /// The flag as the user writes it.
+    pub flag: &'static str,
+    /// What the user wrote after it; a list has one `Flag` an element.
+    pub text: String,
+}
+
+/// Where a setting was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nowhere: the built-in default.
+    Default,
+    /// In a file.
+    File {
+        /// Its path inside the root.
+        file: PathBuf,
+        /// The line, counted from 1; 0 where it is about the file as a whole.
+        line: usize,
+    },
+    /// By a flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("the built-in defaults"),
+            Self::File { file, line: 0 } => write!(f, "{}", file.display()),
+            Self::File { file, line } => write!(f, "{} line {line}", file.display()),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub origin: Origin,
+    /// The key concerned; empty where it is about a file as a whole.
+    pub field: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it; empty where that is plain.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// A configuration that cannot be used: all that is wrong with it, at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct Invalid(pub Vec<Problem>);
+
+impl Config {
+    /// Reads the configuration below `root`. `only` (of `--config`) takes the place of all files.
+    ///
+    /// # Errors
+    /// All that is wrong: what cannot be read or parsed, unknown keys, values that are none, and
+    /// values that do not go together.
+    pub fn load(root: &Sysroot, only: Option<&Path>, flags: &[Flag]) -> Result<Self, Invalid> {
+        let mut problems = Vec::new();
+        let mut settings = keys::Settings::default();
+        let mut files = Vec::new();
+        for (path, must_exist) in files_to_read(root, only, &mut problems) {
+            match root.read(&path, MAX_FILE_BYTES) {
+                Ok(text) => {
+                    document::read(&path, &text, &mut settings, &mut problems);
+                    files.push(path);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => {}
+                Err(error) => problems.push(unreadable(&path, &error)),
+            }
+        }
+        for flag in flags {
+            settings.set_by_flag(flag, &mut problems);
+        }
+        let config = build::build(&settings, files, &mut problems);
+        if problems.is_empty() { Ok(config) } else { Err(Invalid(problems)) }
+    }
+}
+
+/// The files in the order of their reading, and whether each must be there.
+fn files_to_read(root: &Sysroot, only: Option<&Path>, problems: &mut Vec<Problem>) -> Vec<(PathBuf, bool)> {
+    if let Some(only) = only {
+        return vec![(only.to_path_buf(), true)];
+    }
+    let mut files = vec![(VENDOR_FILE.into(), false), (FILE.into(), false)];
+    match root.list(Path::new(DROP_INS)) {
+        // In name order; what editors and packagers leave behind has other endings.
+        Ok(entries) => files.extend(entries.into_iter().filter_map(|entry| {
+            let name = entry.name.to_str()?;
+            let is_ours = name.ends_with(".toml") && !name.starts_with('.');
+            let is_file = matches!(entry.kind, EntryKind::File | EntryKind::Symlink);
+            (is_ours && is_file).then(|| (Path::new(DROP_INS).join(name), true))
+        })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => problems.push(unreadable(Path::new(DROP_INS), &error)),
+    }
+    files
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Problem {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => "run as root, or let this user read it",
+        io::ErrorKind::NotFound => "make the file, or name another",
+        _ => "",
+    };
+    Problem {
+        origin: Origin::File { file: path.to_path_buf(), line: 0 },
+        field: String::new(),
+        message: format!("cannot be read: {error}"),
+        remedy: remedy.into(),
+    }
+}

@@ -1,0 +1,237 @@
+use std::path::PathBuf;
+
+use super::*;
+use crate::gc::{FreeFloor, Marks, Targets};
+
+fn root(case: &str) -> Sysroot {
+    Sysroot::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config/own").join(case))
+}
+
+fn load(case: &str, flags: &[Flag]) -> Result<Config, Invalid> {
+    Config::load(&root(case), None, flags)
+}
+
+fn flag(key: &'static str, flag: &'static str, text: &str) -> Flag {
+    Flag { key, flag, text: text.into() }
+}
+
+/// The configuration of one file with this text, and nothing else.
+fn of(text: &str) -> Result<Config, Vec<String>> {
+    let mut settings = keys::Settings::default();
+    let mut problems = Vec::new();
+    document::read(Path::new("/c.toml"), text, &mut settings, &mut problems);
+    let config = build::build(&settings, vec![], &mut problems);
+    if problems.is_empty() { Ok(config) } else { Err(problems.iter().map(ToString::to_string).collect()) }
+}
+
+fn marks(high: u8, low: u8) -> Option<Marks> {
+    Some(Marks { high, low })
+}
+
+#[test]
+fn no_file_is_the_defaults() {
+    let config = load("nothing-here", &[]).unwrap();
+    assert_eq!(config.images.targets, Targets { used: marks(75, 70), ..Targets::default() });
+    assert_eq!(config.images.min_age, SignedDuration::from_mins(2));
+    assert_eq!(config.images.max_age, None);
+    assert_eq!(config.state_dir, Path::new("/var/lib/layersweep"));
+    assert_eq!(config.static_pods, Some("/etc/kubernetes/manifests".into()));
+    assert_eq!(config.leaks, Leaks { delete: false, min_age: SignedDuration::from_hours(24) });
+    assert_eq!((config.containers, config.decides), (false, Decides::Exact));
+    assert_eq!(config.stores, Stores::default());
+    assert_eq!(config.images.protect, crate::gc::Protect::default());
+    assert!(config.files.is_empty());
+}
+
+#[test]
+fn later_files_win_and_protection_adds_up() {
+    let config = load("precedence", &[]).unwrap();
+    let read: Vec<_> = config.files.iter().map(|file| file.to_str().unwrap()).collect();
+    assert_eq!(
+        read,
+        [
+            VENDOR_FILE,
+            FILE,
+            "/etc/layersweep/layersweep.toml.d/10-team-a.toml",
+            "/etc/layersweep/layersweep.toml.d/20-team-b.toml",
+        ]
+    );
+    assert_eq!(config.images.targets.used, marks(80, 65));
+    assert_eq!(config.images.min_age, SignedDuration::from_mins(10));
+    assert_eq!(config.images.max_age, None);
+    assert_eq!(config.stores.graphroots, [PathBuf::from("/team-b")]);
+    let names: Vec<_> = config.images.protect.names.iter().map(crate::gc::Pattern::text).collect();
+    assert_eq!(names, ["registry.k8s.io/*", "quay.io/admin/*", "quay.io/team-a/*"]);
+    assert_eq!(
+        config.images.protect.labels,
+        [("keep".to_owned(), None), ("tier".to_owned(), Some("base".to_owned()))]
+    );
+}
+
+#[test]
+fn flags_win_over_files() {
+    let flags = [
+        flag("images.high_percent", "--high", "90"),
+        flag("images.min_age", "--min-age", "0s"),
+        flag("stores.graphroot", "--graphroot", "/a"),
+        flag("stores.graphroot", "--graphroot", "/b"),
+        flag("leaks.delete", "--delete", "true"),
+    ];
+    let config = load("precedence", &flags).unwrap();
+    assert_eq!(config.images.targets.used, marks(90, 65));
+    assert_eq!(config.images.min_age, SignedDuration::ZERO);
+    assert_eq!(config.stores.graphroots, [PathBuf::from("/a"), PathBuf::from("/b")]);
+    assert!(config.leaks.delete);
+    for (text, message) in [
+        ("101", "--high: 101 is not within 0 and 100"),
+        ("much", "--high: \"much\" is not a whole number from 0 to 100, or \"off\""),
+        (
+            "60",
+            "/etc/layersweep/layersweep.toml line 2: images.low_percent: the low mark 65 is above the high mark 60",
+        ),
+    ] {
+        let error = load("precedence", &[flag("images.high_percent", "--high", text)]).unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+}
+
+#[test]
+fn a_named_file_takes_the_place_of_all() {
+    let only = Path::new("/etc/layersweep/layersweep.toml.d/10-team-a.toml");
+    let config = Config::load(&root("precedence"), Some(only), &[]).unwrap();
+    assert_eq!(config.files, [only]);
+    assert_eq!(config.images.max_age, Some(SignedDuration::from_hours(24 * 7)));
+    assert_eq!(config.images.targets.used, marks(75, 70));
+    let error = Config::load(&root("precedence"), Some(Path::new("/none.toml")), &[]).unwrap_err();
+    assert!(error.to_string().starts_with("/none.toml: cannot be read: "), "{error}");
+}
+
+#[test]
+fn every_mistake_is_told_with_its_line() {
+    let Invalid(problems) = load("mistakes", &[]).unwrap_err();
+    let told: Vec<_> = problems.iter().map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
+    let file = "/etc/layersweep/layersweep.toml line";
+    let expected = [
+        "2: high_percent: there is no such key [did you mean images.high_percent?]",
+        "3: images.high_pecent: there is no such key [did you mean images.high_percent?]",
+        "3: images.low_percent: \"70\" is not a whole number from 0 to 100 \
+         [write a whole number from 0 to 100]",
+        "5: gc: there is no such key [at the top there are containers, images, leaks, protect, state_dir, stores]",
+        "11: protect.names: \"quay.io/[\" is no pattern: unclosed character class; missing ']' \
+         [write a list of patterns like [\"quay.io/team/*\"]]",
+        "12: protect.names: 7 is not a list of patterns like [\"quay.io/team/*\"] \
+         [write a list of patterns like [\"quay.io/team/*\"]]",
+        "14: protect.labels: is to be a list of labels like [\"keep\", \"tier=base\"], not string []",
+        "15: protect.keep_newest: -1 is no number of images [write a whole number]",
+        "16: protect.static_pods: \"manifests\" is not an absolute path [write an absolute path, or \"off\"]",
+        "19: containers.enabled: \"yes\" is not true or false [write true or false]",
+        "22: leaks.min_age: \"1y\" is not a duration like 90s, 5m30s, 36h, 14d or 2w \
+         [write a duration like \"5m30s\"]",
+        "24: state_dir: is to be an absolute path, not table [write an absolute path]",
+    ];
+    for (told, expected) in told.iter().zip(expected) {
+        assert_eq!(*told, format!("{file} {expected}"));
+    }
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+}
+
+#[test]
+fn what_is_no_toml_is_told_with_its_line() {
+    let error = load("broken", &[]).unwrap_err().to_string();
+    assert!(error.starts_with("/etc/layersweep/layersweep.toml line 3: "), "{error}");
+}
+
+/// Every key has an effect, and this file has every key.
+#[test]
+fn every_key_arrives() {
+    let config = load("everything", &[]).unwrap();
+    let text = root("everything").read(Path::new(FILE), MAX_FILE_BYTES).unwrap();
+    let mut settings = keys::Settings::default();
+    document::read(Path::new(FILE), &text, &mut settings, &mut vec![]);
+    for key in KEYS {
+        assert!(settings.get(key.name).is_some(), "{} is not in the file", key.name);
+    }
+    let free = Some(FreeFloor { start_below: 10 << 30, until: 20 << 30 });
+    assert_eq!(config.images.targets, Targets { used: marks(80, 72), free, inodes: marks(90, 82) });
+    assert_eq!(config.images.min_age, SignedDuration::from_secs(330));
+    assert_eq!(config.images.max_age, Some(SignedDuration::from_hours(14 * 24)));
+    assert_eq!(config.images.protect.names.len(), 2);
+    assert_eq!(config.images.protect.labels.len(), 2);
+    assert_eq!(config.images.protect.keep_newest, 2);
+    assert_eq!(config.static_pods, Some("/data/manifests".into()));
+    assert_eq!(config.state_dir, Path::new("/data/layersweep"));
+    assert_eq!(config.stores.graphroots, [PathBuf::from("/data/storage")]);
+    assert_eq!(config.stores.runroot, Some("/data/run".into()));
+    assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
+    assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
+    assert!(config.containers);
+    assert_eq!(config.leaks, Leaks { delete: true, min_age: SignedDuration::from_hours(14 * 24) });
+}
+
+/// `docs/configuration.md` names every key and no other.
+#[test]
+fn every_key_is_documented() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let documented: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name)
+        .collect();
+    let mut sorted = documented.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, KEYS.iter().map(|key| key.name).collect::<Vec<_>>());
+}
+
+#[test]
+fn marks_belong_together() {
+    for (text, expected) in [
+        ("images.high_percent = 90", Ok(marks(90, 70))),
+        ("images.high_percent = 72", Ok(marks(72, 67))),
+        ("images.high_percent = 3", Ok(marks(3, 0))),
+        ("images.low_percent = 75", Ok(marks(75, 75))),
+        ("images.high_percent = \"off\"", Ok(None)),
+        ("images.high_percent = 0x50", Ok(marks(80, 70))),
+        (
+            "images.low_percent = 76",
+            Err("/c.toml line 1: images.low_percent: the low mark 76 is above the high mark 75"),
+        ),
+        (
+            "images.high_percent = \"off\"\nimages.low_percent = 5",
+            Err("/c.toml line 2: images.low_percent: a low mark without a high mark ends what never starts"),
+        ),
+        (
+            "images.free_until = 5",
+            Err("/c.toml line 1: images.free_until: without images.min_free nothing ever starts"),
+        ),
+        (
+            "[images]\nmin_free = 6\nfree_until = 5",
+            Err("/c.toml line 3: images.free_until: 5 bytes are less than images.min_free, 6"),
+        ),
+    ] {
+        let used = of(text).map(|config| config.images.targets.used);
+        assert_eq!(used, expected.map_err(|message| vec![message.to_owned()]), "{text}");
+    }
+    let inodes = of("images.inodes_high_percent = 80").unwrap().images.targets.inodes;
+    assert_eq!(inodes, marks(80, 75));
+    let floor = of("images.min_free = \"1GiB\"").unwrap().images.targets.free;
+    assert_eq!(floor, Some(FreeFloor { start_below: 1 << 30, until: 1 << 30 }));
+}
+
+#[test]
+fn policy_kubelet_accepts_what_the_kubelet_accepts() {
+    let kubelet = |text: &str| of(&format!("images.policy = \"kubelet\"\n{text}"));
+    assert_eq!(kubelet("").unwrap().decides, Decides::Kubelet);
+    for (text, part) in [
+        ("images.low_percent = 75", "line 2: images.low_percent: policy kubelet does not accept it: the low"),
+        ("images.max_age = \"2m\"", "line 2: images.max_age: policy kubelet does not accept it: the maximum"),
+        ("images.min_free = 5", "line 2: images.min_free: policy kubelet knows no other target"),
+        ("images.high_percent = \"off\"", "line 1: images.policy: policy kubelet knows no other target"),
+    ] {
+        let problems = kubelet(text).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(part), "{problems:?}");
+    }
+    // For our own policy both ages count from what they should, so any two go together.
+    assert!(of("images.max_age = \"2m\"").is_ok());
+}

@@ -1,0 +1,392 @@
+//! Side by side: what the kubelet would delete, what it would believe it freed and what would
+//! really come back, against policy `exact`. Pure: the kubelet's collector runs on a pretended
+//! runtime over the inventory.
+
+use jiff::Timestamp;
+
+use super::kubelet::{
+    self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Manager, Record, Runtime,
+    RuntimeError,
+};
+use super::plan::{Plan, plan};
+use super::policy::Input;
+use super::space::{Measured, Space};
+use crate::inventory::refs::{Live, Root};
+use crate::inventory::{Container, ContainerIx, FilesystemIx, ImageIx, Inventory, Owner, StoreKind};
+
+/// After so many runs that each changed something, it is shown as it stands.
+const MOST_RUNS: usize = 100;
+
+/// Both stories, of one filesystem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// The filesystem.
+    pub filesystem: FilesystemIx,
+    /// What it says before, in percent used.
+    pub usage_before_percent: f64,
+    /// The kubelet's story.
+    pub kubelet: Story,
+    /// Ours.
+    pub exact: Story,
+    /// Our plan in full.
+    pub plan: Plan,
+}
+
+/// What the kubelet's runtime lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Images, as `ListImages` has them.
+    pub images: Vec<ImageIx>,
+    /// Containers, as `ListContainers` has them: no sandboxes, nobody else's.
+    pub containers: Vec<ContainerIx>,
+}
+
+impl Listed {
+    /// What a runtime probably lists that cannot be asked: the images of all stores on a
+    /// filesystem that are not read-only, and the containers that it owns.
+    #[must_use]
+    pub fn probably(inventory: &Inventory, filesystem: FilesystemIx) -> Self {
+        let images = inventory.images.iter().enumerate().filter(|(_, image)| {
+            let store = &inventory.stores[image.store.get()];
+            store.filesystem == filesystem && !store.read_only
+        });
+        let containers = inventory.containers.iter().enumerate().filter(|(_, container)| {
+            matches!(container.owner, Owner::CriO | Owner::Containerd) && !container.sandbox
+        });
+        Self {
+            images: images.map(|(at, _)| at.into()).collect(),
+            containers: containers.map(|(at, _)| at.into()).collect(),
+        }
+    }
+}
+
+/// What one policy would do, in as many runs as it needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Story {
+    /// The runs that did something, or failed.
+    pub runs: Vec<RunStory>,
+    /// Images deleted in all.
+    pub deleted: usize,
+    /// Bytes that the policy believes it freed.
+    pub believed_bytes: u64,
+    /// Bytes that come back on the filesystem.
+    pub freed_bytes: u64,
+    /// Percent used in the end.
+    pub usage_after_percent: f64,
+    /// The low mark is reached.
+    pub at_low: bool,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunStory {
+    /// What went, in order.
+    pub deleted: Vec<ImageIx>,
+    /// Bytes that were to be freed.
+    pub wanted_bytes: u64,
+    /// Bytes that the policy believes it freed.
+    pub believed_bytes: u64,
+    /// Bytes that come back on the filesystem.
+    pub freed_bytes: u64,
+    /// Percent used afterwards.
+    pub usage_after_percent: f64,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// What the node is told of it, by the kubelet's names.
+    pub events: Vec<&'static str>,
+}
+
+/// The kubelet's settings that mean the same as a policy of ours; `None` without marks in percent
+/// used, which is all that the kubelet knows.
+#[must_use]
+pub fn kubelet_policy(policy: &super::Policy) -> Option<kubelet::Policy> {
+    let marks = policy.targets.used?;
+    Some(kubelet::Policy {
+        high_percent: marks.high.into(),
+        low_percent: marks.low.into(),
+        min_age: policy.min_age,
+        max_age: policy.max_age.unwrap_or_default(),
+    })
+}
+
+/// Tells both stories for one filesystem, which is the runtime's image filesystem. The kubelet is taken to be up for long, and to remember what we do, which is
+/// more than it does after a restart. `None` where the filesystem's numbers cannot be believed.
+#[must_use]
+pub fn compare(
+    input: Input<'_>,
+    filesystem: FilesystemIx,
+    measured: &[Measured],
+    listed: &Listed,
+    theirs: kubelet::Policy,
+) -> Option<Comparison> {
+    let space = measured.get(filesystem.get())?.clone().ok()?;
+    let low = |space: &Space| {
+        let free = u128::from(space.available_bytes) * 100;
+        i128::try_from(free)
+            .is_ok_and(|free| free >= i128::from(space.capacity_bytes) * i128::from(100 - theirs.low_percent))
+    };
+    let plan = plan(input, measured);
+    Some(Comparison {
+        filesystem,
+        usage_before_percent: space.used_percent(),
+        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listed), theirs, low),
+        exact: exact_story(&plan, filesystem, space, low),
+        plan,
+    })
+}
+
+fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(&Space) -> bool) -> Story {
+    let input = node.input;
+    let records = node.images.iter().map(|at| {
+        let ages = input.ages(*at);
+        let record = Record {
+            id: key(*at),
+            first_detected: ages.map(|ages| ages.first_detected),
+            last_used: ages.and_then(|ages| ages.last_used),
+            ..Record::default()
+        };
+        (key(*at), record)
+    });
+    let records = records.collect();
+    let mut manager = Manager::new(policy, Gates::default(), Timestamp::MIN, records);
+    let mut streak = kubelet::FailureStreak::default();
+    let mut runs = Vec::new();
+    let mut now = input.now;
+    while runs.len() < MOST_RUNS {
+        let before = node.space.available_bytes;
+        let report = manager.garbage_collect(&mut node, now);
+        now = now.checked_add(IMAGE_GC_PERIOD).unwrap_or(now);
+        let told = streak.tells(report.failure.is_some());
+        let changed = !report.freed.deleted.is_empty();
+        if !changed && report.failure.is_none() {
+            break;
+        }
+        let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
+        events.extend(told.then_some(kubelet::Event::ImageGCFailed.as_str()));
+        runs.push(RunStory {
+            deleted: report.freed.deleted.iter().filter_map(|(key, _)| at(key)).collect(),
+            wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
+            believed_bytes: report.freed.freed_bytes,
+            freed_bytes: node.space.available_bytes - before,
+            usage_after_percent: node.space.used_percent(),
+            failure: report.failure.map(|failure| failure.to_string()),
+            events,
+        });
+        if !changed {
+            // The next run would fail in the same way, and every one after it.
+            break;
+        }
+    }
+    story(runs, &node.space, low)
+}
+
+fn exact_story(plan: &Plan, filesystem: FilesystemIx, space: Space, low: impl Fn(&Space) -> bool) -> Story {
+    let part = plan.filesystems.iter().find(|part| part.filesystem == filesystem);
+    let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
+    let freed_bytes = plan.steps.iter().map(|step| step.predicted_on(filesystem)).sum();
+    let run = RunStory {
+        deleted: plan.steps.iter().map(|step| step.image).collect(),
+        wanted_bytes: part.map_or(0, |part| part.wanted.bytes),
+        believed_bytes: freed_bytes,
+        freed_bytes,
+        usage_after_percent: after.used_percent(),
+        failure: None,
+        events: vec![],
+    };
+    let runs = if run.deleted.is_empty() { vec![] } else { vec![run] };
+    story(runs, &after, low)
+}
+
+fn story(runs: Vec<RunStory>, after: &Space, low: impl Fn(&Space) -> bool) -> Story {
+    Story {
+        deleted: runs.iter().map(|run| run.deleted.len()).sum(),
+        believed_bytes: runs.iter().map(|run| run.believed_bytes).sum(),
+        freed_bytes: runs.iter().map(|run| run.freed_bytes).sum(),
+        usage_after_percent: after.used_percent(),
+        at_low: low(after),
+        runs,
+    }
+}
+
+/// The node as the kubelet sees it.
+struct Pretended<'a> {
+    input: Input<'a>,
+    filesystem: FilesystemIx,
+    space: Space,
+    images: Vec<ImageIx>,
+    containers: Vec<ContainerIx>,
+    live: Live<'a>,
+}
+
+impl<'a> Pretended<'a> {
+    fn new(input: Input<'a>, filesystem: FilesystemIx, space: Space, listed: &Listed) -> Self {
+        let Listed { images, containers } = listed.clone();
+        Self { input, filesystem, space, images, containers, live: input.refs.live() }
+    }
+
+    /// Containers of the image that containers/storage knows; it refuses to delete under them.
+    fn refuses(&self, at: ImageIx) -> Option<&'a Container> {
+        let inventory = self.input.inventory;
+        let store = &inventory.stores[inventory.images[at.get()].store.get()];
+        let mut containers = inventory.containers.iter();
+        let user = containers.find(|container| container.image == Some(at));
+        user.filter(|_| store.kind == StoreKind::ContainersStorage)
+    }
+}
+
+/// The name under which the pretended runtime lists an image.
+fn key(at: ImageIx) -> String {
+    format!("{:010}", at.get())
+}
+
+fn at(key: &str) -> Option<ImageIx> {
+    key.parse::<usize>().ok().map(ImageIx::from)
+}
+
+impl Runtime for Pretended<'_> {
+    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
+        let listed = |at: &ImageIx| {
+            let image = &self.input.inventory.images[at.get()];
+            let size_bytes = image.listed_bytes.unwrap_or_else(|| {
+                self.input.refs.weight(self.input.inventory, Root::Image(*at)).total.apparent_bytes
+            });
+            let runtime_pins = self.input.known(*at).is_some_and(|known| known.runtime_pins);
+            let pinned = !image.pinned_by.is_empty() || runtime_pins;
+            ListedImage { id: key(*at), size_bytes, pinned, handler: String::new() }
+        };
+        Ok(self.images.iter().map(listed).collect())
+    }
+
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
+        let containers = self.containers.iter().map(|at| &self.input.inventory.containers[at.get()]);
+        let listed = containers.filter_map(|container| {
+            let image_id = key(container.image?);
+            Some(ListedContainer { id: container.id.clone(), image_id, handler: String::new() })
+        });
+        Ok(listed.collect())
+    }
+
+    fn mounted_images(&mut self, _: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
+        Ok(Vec::new())
+    }
+
+    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
+        Ok(FsStats {
+            capacity_bytes: Some(self.space.capacity_bytes),
+            available_bytes: Some(self.space.available_bytes),
+        })
+    }
+
+    fn remove_image(&mut self, id: &str, _: &str) -> Result<(), RuntimeError> {
+        let place = self.images.iter().position(|at| key(*at) == id);
+        let place = place.ok_or_else(|| RuntimeError("no such image".into()))?;
+        let image = self.images[place];
+        if let Some(container) = self.refuses(image) {
+            return Err(RuntimeError(format!("image is in use by container {}", container.name)));
+        }
+        let nodes =
+            self.live.last_held(Root::Image(image)).map(|node| &self.input.inventory.nodes[node.get()]);
+        let here = nodes.filter(|node| node.filesystem == self.filesystem).map(|node| node.size);
+        let freed: crate::inventory::Size = here.sum();
+        self.live.remove(self.input.inventory, Root::Image(image));
+        self.space = self.space.gained(freed.frees_bytes, freed.inodes);
+        self.images.remove(place);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gc::scenario::Scenario;
+    use crate::gc::space::{Marks, Targets};
+    use crate::gc::{Ages, Policy};
+    use crate::inventory::refs::Refs;
+
+    fn marks(high: u8, low: u8) -> Policy {
+        Policy {
+            targets: Targets { used: Some(Marks { high, low }), ..Targets::default() },
+            ..Policy::default()
+        }
+    }
+
+    /// The article's node: three runs of the kubelet, each of which believes that it has done its
+    /// work, and the disk is still far from the low mark. One of ours ends there.
+    #[test]
+    fn the_article() {
+        let made = Scenario::article();
+        assert_eq!((made.images.len(), made.containers.len()), (168, 45));
+        let inventory = made.inventory();
+        let refs = Refs::new(&inventory);
+        let (ages, policy) = (made.ages(), marks(74, 69));
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &[],
+            policy: &policy,
+            now: made.now,
+        };
+        let theirs = kubelet_policy(&policy).unwrap();
+        let listed = Listed::probably(&inventory, 0.into());
+        let both = compare(input, 0.into(), &[Ok(made.space())], &listed, theirs).unwrap();
+        assert!((both.usage_before_percent - 77.0).abs() < 0.01, "{}", both.usage_before_percent);
+        for (policy, story) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
+            println!(
+                "{policy}: {} runs, {} images, {} bytes believed, {} freed, {:.2} % in the end",
+                story.runs.len(),
+                story.deleted,
+                story.believed_bytes,
+                story.freed_bytes,
+                story.usage_after_percent
+            );
+        }
+        assert_eq!(both.kubelet.runs.len(), 3);
+        assert_eq!(format!("{:.0}", both.kubelet.usage_after_percent), "72");
+        assert!(!both.kubelet.at_low);
+        for run in &both.kubelet.runs {
+            assert!(run.believed_bytes >= run.wanted_bytes, "each run believes that it has done its work");
+            assert!(run.freed_bytes < run.wanted_bytes);
+            assert_eq!(run.failure, None);
+        }
+        assert_eq!(both.exact.runs.len(), 1);
+        assert!(both.exact.at_low);
+        let last = both.plan.steps.last().unwrap();
+        let before = both.plan.filesystems[0].after.clone().unwrap().unwrap();
+        let before = Space { available_bytes: before.available_bytes - last.predicted_bytes(), ..before };
+        assert!(before.used_percent() > 69.0, "no image went that did not have to");
+    }
+
+    /// What podman runs is unknown to the kubelet: it tries in vain, for ever.
+    #[test]
+    fn an_image_that_podman_uses_fails_every_run() {
+        let mut made = Scenario::article();
+        for image in &mut made.images {
+            image.ages = Ages { first_detected: made.now, ..image.ages };
+        }
+        let mut inventory = made.inventory();
+        for container in &mut inventory.containers {
+            container.owner = Owner::Podman;
+        }
+        let refs = Refs::new(&inventory);
+        let policy = Policy { min_age: jiff::SignedDuration::ZERO, ..marks(1, 0) };
+        let ages = made.ages();
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &[],
+            policy: &policy,
+            now: made.now + jiff::SignedDuration::from_secs(1),
+        };
+        let theirs = kubelet_policy(&policy).unwrap();
+        let listed = Listed::probably(&inventory, 0.into());
+        let both = compare(input, 0.into(), &[Ok(made.space())], &listed, theirs).unwrap();
+        let last = both.kubelet.runs.last().unwrap();
+        assert!(last.deleted.is_empty() && last.failure.is_some());
+        assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);
+        assert_eq!(both.kubelet.deleted, 138, "the runtime's refusal is all that saves the other 30");
+        assert_eq!(both.plan.count(crate::gc::Reason::Space), 138);
+        assert!(both.plan.problems.is_empty(), "ours does not even try");
+    }
+}

@@ -1,0 +1,18 @@
+//! Policy `kubelet`: the kubelet's image garbage collection as it is, rule for rule, its
+//! roundings, its believing in listed sizes and its blind spots included. The state of Kubernetes
+//! 1.35; `fixtures/kubelet-gc.json` holds the rows that it must pass.
+//!
+//! Pure but for what [`Runtime`] does: who lists, measures and removes is the caller's business.
+
+mod detect;
+mod manager;
+mod runtime;
+mod settings;
+
+pub use detect::{Record, Records};
+pub use manager::{Event, Failure, Freed, Manager, Report};
+pub use runtime::{FsStats, ListedContainer, ListedImage, Runtime, RuntimeError};
+pub use settings::{
+    CONTAINER_GC_PERIOD, ConfigFault, EVICTION_PERIOD, FailureStreak, Gates, IMAGE_DETECT_PERIOD,
+    IMAGE_GC_PERIOD, IMAGE_LIST_PERIOD, KubeletConfig, Loops, Policy, PolicyFault,
+};

@@ -1,0 +1,72 @@
+//! What the kubelet sees of the world.
+
+/// An image as the runtime lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedImage {
+    /// Its id.
+    pub id: String,
+    /// The size that the runtime tells; what it means differs from runtime to runtime.
+    pub size_bytes: u64,
+    /// Not to be collected, says the runtime.
+    pub pinned: bool,
+    /// The runtime handler that it was pulled for; empty for none.
+    pub handler: String,
+}
+
+/// A container as the runtime lists it, in whatever state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedContainer {
+    /// Its id, to ask for its mounts.
+    pub id: String,
+    /// The id of its image.
+    pub image_id: String,
+    /// The runtime handler of its pod; empty for none.
+    pub handler: String,
+}
+
+/// What the kubelet knows of the image filesystem; a number may be missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsStats {
+    /// Its size.
+    pub capacity_bytes: Option<u64>,
+    /// What an unprivileged user can still write.
+    pub available_bytes: Option<u64>,
+}
+
+/// A call that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RuntimeError(pub String);
+
+/// The runtime and the disk, as the algorithm needs them.
+pub trait Runtime {
+    /// All images.
+    ///
+    /// # Errors
+    /// When the listing fails or may not be whole.
+    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError>;
+
+    /// All containers, in every state.
+    ///
+    /// # Errors
+    /// When the listing fails or may not be whole.
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError>;
+
+    /// The images that a container has mounted as volumes.
+    ///
+    /// # Errors
+    /// When its status cannot be had, because it has gone meanwhile for example.
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError>;
+
+    /// The numbers of the image filesystem.
+    ///
+    /// # Errors
+    /// When they cannot be had.
+    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError>;
+
+    /// Removes an image.
+    ///
+    /// # Errors
+    /// When the runtime refuses or fails.
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError>;
+}

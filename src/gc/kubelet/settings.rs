@@ -1,0 +1,173 @@
+//! The kubelet's settings, what it accepts of them, its loops and their periods.
+
+use jiff::SignedDuration;
+
+/// The collection loop; the first run is at once.
+pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
+/// The loop that only looks.
+pub const IMAGE_DETECT_PERIOD: SignedDuration = SignedDuration::from_mins(5);
+/// The loop that lists images for the node's status.
+pub const IMAGE_LIST_PERIOD: SignedDuration = SignedDuration::from_secs(30);
+/// Container collection.
+pub const CONTAINER_GC_PERIOD: SignedDuration = SignedDuration::from_mins(1);
+/// The eviction manager's look at the node.
+pub const EVICTION_PERIOD: SignedDuration = SignedDuration::from_secs(10);
+
+/// Features that change what counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gates {
+    /// Images are known by id and runtime handler (`RuntimeClassInImageCriApi`).
+    pub runtime_class_in_image_cri: bool,
+    /// Images may be mounted as volumes (`ImageVolume`).
+    pub image_volume: bool,
+}
+
+/// The image collection policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Collection starts at this percentage; the percentage is rounded up before.
+    pub high_percent: i64,
+    /// It ends when listed sizes of so much have been deleted that this would be reached.
+    pub low_percent: i64,
+    /// Since first detection; in the space pass only.
+    pub min_age: SignedDuration,
+    /// Since last use; zero is off.
+    pub max_age: SignedDuration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            high_percent: 85,
+            low_percent: 80,
+            min_age: SignedDuration::from_mins(2),
+            max_age: SignedDuration::ZERO,
+        }
+    }
+}
+
+/// What the collector itself does not accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyFault {
+    /// See text.
+    #[error("the high threshold {0} is not within 0 and 100")]
+    HighOutOfRange(i64),
+    /// See text.
+    #[error("the low threshold {0} is not within 0 and 100")]
+    LowOutOfRange(i64),
+    /// See text.
+    #[error("the low threshold {low} is above the high threshold {high}")]
+    LowAboveHigh {
+        /// The low threshold.
+        low: i64,
+        /// The high threshold.
+        high: i64,
+    },
+}
+
+impl Policy {
+    /// What the collector's constructor checks: laxer than [`KubeletConfig::check`], and the first
+    /// fault only.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn check(&self) -> Result<(), PolicyFault> {
+        let (high, low) = (self.high_percent, self.low_percent);
+        if !(0..=100).contains(&high) {
+            return Err(PolicyFault::HighOutOfRange(high));
+        }
+        if !(0..=100).contains(&low) {
+            return Err(PolicyFault::LowOutOfRange(low));
+        }
+        if low > high {
+            return Err(PolicyFault::LowAboveHigh { low, high });
+        }
+        Ok(())
+    }
+
+    /// Which loops the kubelet starts with it.
+    #[must_use]
+    pub fn loops(&self) -> Loops {
+        let never = self.high_percent == 100 && self.max_age.is_zero();
+        Loops { collection: !never, detection: true }
+    }
+}
+
+/// Which loops run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loops {
+    /// The one that deletes.
+    pub collection: bool,
+    /// The one that looks.
+    pub detection: bool,
+}
+
+/// The settings as the kubelet's configuration file has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KubeletConfig {
+    /// `imageGCHighThresholdPercent`.
+    pub high_percent: i64,
+    /// `imageGCLowThresholdPercent`.
+    pub low_percent: i64,
+    /// `imageMinimumGCAge`.
+    pub min_age: SignedDuration,
+    /// `imageMaximumGCAge`.
+    pub max_age: SignedDuration,
+    /// The feature gate `ImageMaximumGCAge`, always on since 1.35.
+    pub max_age_gate: bool,
+}
+
+/// What the kubelet does not accept in its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigFault {
+    /// See text.
+    #[error("the high threshold is not within 0 and 100")]
+    HighOutOfRange,
+    /// See text.
+    #[error("the low threshold is not within 0 and 100")]
+    LowOutOfRange,
+    /// See text.
+    #[error("the low threshold is not below the high threshold")]
+    LowNotBelowHigh,
+    /// See text.
+    #[error("a maximum age needs the feature gate ImageMaximumGCAge")]
+    MaxAgeGateRequired,
+    /// See text.
+    #[error("the maximum age is negative")]
+    MaxAgeNegative,
+    /// See text.
+    #[error("the maximum age is not above the minimum age")]
+    MaxAgeNotAboveMinAge,
+}
+
+impl KubeletConfig {
+    /// All faults, in the order of the checks. The sign of the minimum age is not checked.
+    #[must_use]
+    pub fn check(&self) -> Vec<ConfigFault> {
+        let range = 0..=100;
+        let zero = SignedDuration::ZERO;
+        let checks = [
+            (!range.contains(&self.high_percent), ConfigFault::HighOutOfRange),
+            (!range.contains(&self.low_percent), ConfigFault::LowOutOfRange),
+            (self.low_percent >= self.high_percent, ConfigFault::LowNotBelowHigh),
+            (self.max_age != zero && !self.max_age_gate, ConfigFault::MaxAgeGateRequired),
+            (self.max_age < zero, ConfigFault::MaxAgeNegative),
+            (self.max_age > zero && self.max_age <= self.min_age, ConfigFault::MaxAgeNotAboveMinAge),
+        ];
+        checks.into_iter().filter(|(wrong, _)| *wrong).map(|(_, fault)| fault).collect()
+    }
+}
+
+/// Which failing runs the node hears of: `ImageGCFailed` from the second in a row on, since the
+/// first at start is normal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FailureStreak {
+    failed_before: bool,
+}
+
+impl FailureStreak {
+    /// Takes note of a run; whether its failure is to be told.
+    pub fn tells(&mut self, failed: bool) -> bool {
+        std::mem::replace(&mut self.failed_before, failed) && failed
+    }
+}

@@ -1,0 +1,506 @@
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+use crate::gc::Doubt;
+use crate::gc::kubelet::Event;
+use crate::gc::policy::{Ages, Attempts, Known, NamedBy, Pattern, Policy, Protect};
+use crate::gc::scenario::Scenario;
+use crate::gc::space::{FreeFloor, Marks, Targets};
+use crate::inventory::refs::Refs;
+use crate::inventory::{
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Node, NodeKind, Owner, Store,
+    StoreKind,
+};
+
+const HOUR: i64 = 3600;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_000_000 * HOUR).unwrap()
+}
+
+fn node(filesystem: usize, bytes: u64, needs: &[usize]) -> Node {
+    Node {
+        kind: NodeKind::Layer,
+        id: String::new(),
+        store: 0.into(),
+        filesystem: filesystem.into(),
+        path: "/store/x".into(),
+        size: Size { bytes, apparent_bytes: bytes, inodes: bytes / 10 + 1, frees_bytes: bytes },
+        needs: needs.iter().map(|at| (*at).into()).collect(),
+        layer: None,
+    }
+}
+
+fn image(id: &str, holds: &[usize]) -> Image {
+    Image {
+        id: id.into(),
+        store: 0.into(),
+        names: vec![format!("quay.io/team/{id}:1")],
+        digests: vec![],
+        created: None,
+        evidence: vec![],
+        is_list: false,
+        pinned_by: vec![],
+        layers: vec![],
+        listed_bytes: None,
+        holds: holds.iter().map(|at| (*at).into()).collect(),
+    }
+}
+
+fn container(image: usize, owner: Owner) -> Container {
+    Container {
+        id: "c".into(),
+        store: 0.into(),
+        name: "web".into(),
+        owner,
+        image_id: None,
+        image: Some(image.into()),
+        created: None,
+        state: ContainerState::Exited,
+        sandbox: false,
+        listed_bytes: None,
+        holds: vec![],
+    }
+}
+
+fn store(read_only: bool) -> Store {
+    Store {
+        kind: StoreKind::ContainersStorage,
+        root: "/store".into(),
+        driver: "overlay".into(),
+        filesystem: 0.into(),
+        read_only,
+        origin: "test".into(),
+        consistency: Consistency::Consistent,
+    }
+}
+
+fn filesystem(mount: &str) -> Filesystem {
+    Filesystem {
+        mount: mount.into(),
+        device: "/dev/test".into(),
+        fstype: "ext4".into(),
+        capacity_bytes: 1000,
+        used_bytes: 0,
+        available_bytes: 0,
+        inodes: 0,
+        inodes_free: 0,
+    }
+}
+
+fn inventory(nodes: Vec<Node>, images: Vec<Image>) -> Inventory {
+    Inventory {
+        filesystems: vec![filesystem("/store"), filesystem("/layers")],
+        stores: vec![store(false), store(true)],
+        nodes,
+        images,
+        ..Inventory::default()
+    }
+}
+
+fn hours_ago(first: i64, last: Option<i64>) -> Ages {
+    let ago = |hours: i64| now() - SignedDuration::from_hours(hours);
+    Ages { first_detected: ago(first), last_used: last.map(ago), use_count: 0 }
+}
+
+fn percent(high: u8, low: u8) -> Policy {
+    Policy { targets: Targets { used: Some(Marks { high, low }), ..Targets::default() }, ..Policy::default() }
+}
+
+fn space(available_bytes: u64) -> Measured {
+    Ok(Space { capacity_bytes: 1000, available_bytes, inodes: 1000, inodes_free: 500 })
+}
+
+/// A test's world: each image older than the next.
+#[derive(Debug)]
+struct World {
+    inventory: Inventory,
+    ages: Vec<Ages>,
+    known: Vec<Known>,
+    policy: Policy,
+}
+
+impl World {
+    fn new(nodes: Vec<Node>, images: Vec<Image>, policy: Policy) -> Self {
+        let ages = (0..images.len()).map(|at| hours_ago(1000 - at as i64, None)).collect();
+        let known = vec![Known::default(); images.len()];
+        Self { inventory: inventory(nodes, images), ages, known, policy }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(Input<'_>) -> T) -> T {
+        let refs = Refs::new(&self.inventory);
+        work(Input {
+            inventory: &self.inventory,
+            refs: &refs,
+            ages: &self.ages,
+            known: &self.known,
+            policy: &self.policy,
+            now: now(),
+        })
+    }
+
+    fn id(&self, at: ImageIx) -> String {
+        self.inventory.images[at.get()].id.clone()
+    }
+
+    fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, &'static str)>, Plan) {
+        let plan = self.with(|input| plan(input, measured));
+        let deleted = plan.steps.iter().map(|step| self.id(step.image)).collect();
+        let kept = plan.kept.iter().map(|kept| (self.id(kept.image), kept.rule)).collect();
+        (deleted, kept, plan)
+    }
+
+    /// A run in which the outcome of each step is looked up by id; what is removed gives back
+    /// what was predicted.
+    fn run(&self, mut available: u64, outcome: impl Fn(&str) -> Outcome) -> (Vec<String>, Plan) {
+        self.with(|input| {
+            let mut planner = Planner::new(input);
+            let mut asked = Vec::new();
+            while let Next::Delete(step) = planner.next(&[space(available), space(1000)]) {
+                let id = self.id(step.image);
+                let outcome = outcome(&id);
+                if matches!(outcome, Outcome::Removed | Outcome::Gone) {
+                    available += step.predicted_bytes();
+                }
+                asked.push(id);
+                planner.answer(outcome);
+            }
+            (asked, planner.finish(&[space(available), space(1000)]))
+        })
+    }
+}
+
+fn ten_images() -> World {
+    let nodes = (0..10).map(|_| node(0, 30, &[])).collect();
+    let images = (0..10).map(|at| image(&format!("i{at}"), &[at])).collect();
+    World::new(nodes, images, percent(75, 70))
+}
+
+#[test]
+fn stops_as_soon_as_the_low_mark_is_reached() {
+    let (deleted, kept, plan) = ten_images().plan(&[space(200)]);
+    assert_eq!(deleted, ["i0", "i1", "i2", "i3"], "100 bytes are wanted");
+    assert_eq!(plan.verdict, Verdict::Reached);
+    assert_eq!(kept[0], ("i4".into(), rules::NOT_NEEDED));
+    assert_eq!(plan.kept[0].detail, "enough was free before its turn, at 68.00 % used");
+    let after: Vec<_> = plan.steps.iter().map(|step| step.expected.unwrap().available_bytes).collect();
+    assert_eq!(after, [230, 260, 290, 320]);
+    assert_eq!(plan.filesystems[0].wanted.bytes, 100);
+
+    let (deleted, _, plan) = ten_images().plan(&[space(251)]);
+    assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotNeeded));
+    let detail = &plan.kept[0].detail;
+    assert_eq!(detail, "deleting starts at 75 % used; 74.90 % are used");
+}
+
+#[test]
+fn measured_beats_predicted() {
+    // Somebody frees a lot after the first deletion, or writes a lot all the time.
+    for (available, expected) in [(vec![200, 400], 1), (vec![200; 20], 10)] {
+        let world = ten_images();
+        let (steps, verdict) = world.with(|input| {
+            let mut planner = Planner::new(input);
+            let mut steps = 0;
+            for now in &available {
+                if planner.next(&[space(*now)]) == Next::Done {
+                    break;
+                }
+                steps += 1;
+                planner.answer(Outcome::Removed);
+            }
+            (steps, planner.finish(&[space(*available.last().unwrap())]).verdict)
+        });
+        assert_eq!(steps, expected);
+        assert_eq!(verdict, if expected == 1 { Verdict::Reached } else { Verdict::NotReached });
+    }
+}
+
+#[test]
+fn every_rule_keeps_and_says_why() {
+    let mut world = ten_images();
+    let images = &mut world.inventory.images;
+    images[1].pinned_by = vec!["crio.conf".into()];
+    images[6].names = vec!["quay.io/keep/a:1".into(), "quay.io/keep/a:2".into()];
+    images[7].store = 1.into();
+    images[9].names = vec![];
+    world.inventory.containers = vec![container(0, Owner::Podman), container(0, Owner::CriO)];
+    world.known[1].pinned_by = vec!["layersweep pin quay.io/*".into()];
+    world.known[1].runtime_pins = true;
+    world.known[5].labels = vec![("keep".into(), "yes".into())];
+    world.known[9].attempts =
+        Some(Attempts::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
+    world.ages[8] = hours_ago(0, None);
+    let named =
+        |reference: &str, source: &str| NamedBy { reference: reference.into(), source: source.into() };
+    world.policy.min_age = SignedDuration::from_mins(2);
+    world.policy.protect = Protect {
+        names: vec![Pattern::new("quay.io/team/i4*").unwrap()],
+        labels: vec![("keep".into(), None)],
+        keep_newest: 1,
+        static_pods: vec![named("quay.io/team/i3:1", "etcd.yaml")],
+        sandboxes: vec![named("quay.io/team/i2:1", "crio.conf")],
+    };
+    // i0 to i9 have repositories of their own: only what nothing before keeps falls to the rule.
+    let (deleted, kept, plan) = world.plan(&[space(0)]);
+    let rules: Vec<_> = kept.iter().map(|(_, rule)| *rule).collect();
+    assert_eq!(deleted, [""; 0]);
+    assert_eq!(
+        rules,
+        [
+            "in-use",
+            "pinned",
+            "sandbox-image",
+            "static-pod",
+            "protected-name",
+            "protected-label",
+            "newest-of-repository",
+            "newest-of-repository",
+            "newest-of-repository",
+            "backing-off"
+        ]
+    );
+    for (at, words) in [
+        (0, "used by 2: the podman container web (exited), the cri-o container web (exited)"),
+        (1, "pinned by crio.conf, the runtime's list of images, layersweep pin quay.io/*"),
+        (2, "pod sandboxes are made from it, says crio.conf"),
+        (3, "the static pod etcd.yaml names it"),
+        (4, "quay.io/team/i4:1 matches the protected name quay.io/team/i4*"),
+        (5, "it has the protected label keep=yes"),
+        (6, "it is among the newest 1 of quay.io/keep/a"),
+        (9, "an attempt failed to remove it, the last with: image is in use; not again before"),
+    ] {
+        assert!(plan.kept[at].detail.starts_with(words), "{}", plan.kept[at].detail);
+    }
+    world.policy.protect.keep_newest = 0;
+    world.ages.truncate(9);
+    world.known[6].used_by = vec!["cri-o pod/app".into()];
+    world.ages[5].last_used = Some(now());
+    world.known[5].labels = vec![("keepnot".into(), "yes".into())];
+    let (_, kept, _) = world.plan(&[space(0)]);
+    let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
+    assert_eq!(rules, ["used-just-now", "in-use", "read-only-store", "min-age", "age-unknown"]);
+    // A container of another store that was made from it.
+    world.inventory.containers.push(Container {
+        image: None,
+        image_id: Some("i8".into()),
+        ..container(0, Owner::Buildah)
+    });
+    assert_eq!(world.plan(&[space(0)]).1[8].1, "in-use");
+    world.inventory.stores[0].consistency = Consistency::Damaged;
+    assert_eq!(world.plan(&[space(0)]).1[9].1, "damaged-store");
+    world.with(|input| {
+        let judge = Judge::new(input);
+        let names: Vec<_> = judge.rulings(0.into()).iter().map(|ruling| ruling.rule).collect();
+        assert_eq!(names, rules::RULES, "explain shows them all");
+    });
+}
+
+#[test]
+fn newest_of_a_repository_is_by_coming() {
+    let mut world = ten_images();
+    for (at, image) in world.inventory.images.iter_mut().enumerate() {
+        image.names = vec![format!("quay.io/app:{at}"), format!("quay.io/app@sha256:{at}")];
+    }
+    world.policy.protect.keep_newest = 3;
+    let (deleted, kept, _) = world.plan(&[space(0)]);
+    assert_eq!(deleted.len(), 7);
+    assert_eq!(kept.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["i7", "i8", "i9"]);
+}
+
+/// pair: a and b share 100 bytes with nobody else; c has 200 of its own.
+fn a_pair() -> World {
+    let nodes = vec![node(0, 100, &[]), node(0, 200, &[]), node(0, 500, &[])];
+    let images = vec![image("a", &[0]), image("b", &[0]), image("c", &[1]), image("none", &[2])];
+    let mut world = World::new(nodes, images, percent(75, 70));
+    world.inventory.anchored = vec![2.into()];
+    world
+}
+
+#[test]
+fn shared_bytes_leave_with_the_last() {
+    let (deleted, kept, plan) = a_pair().plan(&[space(200)]);
+    assert_eq!(deleted, ["a", "b"]);
+    assert_eq!(plan.steps.iter().map(Step::predicted_bytes).collect::<Vec<_>>(), [0, 100]);
+    assert_eq!(plan.steps.iter().map(|step| step.group).collect::<Vec<_>>(), [Some(2), None]);
+    assert_eq!(kept[0].1, rules::NOT_NEEDED);
+
+    // Where b is newer than c, no image goes before its turn for a's sake.
+    let mut world = a_pair();
+    world.ages[1] = hours_ago(1, None);
+    assert_eq!(world.plan(&[space(200)]).0, ["c"]);
+    let (deleted, kept, plan) = world.plan(&[space(10)]);
+    assert_eq!(deleted, ["c", "a", "b"]);
+    assert_eq!(kept, [("none".into(), rules::FREES_NOTHING)]);
+    assert_eq!(plan.kept[0].detail, "its deletion would give back 0 bytes on /store now");
+}
+
+#[test]
+fn a_group_that_loses_a_member_is_given_up() {
+    for lost in ["a", "b"] {
+        let refused = |id: &str| match id == lost {
+            true => Outcome::Refused("busy".into()),
+            false => Outcome::Removed,
+        };
+        let (asked, plan) = a_pair().run(200, refused);
+        assert_eq!(asked, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
+        assert_eq!(plan.verdict, Verdict::Reached);
+        assert_eq!(plan.problems.len(), 1);
+        assert_eq!(plan.problems[0].message, "busy");
+    }
+    let (asked, plan) = a_pair().run(200, |_| Outcome::InUse("cri-o pod/app".into()));
+    assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
+    assert!(plan.problems.is_empty());
+    assert_eq!(plan.kept[0].rule, "in-use");
+    let (asked, plan) = a_pair().run(200, |_| Outcome::Gone);
+    assert_eq!(asked, ["a", "b"]);
+    assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "what others removed is neither ours nor kept");
+}
+
+#[test]
+fn a_deletion_can_leave_bytes_to_one_that_was_passed_over() {
+    // "old" shares 300 bytes with "new", which also has some of its own.
+    let nodes = vec![node(0, 300, &[]), node(0, 50, &[]), node(0, 400, &[])];
+    let images = vec![image("old", &[0]), image("new", &[0, 1]), image("last", &[2])];
+    let world = World::new(nodes, images, percent(75, 70));
+    assert_eq!(world.plan(&[space(100)]).0, ["new", "old"], "before the turn of last");
+}
+
+#[test]
+fn small_gains_count_where_they_suffice() {
+    let nodes: Vec<_> = (0..200).map(|_| node(0, 900, &[])).collect();
+    let images = (0..200).map(|at| image(&format!("i{at:03}"), &[at])).collect();
+    let world = World::new(nodes, images, percent(75, 70));
+    let space = |available_bytes| -> Measured {
+        Ok(Space { capacity_bytes: 20_000_000, available_bytes, inodes: 0, inodes_free: 0 })
+    };
+    // 1,000,000 are wanted, 180,000 could be had, 900 at a time.
+    let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
+    assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotReached));
+    assert_eq!(plan.events(), [Event::FreeDiskSpaceFailed]);
+    assert!(kept.iter().all(|(_, rule)| *rule == rules::FREES_NOTHING));
+    // Somebody else frees most of it while the first one goes.
+    let mut world = world;
+    world.inventory.nodes.push(node(0, 100_000, &[]));
+    world.inventory.images.push(image("big", &[200]));
+    world.ages.push(hours_ago(5000, None));
+    let (steps, verdict) = world.with(|input| {
+        let mut planner = Planner::new(input);
+        let mut available = 5_000_000;
+        let mut steps = 0;
+        while let Next::Delete(step) = planner.next(&[space(available)]) {
+            steps += 1;
+            available = if steps == 1 { 5_990_000 } else { available + step.predicted_bytes() };
+            planner.answer(Outcome::Removed);
+        }
+        (steps, planner.finish(&[space(available)]).verdict)
+    });
+    assert_eq!((steps, verdict), (1 + 12, Verdict::Reached), "10,000 bytes, 900 at a time");
+}
+
+#[test]
+fn each_filesystem_is_judged_alone() {
+    // Layers on the second filesystem, metadata on the first.
+    let nodes = vec![node(0, 10, &[]), node(1, 300, &[]), node(0, 400, &[]), node(1, 5, &[])];
+    let images = vec![image("layers", &[0, 1]), image("here", &[2, 3])];
+    let world = World::new(nodes, images, percent(75, 70));
+    let (deleted, _, plan) = world.plan(&[space(500), space(100)]);
+    assert_eq!(deleted, ["layers"]);
+    assert_eq!(plan.steps[0].filesystem, 1.into());
+    assert_eq!(plan.steps[0].predicted_on(1.into()), 300);
+    assert_eq!(plan.steps[0].predicted_bytes(), 310);
+    let (deleted, _, plan) = world.plan(&[space(0), space(100)]);
+    assert_eq!(deleted, ["layers", "here"], "one is enough for the second, both for the first");
+    assert_eq!(plan.verdict, Verdict::Reached);
+    let (deleted, kept, plan) = world.plan(&[Err(Doubt::NoCapacity), space(100)]);
+    assert_eq!(deleted, ["layers"], "the other filesystem is judged all the same");
+    assert_eq!(kept, [("here".into(), rules::UNMEASURED)]);
+    assert_eq!((plan.verdict, plan.problems.len()), (Verdict::Failed, 1));
+    assert_eq!(plan.events(), [Event::InvalidDiskCapacity]);
+    // A filesystem that only a read-only store lies on is nobody's to clear.
+    let mut world = ten_images();
+    world.inventory.stores[1].filesystem = 1.into();
+    assert_eq!(world.plan(&[space(500), space(0)]).2.verdict, Verdict::NotNeeded);
+}
+
+#[test]
+fn bytes_available_and_inodes_are_targets_too() {
+    let mut world = ten_images();
+    world.policy.targets =
+        Targets { free: Some(FreeFloor { start_below: 100, until: 150 }), ..Targets::default() };
+    assert_eq!(world.plan(&[space(90)]).0.len(), 2);
+    world.policy.targets.inodes = Some(Marks { high: 50, low: 49 });
+    let (deleted, _, plan) = world.plan(&[space(90)]);
+    assert_eq!(deleted.len(), 3, "10 inodes at 4 an image bind");
+    assert_eq!(plan.filesystems[0].wanted, Wanted { bytes: 60, inodes: 10 });
+}
+
+#[test]
+fn age_goes_first_and_never_stops_space() {
+    let mut world = ten_images();
+    world.policy.max_age = Some(SignedDuration::from_hours(997));
+    world.ages[0].last_used = Some(now() - SignedDuration::from_hours(3));
+    let refuse = |id: &str| match id {
+        "i1" => Outcome::Refused("held".into()),
+        _ => Outcome::Removed,
+    };
+    let (asked, plan) = world.run(200, refuse);
+    assert_eq!(asked, ["i1", "i2", "i3", "i4", "i5"], "i0 was used lately, i3 has just the limit");
+    assert_eq!(plan.count(Reason::Age), 1);
+    assert_eq!(plan.count(Reason::Space), 3);
+    assert_eq!(plan.verdict, Verdict::Reached);
+    assert_eq!(plan.trigger, Trigger { space: true, age: true });
+}
+
+#[test]
+fn a_step_without_an_answer_is_not_taken_for_done() {
+    let world = ten_images();
+    let plan = world.with(|input| {
+        let mut planner = Planner::new(input);
+        assert!(matches!(planner.next(&[space(200)]), Next::Delete(_)));
+        planner.finish(&[space(200)])
+    });
+    assert_eq!((plan.steps.len(), plan.kept.len()), (0, 10));
+    assert_eq!(plan.kept[0].rule, rules::REFUSED);
+    assert_eq!(plan.verdict, Verdict::NotReached);
+}
+
+/// 10,000 images over 100,000 layers. Prints; asserts nothing about time.
+#[test]
+#[ignore = "prints how long planning takes; run it with --release"]
+fn planning_a_big_node() {
+    let made = Scenario::big(10_000, 100_000);
+    let inventory = made.inventory();
+    let refs = Refs::new(&inventory);
+    let ages = made.ages();
+    for (what, policy, measured) in [
+        ("90 to 60 %", percent(75, 60), made.space()),
+        ("everything", percent(1, 0), made.space()),
+        (
+            "all by age",
+            Policy { max_age: Some(SignedDuration::from_secs(1)), ..percent(99, 98) },
+            made.space(),
+        ),
+    ] {
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &[],
+            policy: &policy,
+            now: made.now,
+        };
+        let begin = std::time::Instant::now();
+        let plan = plan(input, &[Ok(measured)]);
+        println!(
+            "{what}: {} images, {} nodes: {} steps in {:?}",
+            inventory.images.len(),
+            inventory.nodes.len(),
+            plan.steps.len(),
+            begin.elapsed()
+        );
+        assert!(!plan.steps.is_empty());
+    }
+}
+
+mod properties;

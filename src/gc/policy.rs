@@ -1,0 +1,229 @@
+//! What a plan goes by: the policy, and what is known of each image besides the inventory.
+
+use globset::{GlobBuilder, GlobMatcher};
+use jiff::{SignedDuration, Timestamp};
+
+use super::space::Targets;
+use crate::inventory::refs::Refs;
+use crate::inventory::{ImageIx, Inventory};
+
+/// Policy `exact`: when to delete, and what never to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    /// When the space pass starts and ends, for each filesystem by itself.
+    pub targets: Targets,
+    /// No image goes that was first detected less than this ago.
+    pub min_age: SignedDuration,
+    /// Images go that have been idle for longer than this; `None`: no age pass.
+    pub max_age: Option<SignedDuration>,
+    /// What is kept besides.
+    pub protect: Protect,
+}
+
+/// What configuration keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Protect {
+    /// Patterns on full references; an image stays if any of its names matches.
+    pub names: Vec<Pattern>,
+    /// Labels that an image may carry: a key, or a key and the value it must have.
+    pub labels: Vec<(String, Option<String>)>,
+    /// So many of the newest images of each repository stay; 0 is off.
+    pub keep_newest: usize,
+    /// Images that static pods name.
+    pub static_pods: Vec<NamedBy>,
+    /// Images that pod sandboxes are made from.
+    pub sandboxes: Vec<NamedBy>,
+}
+
+/// An image that a file names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedBy {
+    /// The reference as it stands there; a short name means what the kubelet takes it for.
+    pub reference: String,
+    /// Who names it, for people: `/etc/kubernetes/manifests/etcd.yaml`.
+    pub source: String,
+}
+
+/// A glob on full references. `*` crosses `/`, so that `quay.io/*` means all of that registry.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: String,
+    matcher: GlobMatcher,
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("an empty pattern matches nothing".into());
+        }
+        let glob = GlobBuilder::new(text).build().map_err(|error| error.kind().to_string())?;
+        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a name matches.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.matcher.is_match(name)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// What the records remember of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ages {
+    /// Since when it is here: the first sight of it, or earlier by evidence on the disk.
+    pub first_detected: Timestamp,
+    /// When it was last seen in use; `None`: never.
+    pub last_used: Option<Timestamp>,
+    /// How many containers were seen that were made from it.
+    pub use_count: u64,
+}
+
+impl Ages {
+    /// Since when nothing has used it: the later of first detected and last used. An image that
+    /// was never seen in use counts from its coming, not as infinitely old (as the kubelet has
+    /// it), so that neither a first sight nor a lost record puts it in front of everything.
+    #[must_use]
+    pub fn idle_since(&self) -> Timestamp {
+        self.last_used.map_or(self.first_detected, |used| used.max(self.first_detected))
+    }
+}
+
+/// Earlier runs could not remove an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempts {
+    /// How many attempts in a row have failed.
+    pub failures: u32,
+    /// Not before this again.
+    pub next_try: Timestamp,
+    /// What was said the last time.
+    pub last_error: String,
+}
+
+impl Attempts {
+    /// The wait after the first failure.
+    const FIRST: SignedDuration = SignedDuration::from_mins(5);
+    /// No wait is longer.
+    const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+
+    /// What to remember after one more failure: five minutes, then twice as long each time, a
+    /// day at most.
+    #[must_use]
+    pub fn after(earlier: Option<&Self>, now: Timestamp, error: &str) -> Self {
+        let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
+        let doubled = 1_i32.checked_shl(failures - 1).filter(|_| failures <= 16);
+        let wait = doubled.and_then(|times| Self::FIRST.checked_mul(times)).unwrap_or(Self::LONGEST);
+        let next_try = now.checked_add(wait.min(Self::LONGEST)).unwrap_or(Timestamp::MAX);
+        Self { failures, next_try, last_error: error.to_owned() }
+    }
+}
+
+/// What is known of an image from elsewhere than the store's records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Users that the inventory does not have: containers that only the runtime lists, images
+    /// mounted as volumes. Each as `owner name`.
+    pub used_by: Vec<String>,
+    /// The runtime lists it as pinned.
+    pub runtime_pins: bool,
+    /// What else pins it: our own keep-list.
+    pub pinned_by: Vec<String>,
+    /// Labels of its configuration or record.
+    pub labels: Vec<(String, String)>,
+    /// Earlier runs could not remove it.
+    pub attempts: Option<Attempts>,
+}
+
+/// All that a plan is made from. Pure: whoever fills it has read the disk and the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// What is there.
+    pub inventory: &'a Inventory,
+    /// Who reaches what in it.
+    pub refs: &'a Refs,
+    /// One entry an image. Images beyond its end are of unknown age, and stay.
+    pub ages: &'a [Ages],
+    /// One entry an image; beyond its end nothing more is known.
+    pub known: &'a [Known],
+    /// What to go by.
+    pub policy: &'a Policy,
+    /// The present, by the same clock as `ages`.
+    pub now: Timestamp,
+}
+
+impl<'a> Input<'a> {
+    /// What the records remember of an image.
+    #[must_use]
+    pub fn ages(&self, at: ImageIx) -> Option<&'a Ages> {
+        self.ages.get(at.get())
+    }
+
+    /// What is known of it from elsewhere.
+    #[must_use]
+    pub fn known(&self, at: ImageIx) -> Option<&'a Known> {
+        self.known.get(at.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_grows_to_a_day() {
+        let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
+        let mut attempts = None;
+        let mut waits = Vec::new();
+        for _ in 0..11 {
+            let next = Attempts::after(attempts.as_ref(), now, "in use");
+            waits.push(next.next_try.duration_since(now).as_mins());
+            attempts = Some(next);
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]);
+        let many = Attempts { failures: u32::MAX, next_try: now, last_error: String::new() };
+        assert_eq!(Attempts::after(Some(&many), now, "").failures, u32::MAX);
+    }
+
+    #[test]
+    fn patterns_are_on_the_full_reference() {
+        for (pattern, name, matches) in [
+            ("quay.io/*", "quay.io/a/b:1", true),
+            ("quay.io/a/b", "quay.io/a/b:1", false),
+            ("*/pause:*", "registry.k8s.io/pause:3.10", true),
+            ("quay.io/{a,b}/*", "quay.io/b/x:1", true),
+            ("quay.io/*", "docker.io/quay.io/a:1", false),
+        ] {
+            assert_eq!(Pattern::new(pattern).unwrap().matches(name), matches, "{pattern}");
+        }
+        assert!(Pattern::new("quay.io/[").is_err());
+        assert!(Pattern::new("").is_err());
+    }
+
+    #[test]
+    fn never_used_is_not_infinitely_old() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let ages = |first, last: Option<i64>| Ages {
+            first_detected: at(first),
+            last_used: last.map(at),
+            use_count: 0,
+        };
+        assert_eq!(ages(100, None).idle_since(), at(100));
+        assert_eq!(ages(100, Some(50)).idle_since(), at(100), "a new life of an image used before");
+        assert_eq!(ages(100, Some(150)).idle_since(), at(150));
+    }
+}

@@ -1,0 +1,377 @@
+//! What keeps an image from deletion, rule by rule, in a fixed order: the first that says stay
+//! decides. `docs/how-it-decides.md` describes each by its name.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::names;
+use super::policy::{Input, NamedBy};
+use crate::inventory::rules::Ruling;
+use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Owner};
+
+/// The names of the rules that hold before any plan, in their order.
+pub const RULES: [&str; 13] = [
+    "in-use",
+    "pinned",
+    "sandbox-image",
+    "static-pod",
+    "protected-name",
+    "protected-label",
+    "newest-of-repository",
+    "read-only-store",
+    "damaged-store",
+    "age-unknown",
+    "min-age",
+    "used-just-now",
+    "backing-off",
+];
+
+/// A candidate whose deletion would give back (almost) nothing, alone or with others.
+pub const FREES_NOTHING: &str = "frees-nothing";
+/// A candidate that nobody had to touch: usage was low enough before its turn.
+pub const NOT_NEEDED: &str = "not-needed";
+/// A candidate on a filesystem whose numbers cannot be believed.
+pub const UNMEASURED: &str = "unmeasured";
+/// The runtime did not remove it.
+pub const REFUSED: &str = "refused";
+
+/// Applies the rules to the images of one inventory.
+#[derive(Debug)]
+pub struct Judge<'a> {
+    input: Input<'a>,
+    /// The containers of each image.
+    users: Vec<Vec<usize>>,
+    /// For each image that is among the newest of a repository: which.
+    newest: Vec<Option<String>>,
+    /// Full references that the sandbox and static pod lists may name, to their images.
+    sandboxes: Vec<Option<&'a NamedBy>>,
+    static_pods: Vec<Option<&'a NamedBy>>,
+}
+
+impl<'a> Judge<'a> {
+    /// Prepares what the rules look up.
+    #[must_use]
+    pub fn new(input: Input<'a>) -> Self {
+        let images = input.inventory.images.len();
+        let users = users(&input, images);
+        let protect = &input.policy.protect;
+        Self {
+            input,
+            users,
+            newest: newest(&input, protect.keep_newest),
+            sandboxes: named(&input, &protect.sandboxes),
+            static_pods: named(&input, &protect.static_pods),
+        }
+    }
+
+    /// What every rule says, in order.
+    #[must_use]
+    pub fn rulings(&self, at: ImageIx) -> Vec<Ruling> {
+        RULES.iter().map(|rule| self.ruling(rule, at)).collect()
+    }
+
+    /// The first rule that keeps the image; `None`: it is a candidate.
+    #[must_use]
+    pub fn kept(&self, at: ImageIx) -> Option<Ruling> {
+        RULES.iter().map(|rule| self.ruling(rule, at)).find(|ruling| ruling.stays)
+    }
+
+    fn ruling(&self, rule: &'static str, at: ImageIx) -> Ruling {
+        let (stays, detail) = match self.ask(rule, at) {
+            Says::Stay(detail) => (true, detail),
+            Says::Go(detail) => (false, detail),
+        };
+        Ruling { rule, stays, detail }
+    }
+
+    fn ask(&self, rule: &str, at: ImageIx) -> Says {
+        match rule {
+            "in-use" => self.in_use(at),
+            "pinned" => self.pinned(at),
+            "sandbox-image" => match self.sandboxes[at.get()] {
+                Some(by) => Says::Stay(format!("pod sandboxes are made from it, says {}", by.source)),
+                None => Says::go("it is no sandbox image"),
+            },
+            "static-pod" => match self.static_pods[at.get()] {
+                Some(by) => Says::Stay(format!("the static pod {} names it", by.source)),
+                None => Says::go("no static pod names it"),
+            },
+            "protected-name" => self.protected_name(at),
+            "protected-label" => self.protected_label(at),
+            "newest-of-repository" => match &self.newest[at.get()] {
+                Some(repository) => Says::Stay(format!(
+                    "it is among the newest {} of {repository}",
+                    self.input.policy.protect.keep_newest
+                )),
+                None => Says::go("it is not among the newest of its repository that are kept"),
+            },
+            "read-only-store" if self.store(at).read_only => {
+                Says::stay("it lies in an additional image store, which is never deleted from")
+            }
+            "read-only-store" => Says::go("it lies in no additional image store"),
+            "damaged-store" if self.store(at).consistency == Consistency::Damaged => {
+                Says::stay("records of its store could not be read in full, so that it may be in use")
+            }
+            "damaged-store" => Says::go("the records of its store were read in full"),
+            "age-unknown" if self.input.ages(at).is_none() => {
+                Says::stay("nothing tells since when it is here")
+            }
+            "age-unknown" => Says::go("it is known since when it is here"),
+            "min-age" => self.min_age(at),
+            "used-just-now" => self.used_just_now(at),
+            "backing-off" => self.backing_off(at),
+            _ => Says::go("no such rule"),
+        }
+    }
+
+    fn image(&self, at: ImageIx) -> &'a Image {
+        &self.input.inventory.images[at.get()]
+    }
+
+    fn store(&self, at: ImageIx) -> &'a crate::inventory::Store {
+        &self.input.inventory.stores[self.image(at).store.get()]
+    }
+
+    fn in_use(&self, at: ImageIx) -> Says {
+        let containers = self.users[at.get()].iter().map(|user| &self.input.inventory.containers[*user]);
+        let mut users: Vec<_> = containers.map(user).collect();
+        users.extend(self.input.known(at).into_iter().flat_map(|known| known.used_by.iter().cloned()));
+        match users.len() {
+            0 => Says::go("no container was made from it"),
+            1 => Says::Stay(format!("used by {}", users[0])),
+            count => Says::Stay(format!("used by {count}: {}", first_few(&users))),
+        }
+    }
+
+    fn pinned(&self, at: ImageIx) -> Says {
+        let known = self.input.known(at);
+        let mut pins = self.image(at).pinned_by.clone();
+        pins.extend(known.filter(|known| known.runtime_pins).map(|_| "the runtime's list of images".into()));
+        pins.extend(known.into_iter().flat_map(|known| known.pinned_by.iter().cloned()));
+        match pins.as_slice() {
+            [] => Says::go("nothing pins it"),
+            pins => Says::Stay(format!("pinned by {}", first_few(pins))),
+        }
+    }
+
+    fn protected_name(&self, at: ImageIx) -> Says {
+        let patterns = &self.input.policy.protect.names;
+        for name in &self.image(at).names {
+            if let Some(pattern) = patterns.iter().find(|pattern| pattern.matches(name)) {
+                return Says::Stay(format!("{name} matches the protected name {}", pattern.text()));
+            }
+        }
+        Says::go("no protected name matches")
+    }
+
+    fn protected_label(&self, at: ImageIx) -> Says {
+        let labels = self.input.known(at).map_or(&[][..], |known| &known.labels);
+        for (key, value) in &self.input.policy.protect.labels {
+            let same = |(k, v): &&(String, String)| k == key && value.as_ref().is_none_or(|value| value == v);
+            if let Some((key, value)) = labels.iter().find(same) {
+                return Says::Stay(format!("it has the protected label {key}={value}"));
+            }
+        }
+        Says::go("it has no protected label")
+    }
+
+    fn min_age(&self, at: ImageIx) -> Says {
+        let Some(ages) = self.input.ages(at) else {
+            return Says::go("its age is unknown");
+        };
+        let age = self.input.now.duration_since(ages.first_detected);
+        let least = self.input.policy.min_age;
+        let age_text = span(age.max(SignedDuration::ZERO));
+        if age < least {
+            Says::Stay(format!("first detected {age_text} ago, less than the minimum age of {}", span(least)))
+        } else {
+            Says::Go(format!("first detected {age_text} ago, the minimum age is {}", span(least)))
+        }
+    }
+
+    /// A guard against a use that was seen while this run began.
+    fn used_just_now(&self, at: ImageIx) -> Says {
+        match self.input.ages(at).and_then(|ages| ages.last_used) {
+            Some(used) if used >= self.input.now => Says::stay("it was in use when this run began"),
+            Some(used) => Says::Go(format!("last used {} ago", span(self.input.now.duration_since(used)))),
+            None => Says::go("never seen in use"),
+        }
+    }
+
+    fn backing_off(&self, at: ImageIx) -> Says {
+        let attempts = self.input.known(at).and_then(|known| known.attempts.as_ref());
+        match attempts {
+            Some(attempts) if attempts.next_try > self.input.now => Says::Stay(format!(
+                "{} to remove it, the last with: {}; not again before {}",
+                if attempts.failures == 1 {
+                    "an attempt failed".to_owned()
+                } else {
+                    format!("{} attempts failed", attempts.failures)
+                },
+                attempts.last_error,
+                whole_second(attempts.next_try),
+            )),
+            Some(_) => Says::go("the wait after the last failed attempt is over"),
+            None => Says::go("no attempt to remove it has failed"),
+        }
+    }
+}
+
+enum Says {
+    Stay(String),
+    Go(String),
+}
+
+impl Says {
+    fn stay(detail: &str) -> Self {
+        Self::Stay(detail.to_owned())
+    }
+
+    fn go(detail: &str) -> Self {
+        Self::Go(detail.to_owned())
+    }
+}
+
+/// The containers of each image. One whose store has no such image uses every image of that id:
+/// stores may serve each other.
+fn users(input: &Input<'_>, images: usize) -> Vec<Vec<usize>> {
+    let mut users = vec![Vec::new(); images];
+    let mut by_id: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, image) in input.inventory.images.iter().enumerate() {
+        by_id.entry(&image.id).or_default().push(at);
+    }
+    for (at, container) in input.inventory.containers.iter().enumerate() {
+        match (container.image, container.image_id.as_deref()) {
+            (Some(image), _) => users[image.get()].push(at),
+            (None, Some(id)) => {
+                for image in by_id.get(id).into_iter().flatten() {
+                    users[*image].push(at);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+    users
+}
+
+/// A container for people: `cri-o nginx (running)`.
+fn user(container: &Container) -> String {
+    let owner = match container.owner {
+        Owner::CriO => "cri-o",
+        Owner::Podman => "podman",
+        Owner::Buildah => "buildah",
+        Owner::Containerd => "containerd",
+        Owner::Unknown => "unknown",
+    };
+    let state = match container.state {
+        ContainerState::Created => " (created)",
+        ContainerState::Running => " (running)",
+        ContainerState::Exited => " (exited)",
+        ContainerState::Unknown => "",
+    };
+    format!("the {owner} container {}{state}", container.name)
+}
+
+/// The first few, and how many more.
+fn first_few(texts: &[String]) -> String {
+    const MOST: usize = 5;
+    let shown = texts[..texts.len().min(MOST)].join(", ");
+    match texts.len().checked_sub(MOST) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
+    }
+}
+
+/// A duration for people, without fractions of a second.
+fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let mut rest = seconds;
+    let mut text = String::new();
+    // Two units are precise enough.
+    for (unit, name) in parts.into_iter().skip_while(|(unit, _)| *unit > seconds).take(2) {
+        if rest / unit > 0 {
+            text.push_str(&format!("{}{name}", rest / unit));
+        }
+        rest %= unit;
+    }
+    if text.is_empty() { "0s".into() } else { text }
+}
+
+fn whole_second(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+/// The images that lists of references mean.
+fn named<'a>(input: &Input<'a>, list: &'a [NamedBy]) -> Vec<Option<&'a NamedBy>> {
+    let images = input.inventory.images.iter();
+    images
+        .map(|image| list.iter().find(|by| names::means(&by.reference, &image.names, &image.digests)))
+        .collect()
+}
+
+/// The newest `count` images of each repository in each store, whatever else keeps them. Newest
+/// is what came last to this node: build dates are often the same for all, or long past.
+fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
+    let images = &input.inventory.images;
+    let mut newest = vec![None; images.len()];
+    if count == 0 {
+        return newest;
+    }
+    let mut repositories: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (at, image) in images.iter().enumerate() {
+        for name in &image.names {
+            let members = repositories.entry((image.store, names::repository(name))).or_default();
+            if members.last() != Some(&at) {
+                members.push(at);
+            }
+        }
+    }
+    for ((_, repository), mut members) in repositories {
+        let came = |at: &usize| input.ages.get(*at).map(|ages| ages.first_detected);
+        // What nobody knows the coming of, is taken for the newest.
+        members.sort_by(|a, b| {
+            let unknown_first = (came(b).is_none(), came(b)).cmp(&(came(a).is_none(), came(a)));
+            let built = images[*b].created.cmp(&images[*a].created);
+            unknown_first.then(built).then_with(|| images[*a].id.cmp(&images[*b].id))
+        });
+        for at in members.into_iter().take(count) {
+            newest[at].get_or_insert_with(|| repository.to_owned());
+        }
+    }
+    newest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/how-it-decides.md` has every rule, in order.
+    #[test]
+    fn every_rule_is_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-it-decides.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+        let documented: Vec<_> = rows.map(|(rule, _)| rule).collect();
+        let mut expected = RULES.to_vec();
+        expected.extend([NOT_NEEDED, FREES_NOTHING, UNMEASURED, REFUSED, "in-use"]);
+        assert_eq!(documented, expected);
+    }
+
+    #[test]
+    fn spans_have_two_units() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "1h"),
+            (3605, "1h"),
+            (90_000, "1d1h"),
+            (8_640_000, "100d"),
+        ] {
+            assert_eq!(span(SignedDuration::from_secs(seconds)), text);
+        }
+    }
+}
