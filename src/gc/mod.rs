@@ -2,3 +2,4 @@
 //! plan out.
 
 pub mod measure;
+pub mod runtime_match;
