@@ -38,7 +38,7 @@ pub(super) fn status(answer: v1::StatusResponse) -> RuntimeStatus {
     }
 }
 
-/// Images, each once. One id may stand for several handlers. CRI-O lists an image that an
+/// Images, each once and in order of their ids. One id may stand for several handlers. CRI-O lists an image that an
 /// additional image store has too once for each store: an exact repetition contradicts nothing.
 pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>, Problem> {
     let image = |one: v1::Image| {
@@ -142,7 +142,7 @@ pub(super) fn filesystems(answer: v1::ImageFsInfoResponse) -> ImageFilesystems {
     }
 }
 
-/// `all`, if each has an id and no id stands for two different things.
+/// `all` in order of their ids, if each has one and no id stands for two different things.
 fn each_once<T: PartialEq>(
     what: &str,
     all: impl Iterator<Item = T>,
@@ -151,24 +151,26 @@ fn each_once<T: PartialEq>(
     let mut places: HashMap<(String, String), usize> = HashMap::new();
     let mut kept: Vec<T> = Vec::new();
     for one in all {
-        let key = key(&one);
-        if key.0.is_empty() {
+        let own = key(&one);
+        if own.0.is_empty() {
             return Err(Problem::Contradiction(format!("it has {what} without an id")));
         }
-        match places.get(&key) {
+        match places.get(&own) {
             None => {
-                places.insert(key, kept.len());
+                places.insert(own, kept.len());
                 kept.push(one);
             }
             Some(at) if kept.get(*at) == Some(&one) => {}
             Some(_) => {
                 return Err(Problem::Contradiction(format!(
                     "it has {what} twice, and differently: {}",
-                    key.0
+                    own.0
                 )));
             }
         }
     }
+    // containerd lists in another order each time.
+    kept.sort_by_cached_key(|one| key(one));
     Ok(kept)
 }
 

@@ -126,7 +126,7 @@ pub struct ContainerDetails {
     pub state: RuntimeContainerState,
     /// When it was made, started, ended; `None` where that has not happened.
     pub created: Option<Timestamp>,
-    /// When it was started.
+    /// When it was started; of one that ends at once, containerd notes the start after the end.
     pub started: Option<Timestamp>,
     /// When it ended: its death, from which its age as a dead container counts.
     pub finished: Option<Timestamp>,
