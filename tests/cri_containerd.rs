@@ -4,12 +4,16 @@
 
 mod support;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use k8s_cri::v1;
+use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{Client, Endpoint, Options, Problem, RuntimeContainerState, RuntimeImage, StoreType};
 use layersweep::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use support::containerd::{self, Rig};
+use tonic::transport::{Channel, Uri};
 
 fn image<'a>(images: &'a [RuntimeImage], name: &str) -> &'a RuntimeImage {
     images.iter().find(|image| image.tags.iter().any(|tag| tag == name)).expect(name)
@@ -45,6 +49,7 @@ fn containerd_with_pods() {
     listings_fit_the_disk(&client, &root);
     it_refuses_nothing(&client, &rig);
     containers_and_sandboxes_go(&client, &rig);
+    long_listings(&client, &rig);
     it_hangs_dies_and_comes_back(&client, &rig);
 }
 
@@ -185,6 +190,81 @@ fn containers_and_sandboxes_go(client: &Client, rig: &Rig) {
     client.remove_sandbox(&sandbox).unwrap();
     client.remove_sandbox(&sandbox).unwrap();
     assert!(client.sandboxes().unwrap().iter().all(|one| one.id != sandbox));
+}
+
+/// containerd sends at most 16 MiB; tonic by itself would take 4.
+fn long_listings(client: &Client, rig: &Rig) {
+    let sandbox = rig.noted("pods", "pod1");
+    let make = |count: u32, from: u32| -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut maker = raw_client(rig.socket()).await;
+            let mut ids = Vec::new();
+            for number in from..from + count {
+                let request = long_container(&sandbox, number);
+                ids.push(maker.create_container(request).await.unwrap().into_inner().container_id);
+            }
+            ids
+        })
+    };
+    let mut made = make(3, 0);
+    let containers = client.containers().unwrap();
+    let long = containers.iter().filter(|one| one.annotations.values().any(|text| text.len() == 2 << 20));
+    let long: Vec<_> = long.collect();
+    assert_eq!(long.len(), 3, "6 MiB");
+    assert!(long.iter().all(|one| one.state == RuntimeContainerState::Created && made.contains(&one.id)));
+
+    made.extend(make(6, 3));
+    let error = client.containers().unwrap_err();
+    assert!(matches!(error.problem, Problem::TooLarge(_)), "18 MiB: {error:?}");
+    for id in made {
+        client.remove_container(&id).unwrap();
+    }
+    assert_eq!(client.containers().unwrap().len(), 1);
+}
+
+async fn raw_client(socket: PathBuf) -> RuntimeServiceClient<Channel> {
+    let connector = tower::service_fn(move |_: Uri| {
+        let socket = socket.clone();
+        async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+    });
+    let endpoint = tonic::transport::Endpoint::from_static("http://localhost");
+    RuntimeServiceClient::new(endpoint.connect_with_connector(connector).await.unwrap())
+}
+
+/// A container that is not started, with 2 MiB of annotation.
+fn long_container(sandbox: &str, number: u32) -> v1::CreateContainerRequest {
+    let image = v1::ImageSpec { image: "reg.local/app-d:1".into(), ..v1::ImageSpec::default() };
+    let namespaces = v1::NamespaceOption {
+        network: v1::NamespaceMode::Node.into(),
+        pid: v1::NamespaceMode::Container.into(),
+        ..v1::NamespaceOption::default()
+    };
+    let security = v1::LinuxContainerSecurityContext {
+        namespace_options: Some(namespaces),
+        ..v1::LinuxContainerSecurityContext::default()
+    };
+    let linux =
+        v1::LinuxContainerConfig { security_context: Some(security), ..v1::LinuxContainerConfig::default() };
+    let config = v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: format!("long{number}"), attempt: 0 }),
+        image: Some(image),
+        annotations: [("long".to_owned(), "x".repeat(2 << 20))].into(),
+        linux: Some(linux),
+        ..v1::ContainerConfig::default()
+    };
+    let metadata = v1::PodSandboxMetadata {
+        name: "pod1".into(),
+        uid: "uid-pod1".into(),
+        namespace: "default".into(),
+        attempt: 0,
+    };
+    let sandbox_config = v1::PodSandboxConfig { metadata: Some(metadata), ..v1::PodSandboxConfig::default() };
+    v1::CreateContainerRequest {
+        pod_sandbox_id: sandbox.to_owned(),
+        config: Some(config),
+        sandbox_config: Some(sandbox_config),
+    }
 }
 
 fn it_hangs_dies_and_comes_back(client: &Client, rig: &Rig) {

@@ -61,17 +61,18 @@ impl Call<'_> {
         let runtime = runtime.map_err(|error| internal(format!("starting a tokio runtime: {error}")))?;
         // Dropping the runtime at the end of this function drops its connection.
         runtime.block_on(async {
-            let channel = self.connect().await?;
-            let asked = timeout(self.deadline, ask(channel));
+            let stream = self.socket().await?;
+            let asked = timeout(self.deadline, async {
+                let channel = channel(stream).await?;
+                let answer = ask(channel).await;
+                answer.map_err(|status| Problem::of(&status, self.manner == Manner::Deed))
+            });
             let answer = match self.manner {
                 Manner::Question => self.unless_cancelled(asked).await?,
                 Manner::Deed | Manner::Aftermath => asked.await,
             };
-            match answer {
-                Err(_) => Err(Problem::Deadline(self.deadline)),
-                Ok(Ok(response)) => Ok(response.into_inner()),
-                Ok(Err(status)) => Err(Problem::of(&status, self.manner == Manner::Deed)),
-            }
+            let answer = answer.unwrap_or(Err(Problem::Deadline(self.deadline)));
+            answer.map(tonic::Response::into_inner)
         })
     }
 
@@ -88,23 +89,6 @@ impl Call<'_> {
                 Err(_) => {}
             }
         }
-    }
-
-    async fn connect(self) -> Result<Channel, Problem> {
-        let stream = self.socket().await?;
-        // tonic connects by itself as often as it likes; it gets this one stream.
-        let stream = Mutex::new(Some(stream));
-        let connector = tower::service_fn(move |_: Uri| {
-            let stream = stream.lock().ok().and_then(|mut stream| stream.take());
-            let stream = stream.map(TokioIo::new);
-            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
-        });
-        // The name is for the header that HTTP/2 demands; nobody looks it up.
-        let endpoint = tonic::transport::Endpoint::from_static("http://localhost")
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES);
-        let connected = endpoint.connect_with_connector(connector).await;
-        connected.map_err(|error| Problem::HungUp(causes(&error)))
     }
 
     /// Opens the socket. Only this is tried again, since nothing has been asked yet.
@@ -146,6 +130,23 @@ impl Call<'_> {
             _ => internal(format!("connecting: {error}")),
         }
     }
+}
+
+/// gRPC over a stream.
+async fn channel(stream: UnixStream) -> Result<Channel, Problem> {
+    // tonic would connect by itself as often as it likes; it gets this one stream.
+    let stream = Mutex::new(Some(stream));
+    let connector = tower::service_fn(move |_: Uri| {
+        let stream = stream.lock().ok().and_then(|mut stream| stream.take());
+        let stream = stream.map(TokioIo::new);
+        async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+    });
+    // The name is for the header that HTTP/2 demands; nobody looks it up.
+    let endpoint = tonic::transport::Endpoint::from_static("http://localhost")
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    let connected = endpoint.connect_with_connector(connector).await;
+    connected.map_err(|error| Problem::HungUp(causes(&error)))
 }
 
 fn internal(message: String) -> Problem {

@@ -8,13 +8,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::types::{RuntimeContainer, RuntimeImage};
+use super::types::{ContainerDetails, RuntimeContainer, RuntimeImage};
 
 /// Images by everything that a container can call them.
 #[derive(Debug, Default)]
 pub struct Names<'a> {
     by_id: HashMap<&'a str, Vec<usize>>,
     by_name: HashMap<&'a str, Vec<usize>>,
+    /// By digest of the manifest: whatever the name before it, it is the same image.
+    by_digest: HashMap<&'a str, Vec<usize>>,
 }
 
 /// What a container uses, as positions in the listing of images.
@@ -37,6 +39,9 @@ impl<'a> Names<'a> {
             names.by_id.entry(bare(&image.id)).or_default().push(at);
             for name in image.tags.iter().chain(&image.digests).map(String::as_str) {
                 names.by_name.entry(name).or_default().push(at);
+                if let Some((_, digest)) = name.split_once('@') {
+                    names.by_digest.entry(digest).or_default().push(at);
+                }
             }
         }
         names
@@ -51,10 +56,25 @@ impl<'a> Names<'a> {
         let by_id = self.by_id.get(bare(reference));
         // A short name stands for a long one: `busybox` for `docker.io/library/busybox:latest`.
         let by_name = || long_names(reference).into_iter().find_map(|name| self.by_name.get(name.as_str()));
-        let certain = by_id.is_some() || reference.contains('@');
-        let found = by_id.or_else(|| self.by_name.get(reference)).or_else(by_name);
+        let digest = reference.split_once('@').map(|(_, digest)| digest);
+        let by_digest = digest.and_then(|digest| self.by_digest.get(digest));
+        let certain = by_id.is_some() || by_digest.is_some();
+        let found = by_id.or(by_digest).or_else(|| self.by_name.get(reference)).or_else(by_name);
         let images: BTreeSet<_> = found.into_iter().flatten().copied().collect();
-        Use { certain: certain && !images.is_empty(), images }
+        Use { certain, images }
+    }
+
+    /// The images that a container has mounted as volumes. `certain` if every one of them is
+    /// in the listing, also where there is none. Only the status of a container tells.
+    #[must_use]
+    pub fn mounted_in(&self, details: &ContainerDetails) -> Use {
+        let mut all = Use { certain: true, ..Use::default() };
+        let mounted = details.mounts.iter().map(|mount| &mount.image).filter(|image| !image.is_empty());
+        for found in mounted.map(|reference| self.find(reference)) {
+            all.certain &= !found.images.is_empty();
+            all.images.extend(found.images);
+        }
+        all
     }
 
     /// The images that a container uses.
@@ -95,6 +115,7 @@ fn long_names(reference: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::types::Mount;
     use super::*;
 
     /// Image 0: CRI-O's, image 1: containerd's, image 2: Docker's busybox.
@@ -133,6 +154,13 @@ mod tests {
                 vec![0],
                 true,
             ),
+            ("repo digest under a name that is gone", container("", "x/y@sha256:d0", ""), vec![0], true),
+            (
+                "repo digest of an image that is gone",
+                container("", "quay.io/app@sha256:d9", ""),
+                vec![],
+                false,
+            ),
             ("containerd 1.6", container("", "sha256:bbbb", "reg.local/app:1"), vec![1], true),
             ("containerd 2.3", container("sha256:bbbb", "sha256:bbbb", "reg.local/app:1"), vec![1], true),
             ("asked for by id", container("", "", "sha256:aaaa"), vec![0], true),
@@ -153,6 +181,22 @@ mod tests {
             let expected = Use { images: expected.into_iter().collect(), certain };
             assert_eq!(names.used_by(&container), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn images_as_volumes() {
+        let images = images();
+        let names = Names::new(&images);
+        let of = |mounted: &[&str]| {
+            let mount = |image: &&str| Mount { image: (*image).to_owned(), ..Mount::default() };
+            let mounts = mounted.iter().map(mount).collect();
+            let found = names.mounted_in(&ContainerDetails { mounts, ..ContainerDetails::default() });
+            (found.images.into_iter().collect::<Vec<_>>(), found.certain)
+        };
+        assert_eq!(of(&[]), (vec![], true));
+        assert_eq!(of(&[""]), (vec![], true), "a mount of something else");
+        assert_eq!(of(&["", "reg.local/app:1", "busybox"]), (vec![1, 2], true));
+        assert_eq!(of(&["reg.local/gone:1", "aaaa"]), (vec![0], false));
     }
 
     #[test]
