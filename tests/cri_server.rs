@@ -337,6 +337,7 @@ fn removals_that_go_wrong() {
     let error = client.remove_image(&pause, "").unwrap_err();
     assert!(matches!(&error.problem, problem @ Problem::HungUp(_) if problem.leaves_doubt()), "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(10));
+    setup.server.wait_for_death();
     assert_eq!(client.images().unwrap_err().problem, Problem::Refused);
     setup.server.restart();
     assert!(client.still_listed(&pause).unwrap(), "the same client goes on");

@@ -83,12 +83,17 @@ impl CriServer {
 
     /// Ends it and takes the socket away.
     pub fn stop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.shared.end.lock().unwrap().notify_one();
-            thread.join().expect("the server's thread");
-        }
+        self.shared.end.lock().unwrap().notify_one();
+        self.wait_for_death();
         let _ = std::fs::remove_file(&self.socket);
         self.finish_late();
+    }
+
+    /// Waits until it has died by itself; its socket stays, as after a crash.
+    pub fn wait_for_death(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the server's thread");
+        }
     }
 
     /// Waits for the removals that go on behind their answers.
