@@ -13,6 +13,7 @@ use super::convert;
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
 use super::error::{CriError, Problem, one_line};
+use super::first_bytes;
 use super::types::{
     ContainerDetails, ImageFilesystems, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStatus,
     RuntimeVersion,
@@ -234,7 +235,15 @@ impl Client {
             Ok(answer) => return Ok(convert::version(answer)),
             Err(error) => error,
         };
-        let Problem::Unimplemented(words) = error.problem else { return Err(error) };
+        let words = match error.problem {
+            Problem::Unimplemented(words) => words,
+            Problem::HungUp(_) => {
+                let foreign = first_bytes::foreign(&self.endpoint);
+                let not_grpc = |words| Problem::NotGrpc(format!("it begins with {words:?}"));
+                return Err(CriError { problem: foreign.map_or(error.problem, not_grpc), ..error });
+            }
+            _ => return Err(error),
+        };
         // Somebody serves gRPC here; an old runtime answers to the old name of the service.
         let request = v1alpha2::VersionRequest { version };
         let ask = |channel| async move {

@@ -123,17 +123,10 @@ impl Problem {
     }
 }
 
-/// What happened to the connection, where that is what the status is about.
+/// What happened to the connection, where that is what the status is about: one that came
+/// from the runtime has no cause here.
 fn transport(status: &Status) -> Option<Problem> {
-    let source = std::error::Error::source(status)?;
-    let chain = causes(source);
-    let lower = chain.to_lowercase();
-    // What HTTP/2 says of bytes that are not HTTP/2.
-    let garbage = ["frame with invalid size", "protocol error", "invalid preface", "frame_size_error"];
-    if garbage.iter().any(|words| lower.contains(words)) {
-        return Some(Problem::NotGrpc(chain));
-    }
-    Some(Problem::HungUp(chain))
+    Some(Problem::HungUp(causes(std::error::Error::source(status)?)))
 }
 
 /// An error and its causes, each once.

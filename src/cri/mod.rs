@@ -14,6 +14,7 @@ mod deadlines;
 pub mod discover;
 mod endpoint;
 mod error;
+mod first_bytes;
 pub mod in_use;
 mod place;
 mod scalars;
