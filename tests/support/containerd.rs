@@ -141,6 +141,16 @@ impl Rig {
         self.script("90-stop.sh", &["--keep-pods"]);
     }
 
+    /// The socket that containerd listens on.
+    pub fn socket(&self) -> PathBuf {
+        self.scratch.path().join("containerd.sock")
+    }
+
+    /// Sends a signal to containerd itself, not to its shims.
+    pub fn signal(&self, signal: &str) {
+        self.shell(&format!("kill -{signal} \"$(cat \"$PIDFILE\")\""));
+    }
+
     /// The root as the configuration that the rig wrote describes it.
     pub fn places(&self) -> Places {
         let mut places = Places::at(&self.root, false);

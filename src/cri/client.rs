@@ -1,0 +1,349 @@
+//! The calls.
+
+use std::time::Duration;
+
+use k8s_cri::v1::image_service_client::ImageServiceClient;
+use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
+use k8s_cri::{v1, v1alpha2};
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::connection::{Call, Manner};
+use super::convert;
+use super::deadlines::Options;
+use super::endpoint::Endpoint;
+use super::error::{CriError, Problem, one_line};
+use super::first_bytes;
+use super::types::{
+    ContainerDetails, ImageFilesystems, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStatus,
+    RuntimeVersion,
+};
+
+/// What CRI calls its own version in a request for a version (`Version` ignores it).
+const KUBELET_API_VERSION: &str = "0.1.0";
+
+/// A runtime that has said that it speaks CRI v1. Every method blocks until the answer is
+/// there or its deadline has passed; it is not to be used inside an async runtime.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    options: Options,
+    version: RuntimeVersion,
+}
+
+impl Client {
+    /// Asks the runtime at `endpoint` who it is.
+    ///
+    /// # Errors
+    /// [`Problem::NotRunning`], [`Problem::Refused`], [`Problem::Denied`], [`Problem::Deadline`];
+    /// [`Problem::NotGrpc`], [`Problem::NoCri`] and [`Problem::OldApi`] for what is no runtime with
+    /// CRI v1.
+    pub fn connect(endpoint: Endpoint, options: Options) -> Result<Self, CriError> {
+        let mut client = Self { endpoint, options, version: RuntimeVersion::default() };
+        client.version = client.ask_version()?;
+        Ok(client)
+    }
+
+    /// The same runtime with other deadlines, without asking it again.
+    #[must_use]
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
+    }
+
+    /// The socket.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// What the runtime said of itself when we connected.
+    #[must_use]
+    pub fn version(&self) -> &RuntimeVersion {
+        &self.version
+    }
+
+    /// The deadlines.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What the runtime says of itself, the verbose part included.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub fn status(&self) -> Result<RuntimeStatus, CriError> {
+        let ask =
+            |channel| async move { self.runtime(channel).status(v1::StatusRequest { verbose: true }).await };
+        self.question("Status", self.options.asking, ask).map(convert::status)
+    }
+
+    /// All images.
+    ///
+    /// # Errors
+    /// When the call fails, or the listing contradicts itself: then nothing of it counts.
+    pub fn images(&self) -> Result<Vec<RuntimeImage>, CriError> {
+        self.list_images(Manner::Question)
+    }
+
+    /// Whether the runtime still lists the image, by its exact id: the runtime's half of the
+    /// proof that a removal has happened. It is asked even after a signal, since it
+    /// completes what was begun.
+    ///
+    /// # Errors
+    /// As [`Self::images`].
+    pub fn still_listed(&self, id: &str) -> Result<bool, CriError> {
+        Ok(self.list_images(Manner::Aftermath)?.iter().any(|image| image.id == id))
+    }
+
+    fn list_images(&self, manner: Manner) -> Result<Vec<RuntimeImage>, CriError> {
+        // No filter: containerd ignores it, so an answer to a filter proves nothing.
+        let ask = |channel| async move {
+            self.image(channel).list_images(v1::ListImagesRequest { filter: None }).await
+        };
+        let answer = self.call("ListImages", manner, self.options.listing, ask)?;
+        convert::images(answer).map_err(|problem| self.error("ListImages", problem))
+    }
+
+    /// All containers in every state, without sandboxes. CRI-O leaves out those that are
+    /// just being made.
+    ///
+    /// # Errors
+    /// When the call fails, or the listing contradicts itself: then nothing of it counts.
+    pub fn containers(&self) -> Result<Vec<RuntimeContainer>, CriError> {
+        let ask = |channel| async move {
+            self.runtime(channel).list_containers(v1::ListContainersRequest { filter: None }).await
+        };
+        let answer = self.question("ListContainers", self.options.listing, ask)?;
+        convert::containers(answer).map_err(|problem| self.error("ListContainers", problem))
+    }
+
+    /// What only the status of a container tells: its death, its mounts. `None` if the
+    /// runtime does not know it (any more): a container that goes while containers are looked
+    /// through is no failure.
+    ///
+    /// # Errors
+    /// When the call fails or tells of another container.
+    pub fn container(&self, id: &str) -> Result<Option<ContainerDetails>, CriError> {
+        const CALL: &str = "ContainerStatus";
+        self.whole_id(CALL, id)?;
+        let request = v1::ContainerStatusRequest { container_id: id.into(), verbose: false };
+        let ask = |channel| async move { self.runtime(channel).container_status(request).await };
+        match self.question(CALL, self.options.asking, ask) {
+            Ok(answer) => convert::details(id, answer).map(Some).map_err(|problem| self.error(CALL, problem)),
+            Err(CriError { problem: Problem::NotFound(_), .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All pod sandboxes in every state.
+    ///
+    /// # Errors
+    /// When the call fails, or the listing contradicts itself: then nothing of it counts.
+    pub fn sandboxes(&self) -> Result<Vec<RuntimeSandbox>, CriError> {
+        let ask = |channel| async move {
+            self.runtime(channel).list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }).await
+        };
+        let answer = self.question("ListPodSandbox", self.options.listing, ask)?;
+        convert::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
+    }
+
+    /// Where the runtime says its images lie. Its byte counts are not a measure.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub fn image_filesystems(&self) -> Result<ImageFilesystems, CriError> {
+        let ask = |channel| async move { self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await };
+        self.question("ImageFsInfo", self.options.listing, ask).map(convert::filesystems)
+    }
+
+    /// Asks for the removal of an image, all of its names with it. Success proves nothing:
+    /// see [`Self::still_listed`], and look at the disk.
+    ///
+    /// `id` as [`Self::images`] has it, never a name: containerd takes a name for the whole image
+    /// behind it and CRI-O untags it. `handler` is that of the listing, mostly empty.
+    ///
+    /// # Errors
+    /// [`Problem::InUse`] where the runtime refuses; [`Problem::Deadline`] and [`Problem::HungUp`]
+    /// leave open whether it has happened, or still will.
+    pub fn remove_image(&self, id: &str, handler: &str) -> Result<(), CriError> {
+        const CALL: &str = "RemoveImage";
+        self.whole_id(CALL, id)?;
+        let image =
+            v1::ImageSpec { image: id.into(), runtime_handler: handler.into(), ..v1::ImageSpec::default() };
+        let request = v1::RemoveImageRequest { image: Some(image) };
+        let ask = |channel| async move { self.image(channel).remove_image(request).await };
+        self.deed(CALL, self.options.removing, ask).map(drop)
+    }
+
+    /// Stops a container: politely for `grace`, then by force. A stopped one is fine.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
+        const CALL: &str = "StopContainer";
+        self.whole_id(CALL, id)?;
+        let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
+        let request = v1::StopContainerRequest { container_id: id.into(), timeout };
+        let ask = |channel| async move { self.runtime(channel).stop_container(request).await };
+        self.deed(CALL, self.options.asking.saturating_add(grace), ask).map(drop)
+    }
+
+    /// Removes a container, by force if it runs: the caller has made sure that it does not.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub fn remove_container(&self, id: &str) -> Result<(), CriError> {
+        const CALL: &str = "RemoveContainer";
+        self.whole_id(CALL, id)?;
+        let request = v1::RemoveContainerRequest { container_id: id.into() };
+        let ask = |channel| async move { self.runtime(channel).remove_container(request).await };
+        self.deed(CALL, self.options.removing, ask).map(drop)
+    }
+
+    /// Stops a sandbox and gives its network back. A stopped one is fine.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub fn stop_sandbox(&self, id: &str) -> Result<(), CriError> {
+        const CALL: &str = "StopPodSandbox";
+        self.whole_id(CALL, id)?;
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.into() };
+        let ask = |channel| async move { self.runtime(channel).stop_pod_sandbox(request).await };
+        self.deed(CALL, self.options.removing, ask).map(drop)
+    }
+
+    /// Removes a sandbox, and by force every container in it: the caller has made sure
+    /// that there is none.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub fn remove_sandbox(&self, id: &str) -> Result<(), CriError> {
+        const CALL: &str = "RemovePodSandbox";
+        self.whole_id(CALL, id)?;
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.into() };
+        let ask = |channel| async move { self.runtime(channel).remove_pod_sandbox(request).await };
+        self.deed(CALL, self.options.removing, ask).map(drop)
+    }
+
+    fn ask_version(&self) -> Result<RuntimeVersion, CriError> {
+        const CALL: &str = "Version";
+        let version = String::from(KUBELET_API_VERSION);
+        let request = v1::VersionRequest { version: version.clone() };
+        let ask = |channel| async move { self.runtime(channel).version(request).await };
+        let error = match self.question(CALL, self.options.asking, ask) {
+            Ok(answer) => return Ok(convert::version(answer)),
+            Err(error) => error,
+        };
+        let words = match error.problem {
+            Problem::Unimplemented(words) => words,
+            Problem::HungUp(_) => {
+                let foreign = first_bytes::foreign(&self.endpoint);
+                let not_grpc = |words| Problem::NotGrpc(format!("it begins with {words:?}"));
+                return Err(CriError { problem: foreign.map_or(error.problem, not_grpc), ..error });
+            }
+            _ => return Err(error),
+        };
+        // Somebody serves gRPC here; an old runtime answers to the old name of the service.
+        let request = v1alpha2::VersionRequest { version };
+        let ask = |channel| async move {
+            let mut client = v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel);
+            client.version(request).await
+        };
+        let problem = match self.question(CALL, self.options.asking, ask) {
+            Ok(old) => {
+                let name = one_line(&format!("{} {}", old.runtime_name, old.runtime_version));
+                Problem::OldApi(name)
+            }
+            Err(_) => Problem::NoCri(words),
+        };
+        Err(self.error(CALL, problem))
+    }
+
+    fn question<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
+    where
+        F: FnOnce(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        self.call(call, Manner::Question, deadline, ask)
+    }
+
+    fn deed<T, F, Fut>(&self, call: &'static str, deadline: Duration, ask: F) -> Result<T, CriError>
+    where
+        F: FnOnce(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        self.call(call, Manner::Deed, deadline, ask)
+    }
+
+    fn call<T, F, Fut>(
+        &self,
+        call: &'static str,
+        manner: Manner,
+        deadline: Duration,
+        ask: F,
+    ) -> Result<T, CriError>
+    where
+        F: FnOnce(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let started = std::time::Instant::now();
+        let run = Call { endpoint: &self.endpoint, options: &self.options, manner, deadline };
+        let result = run.run(ask).map_err(|problem| self.error(call, problem));
+        tracing::debug!(endpoint = %self.endpoint, call, took = ?started.elapsed(), ok = result.is_ok());
+        result
+    }
+
+    fn runtime(&self, channel: Channel) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(channel).max_decoding_message_size(self.options.max_answer_bytes)
+    }
+
+    fn image(&self, channel: Channel) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(channel).max_decoding_message_size(self.options.max_answer_bytes)
+    }
+
+    fn error(&self, call: &'static str, problem: Problem) -> CriError {
+        CriError { endpoint: self.endpoint.clone(), call, problem }
+    }
+
+    /// Refuses everything but a whole id: the runtimes take names, and prefixes of ids, for
+    /// whatever they happen to fit.
+    fn whole_id(&self, call: &'static str, id: &str) -> Result<(), CriError> {
+        if is_whole_id(id) {
+            return Ok(());
+        }
+        Err(self.error(call, Problem::BadRequest(format!("{id:?} is not a whole id"))))
+    }
+}
+
+/// 64 hexadecimal digits, as every runtime makes its ids; containerd writes `sha256:` before those
+/// of images.
+fn is_whole_id(id: &str) -> bool {
+    let hex = id.strip_prefix("sha256:").unwrap_or(id);
+    hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_ids() {
+        let hex = "0123456789abcdef".repeat(4);
+        assert!(is_whole_id(&hex));
+        assert!(is_whole_id(&format!("sha256:{hex}")));
+        for other in [
+            "",
+            "sha256:",
+            "busybox",
+            "reg.local/app:1",
+            &hex[..63],
+            &hex.to_uppercase(),
+            &format!("sha512:{hex}"),
+            &format!("reg.local/app@sha256:{hex}"),
+            &format!("{hex} "),
+        ] {
+            assert!(!is_whole_id(other), "{other:?}");
+        }
+    }
+}

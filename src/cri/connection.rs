@@ -1,0 +1,154 @@
+//! One connection for one call.
+//!
+//! A call opens the socket, asks, and hangs up. Connecting to a unix socket takes far less than
+//! any answer; in return nothing runs in the background between calls, a runtime that was
+//! restarted meanwhile is simply met anew, an error of connecting can never be taken for one of
+//! the call, and a call that is given up is hung up on, so that the runtime notices.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::Status;
+use tonic::transport::{Channel, Uri};
+
+use super::deadlines::Options;
+use super::endpoint::Endpoint;
+use super::error::{Problem, causes};
+
+/// How often a call that may be left looks whether it should be.
+const CANCEL_POLL: Duration = Duration::from_millis(100);
+/// HTTP/2 lets this much of an answer come before it waits for us.
+const WINDOW_BYTES: u32 = 4 << 20;
+
+/// Whether a signal ends a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// A question: not asked after a signal, left when one comes.
+    Question,
+    /// A deed: not begun after a signal, awaited once begun.
+    Deed,
+    /// Belongs to a deed that was done: asked in any case.
+    Aftermath,
+}
+
+/// What a call needs besides its message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) options: &'a Options,
+    pub(super) manner: Manner,
+    pub(super) deadline: Duration,
+}
+
+impl Call<'_> {
+    /// Connects and awaits what `ask` makes of the connection.
+    pub(super) fn run<T, F, Fut>(self, ask: F) -> Result<T, Problem>
+    where
+        F: FnOnce(Channel) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        if self.is_cancelled() {
+            return Err(Problem::Cancelled);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| internal(format!("starting a tokio runtime: {error}")))?;
+        // Dropping the runtime at the end of this function drops its connection.
+        runtime.block_on(async {
+            let stream = self.socket().await?;
+            let asked = timeout(self.deadline, async {
+                let channel = channel(stream).await?;
+                let answer = ask(channel).await;
+                answer.map_err(|status| Problem::of(&status, self.manner == Manner::Deed))
+            });
+            let answer = match self.manner {
+                Manner::Question => self.unless_cancelled(asked).await?,
+                Manner::Deed | Manner::Aftermath => asked.await,
+            };
+            let answer = answer.unwrap_or(Err(Problem::Deadline(self.deadline)));
+            answer.map(tonic::Response::into_inner)
+        })
+    }
+
+    fn is_cancelled(self) -> bool {
+        self.manner != Manner::Aftermath && self.options.is_cancelled()
+    }
+
+    async fn unless_cancelled<T>(self, work: impl Future<Output = T>) -> Result<T, Problem> {
+        let mut work = pin!(work);
+        loop {
+            match timeout(CANCEL_POLL, work.as_mut()).await {
+                Ok(done) => return Ok(done),
+                Err(_) if self.is_cancelled() => return Err(Problem::Cancelled),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Opens the socket. Only this is tried again, since nothing has been asked yet.
+    async fn socket(self) -> Result<UnixStream, Problem> {
+        let path = self.endpoint.path();
+        let end = Instant::now() + self.options.connecting;
+        let mut pause = Duration::from_millis(50);
+        loop {
+            let problem = match UnixStream::connect(path).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => self.refusal(&error),
+            };
+            // A full queue of connections (`EAGAIN`) is as if nobody accepted.
+            if problem != Problem::Refused || Instant::now() + pause > end {
+                return Err(problem);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+            if self.is_cancelled() {
+                return Err(Problem::Cancelled);
+            }
+        }
+    }
+
+    fn refusal(self, error: &io::Error) -> Problem {
+        let path = self.endpoint.path();
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                Problem::NotRunning(format!("there is no {}", path.display()))
+            }
+            io::ErrorKind::PermissionDenied => Problem::Denied,
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => {
+                let is_socket = std::fs::metadata(path).map(|facts| facts.file_type().is_socket());
+                match is_socket {
+                    Ok(false) => Problem::NotRunning(format!("{} is not a socket", path.display())),
+                    _ => Problem::Refused,
+                }
+            }
+            _ => internal(format!("connecting: {error}")),
+        }
+    }
+}
+
+/// gRPC over a stream.
+async fn channel(stream: UnixStream) -> Result<Channel, Problem> {
+    // tonic would connect by itself as often as it likes; it gets this one stream.
+    let stream = Mutex::new(Some(stream));
+    let connector = tower::service_fn(move |_: Uri| {
+        let stream = stream.lock().ok().and_then(|mut stream| stream.take());
+        let stream = stream.map(TokioIo::new);
+        async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+    });
+    // The name is for the header that HTTP/2 demands; nobody looks it up.
+    let endpoint = tonic::transport::Endpoint::from_static("http://localhost")
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    let connected = endpoint.connect_with_connector(connector).await;
+    connected.map_err(|error| Problem::HungUp(causes(&error)))
+}
+
+fn internal(message: String) -> Problem {
+    Problem::Other { code: tonic::Code::Internal, message }
+}

@@ -1,0 +1,280 @@
+//! Which sockets a node's runtime may listen on: where crictl and the kubelet are told to look,
+//! then the usual places.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::client::Client;
+use super::deadlines::Options;
+use super::endpoint::Endpoint;
+use super::error::CriError;
+use super::scalars;
+use crate::sys::sysroot::Sysroot;
+
+/// No file of settings is longer than this; what is, is none.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Where runtimes listen if nobody says otherwise. In order of how surely a socket there is
+/// that of the kubelet's runtime: a containerd of Docker's is at containerd's usual place too.
+const USUAL: [(&str, &str); 6] = [
+    ("/run/crio/crio.sock", "CRI-O's usual place"),
+    ("/run/k3s/containerd/containerd.sock", "the usual place of k3s and RKE2"),
+    ("/run/k0s/containerd.sock", "k0s' usual place"),
+    ("/var/snap/microk8s/common/run/containerd.sock", "MicroK8s' usual place"),
+    ("/run/containerd/containerd.sock", "containerd's usual place"),
+    ("/var/run/cri-dockerd.sock", "cri-dockerd's usual place"),
+];
+
+/// crictl's own configuration.
+const CRICTL: &str = "/etc/crictl.yaml";
+
+/// Files of shell variables with the kubelet's flags: kubeadm's, then those for people
+/// (Debian's and Fedora's place).
+const KUBELET_FLAGS: [&str; 3] =
+    ["/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet"];
+
+/// The kubelet's configuration: kubeadm's place, then OpenShift's.
+const KUBELET_CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf"];
+
+/// A socket that may have a runtime behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The socket.
+    pub endpoint: Endpoint,
+    /// Who names it: a file and key, or whose usual place it is.
+    pub origin: String,
+    /// A file names it, so it is worth a word if nobody answers there.
+    pub configured: bool,
+}
+
+/// What the node's files and usual places say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Discovery {
+    /// The sockets, each once; those that a file names first. Those need not exist.
+    pub candidates: Vec<Candidate>,
+    /// Files that could not be read or understood: path and reason. The rest still counts.
+    pub problems: Vec<(PathBuf, String)>,
+}
+
+/// What came of asking the candidates.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Runtimes with CRI v1, in the order of the candidates. If there are several, it is
+    /// for the caller to choose one or to refuse.
+    pub runtimes: Vec<(Candidate, Client)>,
+    /// The other candidates, and why each is none.
+    pub silent: Vec<(Candidate, CriError)>,
+}
+
+/// Finds the sockets that the files below `root` name, and those in the usual places that
+/// exist there. Paths in the files are taken inside that root.
+#[must_use]
+pub fn discover(root: &Sysroot) -> Discovery {
+    let mut finder = Finder { root, seen: HashSet::new(), found: Discovery::default() };
+    finder.yaml(CRICTL, "runtime-endpoint", "image-endpoint");
+    for file in KUBELET_FLAGS {
+        finder.flags(file);
+    }
+    for file in KUBELET_CONFIGS {
+        finder.yaml(file, "containerRuntimeEndpoint", "imageServiceEndpoint");
+    }
+    for (path, whose) in USUAL {
+        if root.resolve(Path::new(path)).is_ok() {
+            finder.add(path, whose.to_owned(), false);
+        }
+    }
+    finder.found
+}
+
+/// Asks each candidate who it is.
+#[must_use]
+pub fn ask(candidates: Vec<Candidate>, options: &Options) -> Answers {
+    let mut answers = Answers::default();
+    for candidate in candidates {
+        match Client::connect(candidate.endpoint.clone(), options.probing()) {
+            Ok(client) => answers.runtimes.push((candidate, client.with_options(options.clone()))),
+            Err(error) => answers.silent.push((candidate, error)),
+        }
+    }
+    answers
+}
+
+struct Finder<'a> {
+    root: &'a Sysroot,
+    /// Where the sockets lie for us, once symlinks are followed (`/var/run` is one).
+    seen: HashSet<PathBuf>,
+    found: Discovery,
+}
+
+impl Finder<'_> {
+    fn yaml(&mut self, file: &str, key: &str, images_key: &str) {
+        let Some(text) = self.read(file) else { return };
+        let endpoint = self.setting(file, &text, key);
+        let images = self.setting(file, &text, images_key);
+        if let (Some(images), Some(endpoint)) = (&images, &endpoint)
+            && images != endpoint
+        {
+            let why = format!("{images_key} differs from {key}: two services for one node are not supported");
+            self.problem(file, why);
+        }
+        if let Some(endpoint) = endpoint {
+            self.add(&endpoint, format!("{key} in {file}"), true);
+        }
+    }
+
+    fn flags(&mut self, file: &str) {
+        const NAME: &str = "--container-runtime-endpoint";
+        let Some(text) = self.read(file) else { return };
+        if let Some(endpoint) = scalars::flag(&text, NAME) {
+            self.add(&endpoint, format!("{NAME} in {file}"), true);
+        }
+    }
+
+    fn setting(&mut self, file: &str, text: &str, key: &str) -> Option<String> {
+        scalars::top_level(text, key).unwrap_or_else(|why| {
+            self.problem(file, why);
+            None
+        })
+    }
+
+    fn read(&mut self, file: &str) -> Option<String> {
+        match self.root.read(Path::new(file), MAX_FILE_BYTES) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                self.problem(file, format!("reading it: {error}"));
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, text: &str, origin: String, configured: bool) {
+        let placed = text.parse::<Endpoint>().and_then(|inside| {
+            let placed = self.place(inside.path());
+            Endpoint::at(&placed)
+        });
+        match placed {
+            Ok(endpoint) => {
+                if self.seen.insert(endpoint.path().to_path_buf()) {
+                    self.found.candidates.push(Candidate { endpoint, origin, configured });
+                }
+            }
+            Err(error) => self.problem(&origin, error.to_string()),
+        }
+    }
+
+    /// Where a path inside the root lies for us. One that does not exist is shown as written,
+    /// but below the root.
+    fn place(&self, inside: &Path) -> PathBuf {
+        self.root.resolve(inside).unwrap_or_else(|_| {
+            let parent = inside.parent().and_then(|parent| self.root.resolve(parent).ok());
+            match (parent, inside.file_name()) {
+                (Some(parent), Some(name)) => parent.join(name),
+                _ => self
+                    .root
+                    .resolve(Path::new("/"))
+                    .unwrap_or_default()
+                    .join(inside.strip_prefix("/").unwrap_or(inside)),
+            }
+        })
+    }
+
+    fn problem(&mut self, file: &str, why: String) {
+        self.found.problems.push((PathBuf::from(file), why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Node(tempfile::TempDir);
+
+    impl Node {
+        fn new(files: &[(&str, &str)]) -> Self {
+            let node = Self(tempfile::Builder::new().prefix("layersweep-cri-").tempdir().unwrap());
+            for (path, text) in files {
+                let path = node.0.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            node
+        }
+
+        /// Candidates as path inside the node and origin, and the problems.
+        fn found(&self) -> (Vec<(String, String)>, Vec<String>) {
+            let found = discover(&Sysroot::at(self.0.path()));
+            let root = std::fs::canonicalize(self.0.path()).unwrap();
+            let inside = |path: &Path| format!("/{}", path.strip_prefix(&root).unwrap().display());
+            let candidates =
+                found.candidates.iter().map(|one| (inside(one.endpoint.path()), one.origin.clone()));
+            let problems = found.problems.iter().map(|(file, why)| format!("{}: {why}", file.display()));
+            (candidates.collect(), problems.collect())
+        }
+    }
+
+    #[test]
+    fn an_empty_node_has_none() {
+        assert_eq!(Node::new(&[]).found(), (vec![], vec![]));
+    }
+
+    #[test]
+    fn files_come_before_usual_places_and_nothing_comes_twice() {
+        let node = Node::new(&[
+            ("etc/crictl.yaml", "runtime-endpoint: unix:///opt/a.sock\nimage-endpoint: unix:///opt/a.sock\n"),
+            (
+                "var/lib/kubelet/kubeadm-flags.env",
+                "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/crio/crio.sock\"",
+            ),
+            ("var/lib/kubelet/config.yaml", "kind: X\ncontainerRuntimeEndpoint: /opt/none/b.sock\n"),
+            ("run/crio/crio.sock", ""),
+            ("run/containerd/containerd.sock", ""),
+        ]);
+        std::os::unix::fs::symlink("../run", node.0.path().join("var/run")).unwrap();
+        let (found, problems) = node.found();
+        let expected = [
+            ("/opt/a.sock", "runtime-endpoint in /etc/crictl.yaml"),
+            ("/run/crio/crio.sock", "--container-runtime-endpoint in /var/lib/kubelet/kubeadm-flags.env"),
+            ("/opt/none/b.sock", "containerRuntimeEndpoint in /var/lib/kubelet/config.yaml"),
+            ("/run/containerd/containerd.sock", "containerd's usual place"),
+        ];
+        let found: Vec<_> = found.iter().map(|(path, origin)| (path.as_str(), origin.as_str())).collect();
+        assert_eq!(found, expected);
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+
+    #[test]
+    fn every_usual_place() {
+        let files: Vec<_> = USUAL.iter().map(|(path, _)| (path.trim_start_matches('/'), "")).collect();
+        let (found, _) = Node::new(&files).found();
+        let found: Vec<_> = found.iter().map(|(path, whose)| (path.as_str(), whose.as_str())).collect();
+        assert_eq!(found, USUAL);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        let node = Node::new(&[
+            ("etc/crictl.yaml", "runtime-endpoint: tcp://127.0.0.1:1\n"),
+            ("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=npipe:////./pipe/x"),
+            ("var/lib/kubelet/config.yaml", "containerRuntimeEndpoint: [1]\n"),
+            (
+                "etc/kubernetes/kubelet.conf",
+                "{\"containerRuntimeEndpoint\": \"unix:///a\", \"imageServiceEndpoint\": \"unix:///b\"}",
+            ),
+        ]);
+        std::fs::create_dir_all(node.0.path().join("etc/sysconfig/kubelet")).unwrap();
+        let (found, problems) = node.found();
+        let found: Vec<_> = found.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(found, ["/a"]);
+        for part in [
+            "runtime-endpoint in /etc/crictl.yaml: \"tcp://127.0.0.1:1\"",
+            "/etc/default/kubelet: \"npipe:",
+            "/var/lib/kubelet/config.yaml: line 1: containerRuntimeEndpoint",
+            "/etc/kubernetes/kubelet.conf: imageServiceEndpoint differs",
+            "/etc/sysconfig/kubelet: reading it:",
+        ] {
+            assert!(problems.iter().any(|problem| problem.contains(part)), "{part}: {problems:#?}");
+        }
+    }
+}

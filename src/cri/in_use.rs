@@ -1,0 +1,209 @@
+//! Which images a container uses, by what the runtime says of it. Pure.
+//!
+//! The fields differ: `image_id` is filled by CRI-O from 1.30 and containerd from 2.3.0;
+//! `image_ref` is the id in containerd's listing, but a repo digest in older CRI-O (which made
+//! used images look unused, cri-o#7143) and in containerd's container status; `image.image` is
+//! what was asked for, and a tag may have moved since. So an id settles it, and whatever only a
+//! name leads to counts as used as well: an image too many is kept, never one too few.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::types::{ContainerDetails, RuntimeContainer, RuntimeImage};
+
+/// Images by everything that a container can call them.
+#[derive(Debug, Default)]
+pub struct Names<'a> {
+    by_id: HashMap<&'a str, Vec<usize>>,
+    by_name: HashMap<&'a str, Vec<usize>>,
+    /// By digest of the manifest: whatever the name before it, it is the same image.
+    by_digest: HashMap<&'a str, Vec<usize>>,
+}
+
+/// What a container uses, as positions in the listing of images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The images, in order of the listing.
+    pub images: BTreeSet<usize>,
+    /// An id, or a name with a digest, led to at least one of them. If not, the image that
+    /// the container was made from is perhaps not among them: it is gone from the listing, or
+    /// its tag has moved.
+    pub certain: bool,
+}
+
+impl<'a> Names<'a> {
+    /// Of a listing.
+    #[must_use]
+    pub fn new(images: &'a [RuntimeImage]) -> Self {
+        let mut names = Self::default();
+        for (at, image) in images.iter().enumerate() {
+            names.by_id.entry(bare(&image.id)).or_default().push(at);
+            for name in image.tags.iter().chain(&image.digests).map(String::as_str) {
+                names.by_name.entry(name).or_default().push(at);
+                if let Some((_, digest)) = name.split_once('@') {
+                    names.by_digest.entry(digest).or_default().push(at);
+                }
+            }
+        }
+        names
+    }
+
+    /// The images that a reference means: an id, a name with tag, a name with digest.
+    #[must_use]
+    pub fn find(&self, reference: &str) -> Use {
+        if reference.is_empty() {
+            return Use::default();
+        }
+        let by_id = self.by_id.get(bare(reference));
+        // A short name stands for a long one: `busybox` for `docker.io/library/busybox:latest`.
+        let by_name = || long_names(reference).into_iter().find_map(|name| self.by_name.get(name.as_str()));
+        let digest = reference.split_once('@').map(|(_, digest)| digest);
+        let by_digest = digest.and_then(|digest| self.by_digest.get(digest));
+        let certain = by_id.is_some() || by_digest.is_some();
+        let found = by_id.or(by_digest).or_else(|| self.by_name.get(reference)).or_else(by_name);
+        let images: BTreeSet<_> = found.into_iter().flatten().copied().collect();
+        Use { certain, images }
+    }
+
+    /// The images that a container has mounted as volumes. `certain` if every one of them is
+    /// in the listing, also where there is none. Only the status of a container tells.
+    #[must_use]
+    pub fn mounted_in(&self, details: &ContainerDetails) -> Use {
+        let mut all = Use { certain: true, ..Use::default() };
+        let mounted = details.mounts.iter().map(|mount| &mount.image).filter(|image| !image.is_empty());
+        for found in mounted.map(|reference| self.find(reference)) {
+            all.certain &= !found.images.is_empty();
+            all.images.extend(found.images);
+        }
+        all
+    }
+
+    /// The images that a container uses.
+    #[must_use]
+    pub fn used_by(&self, container: &RuntimeContainer) -> Use {
+        let references =
+            [&container.image_id, &container.image_ref, &container.image_asked, &container.user_image];
+        let mut all = Use::default();
+        for found in references.map(|reference| self.find(reference)) {
+            all.images.extend(found.images);
+            all.certain |= found.certain;
+        }
+        all
+    }
+}
+
+/// An id without the algorithm that containerd writes before it.
+fn bare(id: &str) -> &str {
+    id.strip_prefix("sha256:").unwrap_or(id)
+}
+
+/// What a short reference is in full.
+fn long_names(reference: &str) -> Vec<String> {
+    let last = reference.rsplit('/').next().unwrap_or(reference);
+    let tagged = match last.contains([':', '@']) {
+        true => reference.to_owned(),
+        false => format!("{reference}:latest"),
+    };
+    let mut names = vec![tagged.clone()];
+    let host = reference.split_once('/').map(|(first, _)| first);
+    let has_host = host.is_some_and(|host| host.contains(['.', ':']) || host == "localhost");
+    if !has_host {
+        let docker = if host.is_some() { "docker.io/" } else { "docker.io/library/" };
+        names.extend([format!("{docker}{tagged}"), format!("localhost/{tagged}")]);
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::types::Mount;
+    use super::*;
+
+    /// Image 0: CRI-O's, image 1: containerd's, image 2: Docker's busybox.
+    fn images() -> Vec<RuntimeImage> {
+        let image = |id: &str, tag: &str, digest: &str| RuntimeImage {
+            id: id.into(),
+            tags: vec![tag.into()],
+            digests: vec![digest.into()],
+            ..RuntimeImage::default()
+        };
+        vec![
+            image("aaaa", "quay.io/app:1", "quay.io/app@sha256:d0"),
+            image("sha256:bbbb", "reg.local/app:1", "reg.local/app@sha256:d1"),
+            image("cccc", "docker.io/library/busybox:latest", "docker.io/library/busybox@sha256:d2"),
+        ]
+    }
+
+    fn container(id: &str, reference: &str, asked: &str) -> RuntimeContainer {
+        RuntimeContainer {
+            image_id: id.into(),
+            image_ref: reference.into(),
+            image_asked: asked.into(),
+            ..RuntimeContainer::default()
+        }
+    }
+
+    #[test]
+    fn what_each_runtime_says() {
+        let images = images();
+        let names = Names::new(&images);
+        for (what, container, expected, certain) in [
+            ("CRI-O 1.30", container("aaaa", "aaaa", "quay.io/app:1"), vec![0], true),
+            (
+                "CRI-O before: repo digest",
+                container("", "quay.io/app@sha256:d0", "quay.io/app:1"),
+                vec![0],
+                true,
+            ),
+            ("repo digest under a name that is gone", container("", "x/y@sha256:d0", ""), vec![0], true),
+            (
+                "repo digest of an image that is gone",
+                container("", "quay.io/app@sha256:d9", ""),
+                vec![],
+                false,
+            ),
+            ("containerd 1.6", container("", "sha256:bbbb", "reg.local/app:1"), vec![1], true),
+            ("containerd 2.3", container("sha256:bbbb", "sha256:bbbb", "reg.local/app:1"), vec![1], true),
+            ("asked for by id", container("", "", "sha256:aaaa"), vec![0], true),
+            ("asked for by name only", container("", "", "reg.local/app:1"), vec![1], false),
+            ("short name", container("", "", "busybox"), vec![2], false),
+            (
+                "user's name",
+                RuntimeContainer { user_image: "busybox".into(), ..container("", "", "") },
+                vec![2],
+                false,
+            ),
+            ("the tag has moved: both stay", container("sha256:bbbb", "", "quay.io/app:1"), vec![0, 1], true),
+            ("its image is gone", container("sha256:dddd", "sha256:dddd", "x:1"), vec![], false),
+            ("its image is gone, the tag moved", container("eeee", "eeee", "quay.io/app:1"), vec![0], false),
+            ("a prefix is no id", container("aaa", "", ""), vec![], false),
+            ("nothing", container("", "", ""), vec![], false),
+        ] {
+            let expected = Use { images: expected.into_iter().collect(), certain };
+            assert_eq!(names.used_by(&container), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn images_as_volumes() {
+        let images = images();
+        let names = Names::new(&images);
+        let of = |mounted: &[&str]| {
+            let mount = |image: &&str| Mount { image: (*image).to_owned(), ..Mount::default() };
+            let mounts = mounted.iter().map(mount).collect();
+            let found = names.mounted_in(&ContainerDetails { mounts, ..ContainerDetails::default() });
+            (found.images.into_iter().collect::<Vec<_>>(), found.certain)
+        };
+        assert_eq!(of(&[]), (vec![], true));
+        assert_eq!(of(&[""]), (vec![], true), "a mount of something else");
+        assert_eq!(of(&["", "reg.local/app:1", "busybox"]), (vec![1, 2], true));
+        assert_eq!(of(&["reg.local/gone:1", "aaaa"]), (vec![0], false));
+    }
+
+    #[test]
+    fn one_id_under_two_handlers() {
+        let mut images = images();
+        images.push(RuntimeImage { runtime_handler: "kata".into(), ..images[0].clone() });
+        let used = Names::new(&images).used_by(&container("aaaa", "", ""));
+        assert_eq!(used.images, BTreeSet::from([0, 3]));
+    }
+}

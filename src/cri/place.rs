@@ -1,0 +1,266 @@
+//! Which store on the disk is the runtime's: what it says of itself, best witness first.
+//!
+//! containerd tells its root and snapshotter in the verbose part of `Status` (seen in 1.6.20 and
+//! 2.3.4). CRI-O tells only its sandbox image there, but answers `GET /info` on the same socket
+//! with its graphroot (`InspectInfoEndpoint` in `server/inspect.go`). Both name a directory of
+//! the store in `ImageFsInfo`.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::client::Client;
+use super::endpoint::Endpoint;
+use super::error::CriError;
+use super::types::{ImageFilesystems, RuntimeStatus};
+
+/// containerd keeps each plugin's data in a directory of this kind of name.
+const CONTAINERD_PLUGIN: &str = "io.containerd.";
+/// Before the name of a snapshotter in its directory's name.
+const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
+/// No answer of `/info` is longer.
+const MAX_INFO_BYTES: u64 = 1 << 20;
+
+/// What kind of store a runtime keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreType {
+    /// containers/storage: CRI-O.
+    ContainersStorage,
+    /// containerd's content store and snapshots.
+    Containerd,
+}
+
+/// Where a runtime keeps its images, by its own word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorePlace {
+    /// The kind of store.
+    pub store_type: StoreType,
+    /// Its root: graphroot, or containerd's root. Symlinks are followed if it exists for us.
+    pub root: PathBuf,
+    /// Storage driver or snapshotter, if the runtime tells.
+    pub driver: Option<String>,
+    /// A separate store of the image layers (CRI-O's `imagestore`).
+    pub image_root: Option<PathBuf>,
+    /// What told us, for people.
+    pub origin: String,
+}
+
+impl Client {
+    /// Which store is the runtime's; `None` if it does not tell.
+    ///
+    /// # Errors
+    /// When `Status` fails. The other questions are not every runtime's to answer, so
+    /// their failure is only that they do not tell.
+    pub fn store_place(&self) -> Result<Option<StorePlace>, CriError> {
+        if let Some(place) = of_status(&self.status()?) {
+            return Ok(Some(place.resolved()));
+        }
+        if let Ok(info) = http_info(self.endpoint(), self.options().asking)
+            && let Some(place) = of_info(&info)
+        {
+            return Ok(Some(place.resolved()));
+        }
+        match self.image_filesystems() {
+            Ok(filesystems) => Ok(of_filesystems(&filesystems).map(StorePlace::resolved)),
+            Err(error) => {
+                tracing::debug!(%error, "the runtime does not tell where its images lie");
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl StorePlace {
+    fn resolved(self) -> Self {
+        let resolved = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+        Self { root: resolved(self.root), image_root: self.image_root.map(resolved), ..self }
+    }
+}
+
+/// containerd's verbose status.
+fn of_status(status: &RuntimeStatus) -> Option<StorePlace> {
+    let config: Value = serde_json::from_str(status.info.get("config")?).ok()?;
+    let path = |key: &str| absolute(config.get(key)?.as_str()?);
+    // `rootDir` is CRI's own directory in the root.
+    let root =
+        path("containerdRootDir").or_else(|| plugin_parent(&path("rootDir")?).map(Path::to_path_buf))?;
+    let snapshotter = config.pointer("/containerd/snapshotter").and_then(Value::as_str);
+    Some(StorePlace {
+        store_type: StoreType::Containerd,
+        root,
+        driver: snapshotter.filter(|name| !name.is_empty()).map(str::to_owned),
+        image_root: None,
+        origin: "the runtime's Status".into(),
+    })
+}
+
+/// CRI-O's answer to `/info`. Of old the driver was a text, of late a list.
+fn of_info(info: &str) -> Option<StorePlace> {
+    let info: Value = serde_json::from_str(info).ok()?;
+    let path = |key: &str| absolute(info.get(key)?.as_str()?);
+    let driver = info.get("storage_driver")?;
+    let driver = driver.as_str().or_else(|| driver.as_array()?.first()?.as_str());
+    Some(StorePlace {
+        store_type: StoreType::ContainersStorage,
+        root: path("storage_root")?,
+        driver: driver.filter(|name| !name.is_empty()).map(str::to_owned),
+        image_root: path("storage_image"),
+        origin: "CRI-O's /info".into(),
+    })
+}
+
+/// The directory that a runtime names as its image filesystem, by its name.
+fn of_filesystems(filesystems: &ImageFilesystems) -> Option<StorePlace> {
+    let directory = absolute(&filesystems.images.first()?.directory)?;
+    let name = directory.file_name()?.to_str()?;
+    let origin = || "the runtime's ImageFsInfo".to_owned();
+    if let Some(root) = plugin_parent(&directory) {
+        return Some(StorePlace {
+            store_type: StoreType::Containerd,
+            root: root.to_path_buf(),
+            driver: name.strip_prefix(SNAPSHOTTER).map(str::to_owned),
+            image_root: None,
+            origin: origin(),
+        });
+    }
+    // With a separate image store CRI-O names that store's records here, and its root's as
+    // those of containers.
+    let graph = |directory: &Path| {
+        let driver = directory.file_name()?.to_str()?;
+        let driver = driver.strip_suffix("-images").or_else(|| driver.strip_suffix("-containers"))?;
+        Some((directory.parent()?.to_path_buf(), driver.to_owned()))
+    };
+    let (images, driver) = graph(&directory)?;
+    let containers = filesystems.containers.first().and_then(|one| absolute(&one.directory));
+    let containers = containers.and_then(|directory| graph(&directory)).map(|(root, _)| root);
+    let root = containers.unwrap_or_else(|| images.clone());
+    Some(StorePlace {
+        store_type: StoreType::ContainersStorage,
+        image_root: (images != root).then_some(images),
+        root,
+        driver: Some(driver),
+        origin: origin(),
+    })
+}
+
+/// The root of a directory that a plugin of containerd has in it.
+fn plugin_parent(directory: &Path) -> Option<&Path> {
+    let name = directory.file_name()?.to_str()?;
+    if name.starts_with(CONTAINERD_PLUGIN) { directory.parent() } else { None }
+}
+
+fn absolute(path: &str) -> Option<PathBuf> {
+    let path = Path::new(path);
+    path.is_absolute().then(|| path.to_path_buf())
+}
+
+/// `GET /info`, in HTTP 1.0 so that the answer ends where the connection does.
+fn http_info(endpoint: &Endpoint, deadline: Duration) -> std::io::Result<String> {
+    let end = Instant::now() + deadline;
+    let mut stream = UnixStream::connect(endpoint.path())?;
+    stream.set_write_timeout(Some(deadline))?;
+    stream.write_all(b"GET /info HTTP/1.0\r\nHost: crio\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    while answer.len() as u64 <= MAX_INFO_BYTES {
+        let left = end.saturating_duration_since(Instant::now());
+        // Zero would mean no deadline at all.
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(&mut piece)? {
+            0 => break,
+            length => answer.extend_from_slice(&piece[..length]),
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let ok = head.split_whitespace().nth(1) == Some("200") && head.starts_with("HTTP/1.");
+    if ok { Ok(body.to_owned()) } else { Err(std::io::Error::other("no answer to /info")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::types::ImageFilesystem;
+    use super::*;
+
+    fn brief(place: Option<StorePlace>) -> Option<(StoreType, String, Option<String>, Option<String>)> {
+        let text = |path: PathBuf| path.display().to_string();
+        place.map(|place| (place.store_type, text(place.root), place.driver, place.image_root.map(text)))
+    }
+
+    fn expect(
+        store_type: StoreType,
+        root: &str,
+        driver: Option<&str>,
+        images: Option<&str>,
+    ) -> Option<(StoreType, String, Option<String>, Option<String>)> {
+        Some((store_type, root.into(), driver.map(Into::into), images.map(Into::into)))
+    }
+
+    #[test]
+    fn what_status_tells() {
+        let of = |config: &str| {
+            let info = [("config".to_owned(), config.to_owned())].into();
+            brief(of_status(&RuntimeStatus { info, ..RuntimeStatus::default() }))
+        };
+        let containerd = StoreType::Containerd;
+        assert_eq!(
+            of("{\"containerdRootDir\": \"/c\", \"containerd\": {\"snapshotter\": \"overlayfs\"}}"),
+            expect(containerd, "/c", Some("overlayfs"), None)
+        );
+        assert_eq!(
+            of("{\"rootDir\": \"/c/io.containerd.grpc.v1.cri\"}"),
+            expect(containerd, "/c", None, None)
+        );
+        assert_eq!(of("{\"sandboxImage\": \"pause\"}"), None, "CRI-O");
+        assert_eq!(of("{\"containerdRootDir\": \"c\"}"), None);
+        assert_eq!(of("no JSON"), None);
+        assert_eq!(brief(of_status(&RuntimeStatus::default())), None);
+    }
+
+    #[test]
+    fn what_crio_tells() {
+        let of = |info: &str| brief(of_info(info));
+        let storage = StoreType::ContainersStorage;
+        assert_eq!(
+            of("{\"storage_driver\": \"overlay\", \"storage_root\": \"/g\", \"storage_image\": \"\"}"),
+            expect(storage, "/g", Some("overlay"), None)
+        );
+        assert_eq!(
+            of("{\"storage_driver\": [\"overlay\"], \"storage_root\": \"/g\", \"storage_image\": \"/i\"}"),
+            expect(storage, "/g", Some("overlay"), Some("/i"))
+        );
+        assert_eq!(of("{}"), None);
+        assert_eq!(of("404"), None);
+    }
+
+    #[test]
+    fn what_filesystems_tell() {
+        let of = |images: &str, containers: &str| {
+            let one = |directory: &str| ImageFilesystem {
+                directory: directory.into(),
+                ..ImageFilesystem::default()
+            };
+            brief(of_filesystems(&ImageFilesystems {
+                images: vec![one(images)],
+                containers: vec![one(containers)],
+            }))
+        };
+        let storage = StoreType::ContainersStorage;
+        assert_eq!(of("/g/overlay-images", ""), expect(storage, "/g", Some("overlay"), None));
+        assert_eq!(
+            of("/i/overlay-images", "/g/overlay-containers"),
+            expect(storage, "/g", Some("overlay"), Some("/i"))
+        );
+        assert_eq!(
+            of("/c/io.containerd.snapshotter.v1.overlayfs", ""),
+            expect(StoreType::Containerd, "/c", Some("overlayfs"), None)
+        );
+        for other in ["/var/lib/docker", "", "overlay-images", "/"] {
+            assert_eq!(of(other, ""), None, "{other}");
+        }
+        assert_eq!(brief(of_filesystems(&ImageFilesystems::default())), None);
+    }
+}

@@ -1,0 +1,305 @@
+//! The store behind the server: what podman and containers-storage say of it, and removals by
+//! them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_cri::v1;
+use serde_json::{Value, json};
+
+use crate::support::program::{self, Run};
+use crate::support::store::Store;
+
+/// A store, seen as CRI-O would see it.
+#[derive(Clone)]
+pub struct Podman(Arc<Store>);
+
+/// A container of CRI in the store.
+struct Record {
+    id: String,
+    image: String,
+    /// The metadata that CRI-O writes.
+    metadata: Value,
+    created: i64,
+    /// `running`, `exited` or `created`, and when it ended.
+    state: String,
+    finished: i64,
+}
+
+impl Podman {
+    pub(super) fn new(store: Arc<Store>) -> Self {
+        Self(store)
+    }
+
+    /// What CRI-O says to `GET /info`.
+    pub(super) fn info(&self) -> String {
+        let info = json!({
+            "storage_driver": self.0.driver(),
+            "storage_root": self.0.root(),
+            "cgroup_driver": "systemd",
+        });
+        info.to_string()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.0
+    }
+
+    /// Makes a pod: a sandbox of image `pause`. Its id.
+    pub fn sandbox(&self, pod: &str, pause: &str) -> String {
+        self.container_record(pod, "POD", pause, true, pod)
+    }
+
+    /// Makes a container in a pod, running. Its id.
+    pub fn container(&self, sandbox: &str, pod: &str, name: &str, image: &str) -> String {
+        self.container_record(pod, name, image, false, sandbox)
+    }
+
+    /// Notes what a container or sandbox is doing: `created`, `running` or `exited`.
+    pub fn set_state(&self, id: &str, state: &str) {
+        let finished = if state == "exited" { Timestamp::now().to_string() } else { String::new() };
+        let directory = self.state_file(id);
+        let directory = directory.parent().expect("a directory");
+        std::fs::create_dir_all(directory).expect("making userdata");
+        let text = json!({"status": state, "finished": finished}).to_string();
+        std::fs::write(self.state_file(id), text).expect("writing state.json");
+    }
+
+    fn container_record(
+        &self,
+        pod: &str,
+        name: &str,
+        image: &str,
+        is_sandbox: bool,
+        sandbox: &str,
+    ) -> String {
+        let metadata = json!({
+            "pod-name": format!("k8s_{pod}"),
+            "pod-id": sandbox,
+            "image-name": image,
+            "name": format!("k8s_{name}_{pod}"),
+            "metadata-name": name,
+            "uid": format!("uid-{pod}"),
+            "namespace": "default",
+            "created-at": Timestamp::now().as_second(),
+            "pod": is_sandbox,
+        });
+        let name = format!("k8s_{name}_{pod}");
+        let made = self.0.storage([
+            "create-container",
+            "--volatile",
+            "--metadata",
+            &metadata.to_string(),
+            "--name",
+            &name,
+            image,
+        ]);
+        let id = made.split_whitespace().next().expect("the container's id").to_owned();
+        self.set_state(&id, "running");
+        id
+    }
+
+    fn state_file(&self, id: &str) -> PathBuf {
+        let driver = self.0.driver();
+        self.0.root().join(format!("{driver}-containers")).join(id).join("userdata/state.json")
+    }
+
+    /// All images, each once. podman prints one row for each name.
+    pub(super) fn images(&self) -> Result<Vec<v1::Image>, String> {
+        let output =
+            self.run(self.0.podman_command().args(["images", "--all", "--no-trunc", "--format=json"]))?;
+        let rows: Vec<Value> = serde_json::from_str(&output).map_err(|error| error.to_string())?;
+        let mut images: Vec<v1::Image> = Vec::new();
+        for row in rows {
+            let id = program::text(&row, "/Id").to_owned();
+            if images.iter().any(|image| image.id == id) {
+                continue;
+            }
+            images.push(v1::Image {
+                id,
+                repo_tags: texts(&row, "Names"),
+                repo_digests: texts(&row, "RepoDigests"),
+                size: row["Size"].as_u64().unwrap_or_default(),
+                ..v1::Image::default()
+            });
+        }
+        Ok(images)
+    }
+
+    /// CRI's containers, or its sandboxes.
+    fn records(&self, sandboxes: bool) -> Result<Vec<Record>, String> {
+        let output = self.run(self.0.command("containers-storage").args(["containers", "--json"]))?;
+        let output = if output.trim().is_empty() { "[]" } else { output.trim() };
+        let rows: Option<Vec<Value>> = serde_json::from_str(output).map_err(|error| error.to_string())?;
+        let mut records = Vec::new();
+        for row in rows.unwrap_or_default() {
+            let metadata: Value =
+                row["metadata"].as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            let is_cri = metadata["pod-id"].is_string();
+            if !is_cri || (metadata["pod"] == true) != sandboxes {
+                continue;
+            }
+            let id = program::text(&row, "/id").to_owned();
+            let state = std::fs::read_to_string(self.state_file(&id)).unwrap_or_default();
+            let state: Value = serde_json::from_str(&state).unwrap_or_default();
+            records.push(Record {
+                image: row["image"].as_str().unwrap_or_default().to_owned(),
+                created: nanoseconds(&row["created"]),
+                state: state["status"].as_str().unwrap_or_default().to_owned(),
+                finished: nanoseconds(&state["finished"]),
+                metadata,
+                id,
+            });
+        }
+        Ok(records)
+    }
+
+    /// `old_image_ref`: containers tell their image by a repo digest only.
+    pub(super) fn containers(&self, old_image_ref: bool) -> Result<Vec<v1::Container>, String> {
+        let digests: HashMap<String, String> = match old_image_ref {
+            false => HashMap::new(),
+            true => {
+                let images = self.images()?.into_iter();
+                images.filter_map(|image| Some((image.id, image.repo_digests.into_iter().next()?))).collect()
+            }
+        };
+        let container = |record: Record| {
+            let digest = digests.get(&record.image).cloned();
+            v1::Container {
+                pod_sandbox_id: text(&record.metadata, "pod-id"),
+                metadata: Some(v1::ContainerMetadata {
+                    name: text(&record.metadata, "metadata-name"),
+                    attempt: 0,
+                }),
+                image: Some(v1::ImageSpec {
+                    image: text(&record.metadata, "image-name"),
+                    ..Default::default()
+                }),
+                image_id: if old_image_ref { String::new() } else { record.image.clone() },
+                image_ref: digest.unwrap_or(record.image),
+                state: state(&record.state).into(),
+                created_at: record.created,
+                labels: labels(&record.metadata),
+                id: record.id,
+                ..v1::Container::default()
+            }
+        };
+        Ok(self.records(false)?.into_iter().map(container).collect())
+    }
+
+    pub(super) fn container_status(&self, id: &str) -> Result<Option<v1::ContainerStatus>, String> {
+        let record = self.records(false)?.into_iter().find(|record| record.id == id);
+        Ok(record.map(|record| v1::ContainerStatus {
+            metadata: Some(v1::ContainerMetadata {
+                name: text(&record.metadata, "metadata-name"),
+                attempt: 0,
+            }),
+            state: state(&record.state).into(),
+            created_at: record.created,
+            started_at: record.created,
+            finished_at: record.finished,
+            image: Some(v1::ImageSpec { image: text(&record.metadata, "image-name"), ..Default::default() }),
+            image_ref: record.image.clone(),
+            image_id: record.image,
+            labels: labels(&record.metadata),
+            id: record.id,
+            ..v1::ContainerStatus::default()
+        }))
+    }
+
+    pub(super) fn sandboxes(&self) -> Result<Vec<v1::PodSandbox>, String> {
+        let sandbox = |record: Record| {
+            let ready = record.state == "running";
+            let pod_state =
+                if ready { v1::PodSandboxState::SandboxReady } else { v1::PodSandboxState::SandboxNotready };
+            v1::PodSandbox {
+                metadata: Some(v1::PodSandboxMetadata {
+                    name: text(&record.metadata, "pod-id"),
+                    uid: text(&record.metadata, "uid"),
+                    namespace: text(&record.metadata, "namespace"),
+                    attempt: 0,
+                }),
+                state: pod_state.into(),
+                created_at: record.created,
+                labels: labels(&record.metadata),
+                id: record.id,
+                ..v1::PodSandbox::default()
+            }
+        };
+        Ok(self.records(true)?.into_iter().map(sandbox).collect())
+    }
+
+    /// Removes an image by all its names, or by its id if it has none. As the library does
+    /// for CRI-O, it refuses one in use before any name is gone; `podman rmi` alone would untag
+    /// all but the last.
+    pub(super) fn remove_image(&self, image: &v1::Image) -> Result<(), String> {
+        let output = self.run(self.0.command("containers-storage").args(["containers", "--json"]))?;
+        let users: Option<Vec<Value>> = serde_json::from_str(output.trim()).unwrap_or_default();
+        if let Some(user) = users.iter().flatten().find(|user| user["image"] == image.id.as_str()) {
+            let user = user["id"].as_str().unwrap_or_default();
+            return Err(format!("delete image: image used by {user}: image is in use by a container"));
+        }
+        let mut targets = image.repo_tags.clone();
+        if targets.is_empty() {
+            targets.push(image.id.clone());
+        }
+        self.run(self.0.podman_command().args(["rmi", "--no-prune"]).args(targets)).map(drop)
+    }
+
+    /// Takes one name away, if there are several.
+    pub(super) fn untag_one(&self, image: &v1::Image) -> Result<(), String> {
+        match image.repo_tags.as_slice() {
+            [first, _, ..] => self.run(self.0.podman_command().args(["untag", &image.id, first])).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn remove_container(&self, id: &str) -> Result<(), String> {
+        let known =
+            |sandboxes| Ok::<_, String>(self.records(sandboxes)?.iter().any(|record| record.id == id));
+        if !known(false)? && !known(true)? {
+            return Ok(()); // CRI wants it so
+        }
+        self.run(self.0.command("containers-storage").args(["delete-container", id])).map(drop)
+    }
+
+    fn run(&self, command: &mut std::process::Command) -> Result<String, String> {
+        let Run { code, stdout, stderr, .. } = program::run(command);
+        if code == 0 { Ok(stdout) } else { Err(stderr.trim().to_owned()) }
+    }
+}
+
+fn state(text: &str) -> v1::ContainerState {
+    match text {
+        "created" => v1::ContainerState::ContainerCreated,
+        "running" => v1::ContainerState::ContainerRunning,
+        "exited" => v1::ContainerState::ContainerExited,
+        _ => v1::ContainerState::ContainerUnknown,
+    }
+}
+
+fn labels(metadata: &Value) -> HashMap<String, String> {
+    [
+        ("io.kubernetes.pod.uid".to_owned(), text(metadata, "uid")),
+        ("io.kubernetes.pod.namespace".to_owned(), text(metadata, "namespace")),
+        ("io.kubernetes.container.name".to_owned(), text(metadata, "metadata-name")),
+    ]
+    .into()
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    let all = value[key].as_array().into_iter().flatten();
+    all.filter_map(|one| one.as_str().map(str::to_owned)).collect()
+}
+
+fn nanoseconds(time: &Value) -> i64 {
+    let time: Option<Timestamp> = time.as_str().and_then(|text| text.parse().ok());
+    time.and_then(|time| i64::try_from(time.as_nanosecond()).ok()).unwrap_or_default()
+}
