@@ -12,7 +12,7 @@ use std::{io, thread};
 
 use jiff::Timestamp;
 
-use super::bolt::{self, BoltError};
+use crate::sys::bolt::{self, BoltError};
 use super::content::Document;
 use super::metadata::Metadata;
 use super::metadata::snapshotter::BackendSnapshot;

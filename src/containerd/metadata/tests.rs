@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::bolt::Limits;
+use crate::sys::bolt::Limits;
 use super::*;
 
 fn fixture(version: &str, path: &str) -> PathBuf {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::listing::{self, Listed};
 use super::{Backend, BlobFile, Snapshot};
-use crate::containerd::bolt::{BoltError, Database, Limits};
+use crate::sys::bolt::{BoltError, Database, Limits};
 use crate::containerd::content::{self, Document};
 use crate::containerd::metadata::{Metadata, Oddity, snapshotter};
 use crate::containerd::places::{CRI, Places};
