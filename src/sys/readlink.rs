@@ -27,9 +27,8 @@ impl Untraced {
     /// `PERM` without the privilege, `NOSYS` on an old kernel, `INVAL` where the mount may
     /// not be cloned.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_EMPTY_PATH;
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         let clone = rustix::mount::open_tree(directory, c"", flags)?;
         without_times(clone.as_fd())?;
         Ok(Self { directory: clone })

@@ -56,6 +56,14 @@ impl Within {
         super::entries(directory, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
     }
 
+    /// Opens a directory for reading.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is no directory, or the way leads through a symlink.
+    pub fn directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open(path, DIRECTORY)
+    }
+
     /// As [`super::facts`]: a symlink at the end of the way is examined itself.
     ///
     /// # Errors
