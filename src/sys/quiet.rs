@@ -17,7 +17,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
 
-pub use within::{Within, is_symlink};
+pub use within::{Below, Within, is_symlink};
 
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

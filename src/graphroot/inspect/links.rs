@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::graphroot::snapshot::Snapshot;
 use crate::graphroot::units::is_id;
-use crate::sys::quiet::{Kind, Within};
+use crate::sys::quiet::{Below, Kind, Within};
 use crate::sys::readlink::Untraced;
 
 /// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
@@ -122,9 +122,13 @@ impl Area {
             .filter(|entry| entry.kind == Kind::Directory)
             .filter_map(|entry| entry.name.to_str().filter(|name| is_id(name)))
             .collect();
+        if directories.is_empty() {
+            return Ok(Self { driver, within, names, directories: HashMap::new() });
+        }
+        let below = within.below(&driver)?;
         let directories = directories
             .into_par_iter()
-            .map(|id| Ok((id.to_owned(), name_of(&within, &driver.join(id))?)))
+            .map(|id| Ok((id.to_owned(), name_of(&below, id)?)))
             .collect::<io::Result<_>>()?;
         Ok(Self { driver, within, names, directories })
     }
@@ -157,8 +161,8 @@ impl Area {
     }
 }
 
-fn name_of(within: &Within, directory: &Path) -> io::Result<Name> {
-    match within.read(&directory.join("link"), 256) {
+fn name_of(below: &Below, id: &str) -> io::Result<Name> {
+    match below.read(&Path::new(id).join("link"), 256) {
         Ok(text) => {
             let text = String::from_utf8_lossy(&text).trim().to_owned();
             Ok(if text.is_empty() { Name::Blank } else { Name::Known(text) })
