@@ -29,6 +29,7 @@ fn scans_stay_right_while_others_build_and_remove() {
     let runs = std::thread::scope(|scope| {
         scope.spawn(|| write_on(&over, || build_and_remove(&store)));
         scope.spawn(|| write_on(&over, || create_and_remove(&store)));
+        scope.spawn(|| write_on(&over, || mount_and_unmount(&store)));
         let runs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let start = Instant::now();
             let mut runs = 0;
@@ -73,6 +74,13 @@ fn create_and_remove(store: &Store) {
     }
 }
 
+fn mount_and_unmount(store: &Store) {
+    let volume: [&[&str]; 2] = [&["volume", "create", "puff"], &["volume", "rm", "puff"]];
+    for step in [&["mount", "web"][..], &["umount", "web"]].iter().chain(&volume) {
+        program::run(store.podman_command().args(*step));
+    }
+}
+
 fn check(store: &Store, steady: &[Value]) {
     let run = store.run("scan").expect_no_crash();
     assert!(matches!(run.code, 0 | 3), "{run:?}");
@@ -91,7 +99,9 @@ fn check(store: &Store, steady: &[Value]) {
         }
     }
     for leak in list(&scan, "/leaks") {
-        assert_ne!(leak["verdict"], "reclaim", "work in progress: {leak:#}");
+        // Nothing is lost here: whatever is found is on its way in or out.
+        assert_eq!(leak["verdict"], "keep", "work in progress: {leak:#}");
+        assert_ne!(leak["class"], "leaked-mount", "work in progress: {leak:#}");
     }
 }
 

@@ -100,6 +100,8 @@ impl Setup {
             weigh: layersweep::survey::Weigh::Nothing,
             patience: layersweep::graphroot::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
+            remembered: None,
+            full: false,
         };
         layersweep::survey::run(&request, &Progress::default()).unwrap().inventory
     }

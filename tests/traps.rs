@@ -6,6 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use serde_json::Value;
 
@@ -30,12 +31,34 @@ fn promised() -> Vec<String> {
     cells.flat_map(|cell| cell.split("`, `")).map(|class| class.trim_end_matches('`').to_owned()).collect()
 }
 
-fn inject(dir: &Path) -> (Store, Vec<Planted>) {
+/// What looks like a leak and is none, and what needs no finding; see `docs/leaks.md`.
+const QUIET: [&str; 7] = [
+    "volatile-ok",
+    "shared-top",
+    "mapped-top",
+    "hardlink-cross",
+    "backingfs",
+    // A lock file as an old library leaves it, or a new one that nobody wrote to: both are fine.
+    "old-lastwrite",
+    // Proving it takes the digest of every file.
+    "modified-layer",
+];
+
+/// The store that is injected into; its runroot lies beside it.
+fn source(dir: &Path) -> (Store, PathBuf) {
     let home = dir.join("store");
     std::fs::create_dir(&home).unwrap();
     let store = Store::rig(&home.join("root"), "overlay");
-    let injected = dir.join("injected");
-    store::succeed(Command::new(store::rig("inject.sh")).args([&home, &injected]));
+    // Two thirds of the bytes, which no class is about.
+    store.podman(["rm", "batch"]);
+    store.podman(["rmi", "localhost/mk/data:1"]);
+    store.unmount();
+    (store, home)
+}
+
+/// Plants `classes` in a copy of the store at `home`; `all` for all.
+fn inject(home: &Path, injected: &Path, classes: &str) -> Vec<Planted> {
+    store::succeed(Command::new(store::rig("inject.sh")).args([home, injected]).arg(classes));
     let table = std::fs::read_to_string(injected.join("INJECTED.tsv")).unwrap();
     let planted = table.lines().skip(1).map(|line| {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -48,8 +71,31 @@ fn inject(dir: &Path) -> (Store, Vec<Planted>) {
             paths: paths.split_whitespace().map(|path| injected.join(path)).collect(),
         }
     });
-    let planted = planted.collect();
-    (store, planted)
+    planted.collect()
+}
+
+/// Scans an injected store as the only one of its machine, so that temporary files outside
+/// of it are looked at, too.
+fn scan(injected: &Path) -> Value {
+    let config = injected.join("storage.conf");
+    let text = format!(
+        "[storage]\ndriver = \"overlay\"\ngraphroot = \"{0}/root\"\nrunroot = \"{0}/run\"\n",
+        injected.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = program::command();
+    command.args(["scan", "--format", "json", "--no-record"]);
+    command.env("CONTAINERS_STORAGE_CONF", config).env("TMPDIR", injected.join("vartmp"));
+    let run = program::run(&mut command).expect_no_crash();
+    assert!(matches!(run.code, 0 | 3), "{run:?}");
+    run.json()
+}
+
+/// Leaks of the injected store; the machine may have others.
+fn leaks_of(scan: &Value, injected: &Path) -> Vec<Value> {
+    let root = injected.join("root");
+    let leaks = list(scan, "/leaks").iter();
+    leaks.filter(|leak| Path::new(text(leak, "/store")) == root).cloned().collect()
 }
 
 #[test]
@@ -58,33 +104,112 @@ fn planted_leaks_are_found_and_traps_are_kept() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (_store, planted) = inject(dir.path());
+    let (_store, home) = source(dir.path());
     let injected = dir.path().join("injected");
-    let root = injected.join("root");
-    let _lock = locks::write_lock(&root.join("overlay/staging/3333333333/staging.lock"));
-    let run = program::store_run("scan", &root, &injected.join("run")).expect_no_crash();
-    assert!(matches!(run.code, 0 | 3), "{run:?}");
-    let scan = run.json();
-    let leaks = list(&scan, "/leaks");
+    let planted = inject(&home, &injected, "all");
+    assert!(planted.len() >= 41, "{planted:#?}");
+    let _lock = locks::write_lock(&injected.join("root/overlay/staging/3333333333/staging.lock"));
+    let scan = scan(&injected);
+    let leaks = leaks_of(&scan, &injected);
 
     let promised = promised();
-    assert!(promised.len() > 15, "the table is not understood: {promised:?}");
+    assert!(promised.len() > 40, "the table is not understood: {promised:?}");
     let mut wrong = Vec::new();
     for planted in &planted {
         if planted.verdict == "keep" {
-            wrong.extend(called_garbage(planted, leaks));
+            wrong.extend(called_garbage(planted, &leaks));
         }
-        if promised.contains(&planted.class) {
-            wrong.extend(overlooked(planted, leaks));
+        if QUIET.contains(&planted.class.as_str()) {
+            continue;
         }
+        assert!(promised.contains(&planted.class), "docs/leaks.md lacks {}", planted.class);
+        wrong.extend(overlooked(planted, &leaks));
     }
-    for leak in leaks {
+    for leak in &leaks {
         let class = text(leak, "/class");
         if !planted.iter().any(|planted| planted.class == class) {
             wrong.push(format!("nobody planted {leak}"));
         }
     }
     assert!(wrong.is_empty(), "{}\n{leaks:#?}", wrong.join("\n"));
+}
+
+#[test]
+fn each_class_alone_is_found_with_its_bytes_and_nothing_else() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (_store, home) = source(dir.path());
+    let listed = store::succeed(Command::new(store::rig("inject.sh")).arg("list"));
+    let classes = Mutex::new(listed.split_whitespace().collect::<Vec<_>>());
+    let wrong = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let class = classes.lock().unwrap().pop();
+                    let Some(class) = class else { break };
+                    let found = alone(&home, &dir.path().join(class), class);
+                    wrong.lock().unwrap().extend(found);
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Complaints about the findings where only `class` is planted.
+fn alone(home: &Path, injected: &Path, class: &str) -> Vec<String> {
+    let planted = inject(home, injected, class).pop().expect("it was planted");
+    let lock = injected.join("root/overlay/staging/3333333333/staging.lock");
+    let _lock = lock.exists().then(|| locks::write_lock(&lock));
+    let scan = scan(injected);
+    let leaks = leaks_of(&scan, injected);
+    let mut wrong = Vec::new();
+    for leak in leaks.iter().filter(|leak| QUIET.contains(&class) || text(leak, "/class") != class) {
+        wrong.push(format!("{class} planted, and found {leak}"));
+    }
+    if !QUIET.contains(&class) {
+        wrong.extend(overlooked(&planted, &leaks));
+        let bytes: u64 = leaks.iter().map(|leak| number(leak, "/bytes")).sum();
+        let du = du_of(&planted);
+        if bytes != du {
+            wrong.push(format!("{class}: du says {du}, we say {bytes}: {leaks:#?}"));
+        }
+    }
+    let stores = list(&scan, "/stores");
+    let root = injected.join("root");
+    let store = stores.iter().find(|store| Path::new(text(store, "/root")) == root).expect("the store");
+    if number(store, "/bytes/total") != tree::du(&root) {
+        wrong.push(format!("{class}: du says {}: {}", tree::du(&root), store["bytes"]));
+    }
+    tree::remove(injected);
+    wrong
+}
+
+/// What the planted things weigh that nothing else holds. Record files are not among them,
+/// nor is what a repair would leave, nor a layer's short name, which is the store's.
+fn du_of(planted: &Planted) -> u64 {
+    let by_link = ["dangling-l", "dup-l"].contains(&planted.class.as_str());
+    let whole = ["reclaim", "keep"].contains(&planted.verdict.as_str()) || planted.class == "volume-orphan";
+    let is_object = |path: &&PathBuf| {
+        let name = path.extension().is_some_and(|extension| extension == "json");
+        let link = path.parent().is_some_and(|parent| parent.ends_with("overlay/l"));
+        !name && link == by_link && path.symlink_metadata().is_ok()
+    };
+    let mut objects: Vec<PathBuf> =
+        planted.paths.iter().filter(|_| whole).filter(is_object).cloned().collect();
+    if planted.class == "unref-young" {
+        let split = format!("../../overlay-layers/{}.tar-split.gz", planted.object);
+        objects.push(planted.paths[0].join(split));
+    }
+    if planted.class == "vartmp" {
+        let entries = std::fs::read_dir(&planted.paths[0]).unwrap();
+        objects = entries.map(|entry| entry.unwrap().path()).collect();
+    }
+    objects.iter().map(|path| tree::du(path)).sum()
 }
 
 /// Complaints about a trap that somebody would delete.
@@ -107,7 +232,8 @@ fn overlooked(planted: &Planted, leaks: &[Value]) -> Vec<String> {
         .filter(|leak| text(leak, "/class") == planted.class)
         .filter(|leak| {
             let path = PathBuf::from(text(leak, "/path"));
-            text(leak, "/id") == planted.object || planted.paths.contains(&path)
+            let below = planted.class == "vartmp" && planted.paths.iter().any(|top| path.starts_with(top));
+            text(leak, "/id") == planted.object || planted.paths.contains(&path) || below
         })
         .collect();
     let mut wrong = Vec::new();
@@ -115,14 +241,8 @@ fn overlooked(planted: &Planted, leaks: &[Value]) -> Vec<String> {
         wrong.push(format!("{planted:?} is not found"));
     }
     for leak in found {
-        let path = Path::new(text(leak, "/path"));
         if text(leak, "/verdict") != planted.verdict {
             wrong.push(format!("{} is to be {}: {leak}", planted.class, planted.verdict));
-        }
-        // Where the finding is one directory and nothing else, its bytes are du's.
-        let one_directory = ["orphan-dir-partial", "orphan-image-dir", "staging-dead"];
-        if one_directory.contains(&planted.class.as_str()) && number(leak, "/bytes") != tree::du(path) {
-            wrong.push(format!("du says {}: {leak}", tree::du(path)));
         }
     }
     wrong

@@ -1,11 +1,10 @@
 //! containerd's stores, read from their files alone. Only reads.
 //!
-//! [`config`] says which roots there are; [`snapshot`] reads their databases ([`bolt`],
+//! [`config`] says which roots there are; [`snapshot`] reads their databases ([`bolt`](crate::sys::bolt),
 //! [`metadata`]) and directories; [`units`] sorts every entry into what it belongs to;
 //! [`gc`] says what containerd's own garbage collection would keep, and for whom;
 //! [`fill`] turns all that and the measured bytes into an inventory.
 
-pub mod bolt;
 pub mod committed;
 pub mod config;
 pub mod content;

@@ -12,13 +12,13 @@ use std::{io, thread};
 
 use jiff::Timestamp;
 
-use super::bolt::{self, BoltError};
 use super::content::Document;
 use super::metadata::Metadata;
 use super::metadata::snapshotter::BackendSnapshot;
 use super::places::{CONTENT, Places};
 use super::units;
 use crate::inventory::{Consistency, ContainerState, Finding};
+use crate::sys::bolt::{self, BoltError};
 use crate::sys::quiet::Entry;
 
 /// Entries of each directory that was listed, by its path.
@@ -83,6 +83,8 @@ pub struct Snapshot {
     pub consistency: Consistency,
     /// What could not be read.
     pub findings: Vec<Finding>,
+    /// Databases that were read: path, bytes in use, bytes of the file.
+    pub databases: Vec<(PathBuf, u64, u64)>,
     /// Transactions of all databases, to notice that somebody wrote.
     transactions: Transactions,
 }

@@ -3,6 +3,8 @@
 //! A verdict is only as good as the reading it rests on: from damaged records, or while
 //! somebody writes, nothing is called reclaimable.
 
+pub(super) mod recorded;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::units::Debris;
@@ -12,8 +14,22 @@ use crate::inventory::{Consistency, Verdict};
 /// without an image for as long as it lasts. The library's own limit is the same 24 hours.
 pub(super) const GRACE: SignedDuration = SignedDuration::from_hours(24);
 
+/// What the processes of this machine say of a thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// No process names it or has a file below it open.
+    Nobody {
+        /// A running program that makes such things, and may be between two of its files.
+        maker: Option<String>,
+    },
+    /// This process does.
+    Somebody(String),
+    /// They could not be asked; why.
+    Unknown(&'static str),
+}
+
 /// What is known of a thing without a record.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Circumstances {
     /// How far the records can be trusted.
     pub(super) consistency: Consistency,
@@ -25,13 +41,23 @@ pub(super) struct Circumstances {
     pub(super) has_link: bool,
     /// How old it is, if that is known.
     pub(super) age: Option<SignedDuration>,
+    /// Podman has a database here.
+    pub(super) has_database: bool,
+    /// Who uses it. Asked only where the verdict depends on it.
+    pub(super) presence: Presence,
 }
 
 /// Class, verdict and evidence.
 pub(super) type Judgement = (&'static str, Verdict, String);
 
 /// Judges a thing without a record.
-pub(super) fn debris(what: Debris, known: Circumstances) -> Judgement {
+pub(super) fn debris(what: Debris, known: &Circumstances) -> Judgement {
+    match what {
+        Debris::ContainerDirectory => return container_directory(known),
+        Debris::Temporary | Debris::Leftover => return temporary(what, known),
+        Debris::Volume => return recorded::volume(known.age, known.has_database),
+        _ => {}
+    }
     let young = known.age.is_none_or(|age| age < GRACE);
     let (class, verdict, evidence) = match what {
         Debris::LayerDirectory if known.has_link => {
@@ -54,12 +80,11 @@ pub(super) fn debris(what: Debris, known: Circumstances) -> Judgement {
         Debris::TempDirectory => {
             ("tempdirs-dead", Verdict::Reclaim, "a temporary directory whose lock nobody holds")
         }
-        Debris::ContainerDirectory => (
-            what.class(),
-            Verdict::Report,
-            "no container record names it; that no process uses it is not proven",
-        ),
-        Debris::ImageDirectory => (what.class(), Verdict::Reclaim, "no image record names it"),
+        Debris::ContainerDirectory
+        | Debris::Temporary
+        | Debris::Leftover
+        | Debris::Volume
+        | Debris::ImageDirectory => (what.class(), Verdict::Reclaim, "no image record names it"),
         Debris::TarSplit | Debris::LayerData => (what.class(), Verdict::Reclaim, "no layer record names it"),
         Debris::TempRecord => {
             (what.class(), Verdict::Reclaim, "an unfinished write; nobody holds a lock of the store")
@@ -69,12 +94,55 @@ pub(super) fn debris(what: Debris, known: Circumstances) -> Judgement {
     qualify(class, verdict, evidence.into(), known)
 }
 
+/// A container may live on without its record: conmon, the OCI runtime and the container
+/// itself go on if the store's records are lost.
+fn container_directory(known: &Circumstances) -> Judgement {
+    let class = Debris::ContainerDirectory.class();
+    let (verdict, evidence) = match &known.presence {
+        Presence::Nobody { .. } => (
+            Verdict::Reclaim,
+            "no container record names it, no process names it or has a file open in it".to_owned(),
+        ),
+        Presence::Somebody(who) => {
+            (Verdict::Report, format!("no container record names it, but {who} still uses it"))
+        }
+        Presence::Unknown(why) => (
+            Verdict::Report,
+            format!("no container record names it; that no process uses it is not proven: {why}"),
+        ),
+    };
+    qualify(class, verdict, evidence, known)
+}
+
+/// Files of a pull or build that ended or was killed.
+fn temporary(what: Debris, known: &Circumstances) -> Judgement {
+    let young = known.age.is_none_or(|age| age < GRACE);
+    let age = known.age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)));
+    let (verdict, evidence) = match &known.presence {
+        Presence::Somebody(who) => (Verdict::Keep, format!("{who} has it open: work in progress")),
+        Presence::Nobody { maker: Some(maker) } if young => (
+            Verdict::Keep,
+            format!("no process has a file open in it, but it is {age} and {maker} may be using it"),
+        ),
+        Presence::Nobody { .. } => {
+            (Verdict::Reclaim, format!("temporary files, {age}; no process has one of them open"))
+        }
+        Presence::Unknown(why) => (
+            Verdict::Report,
+            format!("temporary files, {age}; that no process uses them is not proven: {why}"),
+        ),
+    };
+    // The store's records say nothing of these files, so they need not be consistent.
+    let known = Circumstances { consistency: Consistency::Consistent, ..known.clone() };
+    qualify(what.class(), verdict, evidence, &known)
+}
+
 fn live_class(what: Debris) -> &'static str {
     if what == Debris::Staging { "staging-live" } else { "tempdirs-live" }
 }
 
 /// Judges a layer with a record that no image and no container reaches.
-pub(super) fn unreferenced(volatile: bool, known: Circumstances) -> Judgement {
+pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
     let age = known.age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)));
     let (class, verdict, evidence) = match (volatile, known.age.is_some_and(|age| age >= GRACE)) {
         (true, true) => {
@@ -100,18 +168,18 @@ pub(super) fn unreferenced(volatile: bool, known: Circumstances) -> Judgement {
 }
 
 /// Judges a layer that is flagged incomplete.
-pub(super) fn incomplete(has_directory: bool, known: Circumstances) -> Judgement {
+pub(super) fn incomplete(has_directory: bool, known: &Circumstances) -> Judgement {
     let class = if has_directory { "incomplete" } else { "incomplete-no-dir" };
     let evidence = "flagged incomplete: its making or deleting broke off; every library deletes it on sight";
     qualify(class, Verdict::Reclaim, evidence.into(), known)
 }
 
 /// Takes back a "reclaim" that the circumstances do not bear out.
-fn qualify(class: &'static str, verdict: Verdict, evidence: String, known: Circumstances) -> Judgement {
+fn qualify(class: &'static str, verdict: Verdict, evidence: String, known: &Circumstances) -> Judgement {
     if verdict != Verdict::Reclaim {
         return (class, verdict, evidence);
     }
-    match known {
+    match *known {
         Circumstances { mounted: true, .. } => {
             (class, Verdict::Report, format!("{evidence}; but something is mounted on it"))
         }
@@ -142,75 +210,4 @@ fn human(age: SignedDuration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const QUIET: Circumstances = Circumstances {
-        consistency: Consistency::Consistent,
-        mounted: false,
-        lock_held: Some(false),
-        has_link: true,
-        age: Some(SignedDuration::from_hours(100)),
-    };
-
-    #[test]
-    fn debris_by_circumstance() {
-        use Verdict::{Keep, Reclaim, Report};
-        let held = Circumstances { lock_held: Some(true), ..QUIET };
-        let lockless = Circumstances { lock_held: None, ..QUIET };
-        let fresh = Circumstances { lock_held: None, age: Some(SignedDuration::from_hours(1)), ..QUIET };
-        let ageless = Circumstances { lock_held: None, age: None, ..QUIET };
-        let mounted = Circumstances { mounted: true, ..QUIET };
-        let damaged = Circumstances { consistency: Consistency::Damaged, ..QUIET };
-        let busy = Circumstances { consistency: Consistency::WriterActive, ..QUIET };
-        let cases = [
-            (Debris::LayerDirectory, QUIET, "orphan-dir", Reclaim),
-            (
-                Debris::LayerDirectory,
-                Circumstances { has_link: false, ..QUIET },
-                "orphan-dir-partial",
-                Reclaim,
-            ),
-            (Debris::LayerDirectory, mounted, "orphan-dir", Report),
-            (Debris::LayerDirectory, damaged, "orphan-dir", Report),
-            (Debris::LayerDirectory, busy, "orphan-dir", Keep),
-            (Debris::Staging, QUIET, "staging-dead", Reclaim),
-            (Debris::Staging, held, "staging-live", Keep),
-            (Debris::Staging, lockless, "staging-dead", Reclaim),
-            (Debris::Staging, fresh, "staging-live", Keep),
-            (Debris::Staging, ageless, "staging-live", Keep),
-            (Debris::TempDirectory, QUIET, "tempdirs-dead", Reclaim),
-            (Debris::TempDirectory, held, "tempdirs-live", Keep),
-            (Debris::ContainerDirectory, QUIET, "orphan-ctr-dir", Report),
-            (Debris::TempRecord, busy, "tmp-json", Keep),
-        ];
-        for (what, known, class, verdict) in cases {
-            let judged = debris(what, known);
-            assert_eq!((judged.0, judged.1), (class, verdict), "{what:?} {known:?}");
-        }
-    }
-
-    #[test]
-    fn only_old_unreferenced_layers_go() {
-        for (volatile, hours, class, verdict) in [
-            (false, Some(25), "unref-old", Verdict::Reclaim),
-            (false, Some(23), "unref-young", Verdict::Keep),
-            (false, None, "unref-young", Verdict::Keep),
-            (true, Some(25), "volatile-ghost", Verdict::Reclaim),
-            (true, None, "volatile-ghost", Verdict::Keep),
-        ] {
-            let known = Circumstances { age: hours.map(SignedDuration::from_hours), ..QUIET };
-            let judged = unreferenced(volatile, known);
-            assert_eq!((judged.0, judged.1), (class, verdict), "{volatile} {hours:?}");
-        }
-    }
-
-    #[test]
-    fn a_clock_set_back_makes_nothing_old() {
-        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let later: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(age(Some(later), now), Some(SignedDuration::ZERO));
-        assert_eq!(age(Some(now), later), Some(SignedDuration::from_hours(365 * 24)));
-        assert_eq!(age(None, now), None);
-    }
-}
+mod tests;

@@ -2,13 +2,16 @@
 //!
 //! [`config`] says which stores there are; [`snapshot`] reads their [`records`] and
 //! directory listings as of one moment; [`units`] sorts every entry into what it belongs
-//! to; [`fill`] turns that and the measured bytes into an inventory.
+//! to; [`inspect`] looks closer at what the records only name; [`fill`] turns all that and the
+//! measured bytes into an inventory.
 
 pub mod committed;
 pub mod config;
 pub mod doubt;
 pub mod fill;
+pub mod inspect;
 mod leaks;
+pub mod leftovers;
 mod locks;
 mod owner;
 pub mod records;

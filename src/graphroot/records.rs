@@ -28,6 +28,8 @@ pub struct LayerRecord {
     /// Length of the uncompressed tar in bytes as the runtimes count it: 0 where a partial
     /// pull does not know it, absent for containers' layers.
     pub diff_size: Option<u64>,
+    /// It was pulled in parts by its table of contents (zstd:chunked, 1.52 and later).
+    pub by_toc: bool,
     /// The layer is being made or being deleted; every library deletes it on sight.
     pub incomplete: bool,
     /// From a `volatile-*.json` file: a container's layer, gone after a reboot.
@@ -153,6 +155,7 @@ pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
             // partial pull may know neither (-1): the runtimes then count 0.
             diff_size: layer.diff_size.0.or((digest.is_some() || layer.toc_digest.is_some()).then_some(0)),
             diff_id: digest,
+            by_toc: layer.toc_digest.is_some(),
             incomplete: layer
                 .flags
                 .and_then(|flags| flags.0)

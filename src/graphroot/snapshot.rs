@@ -20,6 +20,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::inspect::Inspection;
+use super::leftovers;
 use super::locks::LockFile;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
 use crate::inventory::{Consistency, Finding};
@@ -37,6 +39,9 @@ pub struct Places {
     pub imagestores: Vec<PathBuf>,
     /// Runroots that are there, likewise.
     pub runroots: Vec<PathBuf>,
+    /// Directories outside of the store where its tools leave temporary files. What lies
+    /// there is not part of the store's bytes.
+    pub temporary: Vec<PathBuf>,
     /// The driver whose directories are read.
     pub driver: String,
     /// Other drivers that have records in the same graphroot: stores of their own.
@@ -53,21 +58,28 @@ pub struct Places {
 
 impl Places {
     /// The directories that hold this store: the graphroot, then the imagestores.
-    pub fn areas(&self) -> impl Iterator<Item = &Path> {
+    pub fn areas(&self) -> impl Iterator<Item = &Path> + Clone {
         std::iter::once(&self.graphroot).chain(&self.imagestores).map(PathBuf::as_path)
     }
 
     /// Reading below the directories of this store, through no symlink.
     #[must_use]
     pub fn within(&self) -> Within {
-        Within::new(self.areas().chain(self.runroots.iter().map(PathBuf::as_path)))
+        let beside = self.runroots.iter().chain(&self.temporary);
+        Within::new(self.areas().chain(beside.map(PathBuf::as_path)))
     }
 
     /// The directories that units' parts are given below: each area, then its driver's
-    /// directory, which podman and CRI-O mount onto itself.
+    /// directory, which podman and CRI-O mount onto itself; then the temporary directories.
     #[must_use]
     pub fn roots(&self) -> Vec<PathBuf> {
-        self.areas().flat_map(|area| [area.to_path_buf(), area.join(&self.driver)]).collect()
+        let areas = self.areas().flat_map(|area| [area.to_path_buf(), area.join(&self.driver)]);
+        areas.chain(self.temporary.iter().cloned()).collect()
+    }
+
+    /// Position in [`Self::roots`] of the first temporary directory.
+    pub(super) fn first_temporary(&self) -> usize {
+        2 * self.areas().count()
     }
 
     /// `<area>/<driver>-<what>`.
@@ -146,6 +158,10 @@ pub struct Snapshot {
     pub consistency: Consistency,
     /// What could not be read.
     pub findings: Vec<Finding>,
+    /// Ids that stand in the records twice, with the kind of object; the first record counts.
+    pub repeated: Vec<(&'static str, String)>,
+    /// What a closer look found, if one was taken.
+    pub inspection: Inspection,
     signature: Signature,
 }
 
@@ -401,6 +417,7 @@ fn complete(snapshot: &mut Snapshot) {
                 message: format!("{what} {id} is recorded twice; the first record counts"),
                 incomplete: false,
             });
+            snapshot.repeated.push((what, id));
         }
     }
 }
@@ -461,6 +478,8 @@ impl Snapshot {
             listing: Listing::new(),
             consistency: Consistency::Consistent,
             findings: Vec::new(),
+            repeated: Vec::new(),
+            inspection: Inspection::default(),
             signature: Signature { tokens: Vec::new(), files: Vec::new() },
         }
     }
@@ -499,6 +518,30 @@ fn list_all(snapshot: &mut Snapshot) {
         for directory in directories {
             list_one(snapshot, directory);
         }
+    }
+    if places.primary && !places.read_only {
+        for name in ["tmp", "volumes"] {
+            list_beside(snapshot, &places.graphroot, name);
+        }
+    }
+    for directory in &places.temporary {
+        // Gone, or another user's: then there is nothing of ours in it.
+        let mut entries = places.within().list(directory).unwrap_or_default();
+        entries.retain(leftovers::is_leftover);
+        snapshot.listing.insert(directory.clone(), entries);
+    }
+}
+
+/// Directories that belong to the engines, not to the store: whatever is odd about one of
+/// them (a symlink, a mount) makes it a thing of its own, which is not looked into.
+fn list_beside(snapshot: &mut Snapshot, graphroot: &Path, name: &str) {
+    let within = snapshot.places.within();
+    let directory = graphroot.join(name);
+    let device = |path: &Path| within.facts(path).map(|facts| facts.device).ok();
+    if device(&directory).is_some_and(|here| Some(here) == device(graphroot))
+        && let Ok(entries) = within.list(&directory)
+    {
+        snapshot.listing.insert(directory, entries);
     }
 }
 
@@ -584,16 +627,22 @@ impl Snapshot {
         containers: Vec<ContainerRecord>,
         listing: Listing,
     ) -> Self {
-        Self {
-            places,
-            layers,
-            images,
-            containers,
-            listing,
-            consistency: Consistency::Consistent,
-            findings: Vec::new(),
-            signature: Signature { tokens: Vec::new(), files: Vec::new() },
-        }
+        Self { places, layers, images, containers, listing, ..Self::empty(&no_places()) }
+    }
+}
+
+#[cfg(test)]
+fn no_places() -> Places {
+    Places {
+        graphroot: PathBuf::new(),
+        imagestores: vec![],
+        runroots: vec![],
+        temporary: vec![],
+        driver: String::new(),
+        other_drivers: vec![],
+        primary: true,
+        read_only: false,
+        foreign: false,
     }
 }
 

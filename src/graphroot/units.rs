@@ -71,6 +71,12 @@ pub enum Debris {
     TempRecord,
     /// A test directory of the driver's feature detection.
     FeatureTest,
+    /// Temporary files in the graphroot's own `tmp`.
+    Temporary,
+    /// Temporary files of the store's tools outside of it.
+    Leftover,
+    /// A volume that podman does not know.
+    Volume,
 }
 
 impl Debris {
@@ -87,6 +93,9 @@ impl Debris {
             Self::TempDirectory => "tempdirs",
             Self::TempRecord => "tmp-json",
             Self::FeatureTest => "compat-dirs",
+            Self::Temporary => "graphroot-tmp",
+            Self::Leftover => "vartmp",
+            Self::Volume => "volume-orphan",
         }
     }
 }
@@ -115,6 +124,7 @@ pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
     for (area, root) in snapshot.places.areas().enumerate() {
         sorter.area(area, root);
     }
+    sorter.leftovers();
     sorter.units
 }
 
@@ -200,7 +210,8 @@ impl<'a> Sorter<'a> {
     /// Something at the top of the graphroot that is not this driver's.
     fn top_level(&mut self, area: usize, root: &Path, entry: &Entry) {
         let name = text(&entry.name);
-        let places = &self.snapshot.places;
+        let snapshot = self.snapshot;
+        let places = &snapshot.places;
         let of_other_driver = places.other_drivers.iter().any(|other| {
             name.strip_prefix(other.as_str())
                 .is_some_and(|rest| ["", "-layers", "-images", "-containers"].contains(&rest))
@@ -209,12 +220,65 @@ impl<'a> Sorter<'a> {
         if !places.primary || of_other_driver || (entry.kind == Kind::Directory && counted_apart()) {
             return;
         }
+        let children = snapshot.entries(&root.join(&entry.name));
+        match name.as_str() {
+            "tmp" if area == 0 && !children.is_empty() => return self.temporary(root, children),
+            "volumes" if area == 0 && children.iter().any(|one| self.is_unknown_volume(one)) => {
+                return self.volumes(root, children);
+            }
+            _ => {}
+        }
         let what = match name.as_str() {
             "storage.lock" | "userns.lock" | "defaultNetworkBackend" => What::Metadata,
             _ if area == 0 => What::Other(name.clone()),
             _ => What::Other(format!("imagestore/{name}")),
         };
         self.whole(what, name, area, root, PathBuf::from(&entry.name));
+    }
+
+    /// The graphroot's own `tmp`, one unit an entry.
+    fn temporary(&mut self, root: &Path, children: &[Entry]) {
+        let top = PathBuf::from("tmp");
+        self.add(What::Other("tmp".into()), "tmp".into(), root, (0, top.clone(), TreeScope::EntryOnly));
+        for child in children {
+            let id = text(&child.name);
+            self.whole(What::Debris(Debris::Temporary), id, 0, root, top.join(&child.name));
+        }
+    }
+
+    fn is_unknown_volume(&self, entry: &Entry) -> bool {
+        let inspection = &self.snapshot.inspection;
+        let name = entry.name.to_str().filter(|_| entry.kind == Kind::Directory && inspection.valid);
+        name.is_some_and(|name| inspection.engine.has_volume(name) == Some(false))
+    }
+
+    fn volumes(&mut self, root: &Path, children: &[Entry]) {
+        let top = PathBuf::from("volumes");
+        let known = What::Other("volumes".into());
+        self.add(known.clone(), "volumes".into(), root, (0, top.clone(), TreeScope::EntryOnly));
+        for child in children {
+            let what = match self.is_unknown_volume(child) {
+                true => What::Debris(Debris::Volume),
+                false => known.clone(),
+            };
+            self.whole(what, text(&child.name), 0, root, top.join(&child.name));
+        }
+    }
+
+    /// What the tools left outside of the store.
+    fn leftovers(&mut self) {
+        let snapshot = self.snapshot;
+        let first = snapshot.places.first_temporary();
+        for (at, directory) in snapshot.places.temporary.iter().enumerate() {
+            for entry in snapshot.entries(directory) {
+                self.units.push(Unit {
+                    what: What::Debris(Debris::Leftover),
+                    id: text(&entry.name),
+                    path: directory.join(&entry.name),
+                    parts: vec![(first + at, PathBuf::from(&entry.name), TreeScope::Whole)],
+                });
+            }
+        }
     }
 
     fn driver(&mut self, area: usize, root: &Path, driver: &str) {

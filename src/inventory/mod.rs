@@ -144,6 +144,8 @@ pub enum NodeKind {
     SharedInodeChunks,
     /// Files that no record knows: an orphaned directory, a dead staging area, a temporary file.
     Debris,
+    /// Temporary files of the store's tools outside of the store: no part of its bytes.
+    Leftover,
     /// The store's own bookkeeping: record files, locks, link directories.
     StoreMetadata,
     /// Record files of the store. Every deletion writes them anew, as other inodes.

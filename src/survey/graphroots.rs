@@ -4,11 +4,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::reading::{Filling, Guest, Reading, UnitView};
-use super::{Error, Request};
+use super::{Error, Request, Weigh};
 use crate::graphroot::committed;
 use crate::graphroot::config::{self, Discovery, Pin, StoreConfig, pin_matches_image};
 use crate::graphroot::doubt::doubt;
 use crate::graphroot::fill;
+use crate::graphroot::inspect::{Closeness, inspect};
+use crate::graphroot::leftovers;
 use crate::graphroot::snapshot::{self, Places, Snapshot};
 use crate::graphroot::units::{self, Unit, What};
 use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
@@ -112,6 +114,7 @@ impl Reading for Graphroot {
             additional: &additional,
             pinned_by: &|names, digests| pinned_by(filling.pins, names, digests),
             mounts: &mounts,
+            ask_processes: filling.request.weigh == Weigh::Everything,
             now: filling.request.now,
         };
         let filled = fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context);
@@ -232,6 +235,23 @@ impl Found {
         Ok(())
     }
 
+    /// Directories with leftovers of the tools. They are nobody's store in particular, so
+    /// they are looked at where all stores are, and belong to the first.
+    fn temporary(&self, request: &Request, read_only: bool) -> Vec<PathBuf> {
+        let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
+        if request.names_stores() || read_only || !first {
+            return Vec::new();
+        }
+        let named = request.environment.tmpdir.clone();
+        let directory = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
+        let mut found = resolved(request, [&directory]);
+        found.retain(|directory| {
+            let entries = quiet::list(directory).unwrap_or_default();
+            entries.iter().any(leftovers::is_leftover)
+        });
+        found
+    }
+
     /// Reads the store once for each driver that has records in it.
     fn drivers(&mut self, request: &Request, store: &StoreConfig, read_only: bool) -> Result<(), Error> {
         if self.knows(request, &store.graphroot) {
@@ -262,6 +282,7 @@ impl Found {
                 graphroot: graphroot.clone(),
                 imagestores: resolved(request, store.imagestore.iter().chain(&store.other_imagestores)),
                 runroots,
+                temporary: self.temporary(request, read_only),
                 driver: driver.clone(),
                 other_drivers: drivers.iter().filter(|other| *other != driver).cloned().collect(),
                 primary: Some(driver) == first,
@@ -291,10 +312,18 @@ impl Found {
     }
 }
 
+/// Where the containers tools leave big temporary files unless `TMPDIR` says otherwise.
+const TEMPORARY: &str = "/var/tmp";
+
 /// Reads the records, and doubts them where they cannot be all.
 fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
     let mut snapshot = snapshot::read(places, request.patience)?;
     doubt(&mut snapshot);
+    let closeness = match request.weigh {
+        Weigh::Everything => Closeness::Everything,
+        Weigh::Nothing => Closeness::Engine,
+    };
+    inspect(&mut snapshot, closeness);
     tracing::info!(
         "{}: {} images, {} layers, {} containers ({}, {:?})",
         places.graphroot.display(),

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::Survey;
-use crate::inventory::{ContainerIx, ImageIx, LeakIx, Node, NodeIx, NodeKind, StoreIx};
+use crate::inventory::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
 
 /// An object of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +225,9 @@ fn short(id: &str) -> &str {
 fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     let outside = || Error::Outside { path: path.to_path_buf() };
     let absolute = std::path::absolute(path).map_err(|_| outside())?;
+    if let Some(at) = leftover(survey, &absolute) {
+        return Ok(Subject::Leak(at));
+    }
     // Below a sysroot a path may be given as it was on its own machine, or as it is here.
     let there = survey.sysroot.is_foreign().then(|| inside_sysroot(survey, &absolute)).flatten();
     let (store, below) = there.or_else(|| store_above(survey, &absolute)).ok_or_else(outside)?;
@@ -254,6 +257,17 @@ fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     let bookkeeping = || nodes().find(|(_, node)| is_bookkeeping(node)).map(|(at, _)| at);
     let found = deepest.or_else(beside_records).or_else(bookkeeping);
     found.map(|at| owner_of(survey, at.into())).ok_or_else(outside)
+}
+
+/// The temporary files of the tools lie in no store.
+fn leftover(survey: &Survey, path: &Path) -> Option<LeakIx> {
+    let inventory = &survey.inventory;
+    let is_leftover = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::Leftover;
+    let here = |leak: &Leak| {
+        let there = survey.sysroot.display(&leak.path);
+        leak.holds.iter().any(is_leftover) && (path.starts_with(&leak.path) || path.starts_with(there))
+    };
+    inventory.leaks.iter().position(here).map(LeakIx::from)
 }
 
 /// An image's or container's files mean the image or container.

@@ -1,11 +1,14 @@
 //! The edge to the kernel that several modules share. Knows nothing of stores.
 
 pub mod beneath;
+pub mod bolt;
 pub mod btrfs;
 pub mod clock;
 pub mod fiemap;
 pub mod ioprio;
 pub mod mounts;
+pub mod processes;
 pub mod quiet;
+pub mod readlink;
 pub mod sysroot;
 pub mod xfs;

@@ -17,7 +17,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
 
-pub use within::{Within, is_symlink};
+pub use within::{Below, Within, is_symlink};
 
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +171,51 @@ pub fn born(path: &Path) -> io::Result<Option<Timestamp>> {
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
     Ok(Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known))
+}
+
+/// Allocated bytes (512 x `st_blocks`) and length of one inode. A symlink is examined itself.
+///
+/// # Errors
+/// As [`facts`].
+pub fn weight(path: &Path) -> io::Result<(u64, u64)> {
+    let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
+    let of = |number| u64::try_from(number).unwrap_or(0);
+    Ok((of(stat.st_blocks).saturating_mul(512), of(stat.st_size)))
+}
+
+/// The newest time of modification of `path` and all below it; `None` where there are more
+/// than `most` inodes.
+///
+/// # Errors
+/// When something cannot be examined.
+pub fn newest_below(path: &Path, most: usize) -> io::Result<Option<Timestamp>> {
+    let mut waiting = vec![path.to_path_buf()];
+    let mut newest = None;
+    let mut met = 0_usize;
+    while let Some(path) = waiting.pop() {
+        met += 1;
+        if met > most {
+            return Ok(None);
+        }
+        let facts = facts(&path)?;
+        newest = newest.max(facts.modified);
+        if facts.kind == Kind::Directory {
+            waiting.extend(list(&path)?.into_iter().map(|entry| path.join(entry.name)));
+        }
+    }
+    Ok(newest)
+}
+
+/// Whether a directory or regular file is marked immutable or append-only (`chattr(1)`):
+/// then even root cannot remove what is in it. `false` where that cannot be told.
+#[must_use]
+pub fn is_immutable(path: &Path) -> bool {
+    use rustix::fs::{IFlags, ioctl_getflags};
+    let regular = facts(path).is_ok_and(|facts| matches!(facts.kind, Kind::Directory | Kind::File));
+    regular
+        && open(path, OFlags::empty())
+            .and_then(|open| Ok(ioctl_getflags(open)?))
+            .is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
 }
 
 fn facts_of(stat: &Stat) -> Facts {

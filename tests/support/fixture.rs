@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::tree;
 
 /// Copies the fixture `name` to `to/NAME` and makes the directories that git does not keep.
@@ -14,8 +16,16 @@ pub fn place(name: &str, to: &Path) -> PathBuf {
     placed
 }
 
-/// Every directory with a `link` file is a layer of the overlay driver.
+/// Every directory with a `link` file is a layer of the overlay driver; every layer that came
+/// as a tar has a tar-split file.
 fn complete(dir: &Path) {
+    let records = fs::read(dir.join("layers.json")).unwrap_or_default();
+    let records: Value = serde_json::from_slice(&records).unwrap_or_default();
+    for record in records.as_array().into_iter().flatten() {
+        if let (Some(id), Some(_)) = (record["id"].as_str(), record.get("diff-digest")) {
+            fs::write(dir.join(format!("{id}.tar-split.gz")), "").expect("completing a layer");
+        }
+    }
     for entry in fs::read_dir(dir).expect("reading a fixture") {
         let path = entry.expect("reading a fixture").path();
         if !path.is_symlink() && path.is_dir() {

@@ -7,6 +7,11 @@ use crate::containerd::fill::{About, Filler, KUBERNETES, qualified};
 use crate::containerd::gc::Ref;
 use crate::inventory::{NodeIx, NodeKind, Verdict};
 
+/// A database that is much longer than its content, and long enough for somebody to care.
+fn is_oversized(used: u64, length: u64) -> bool {
+    length >= 32 << 20 && used <= length / 4
+}
+
 impl<'a> Filler<'a> {
     fn report(&mut self, class: &'static str, id: String, evidence: String, holds: Vec<NodeIx>) {
         let verdict = if self.records_are_whole() { Verdict::Report } else { Verdict::Keep };
@@ -23,6 +28,23 @@ impl<'a> Filler<'a> {
         self.short_blobs();
         self.snapshots_without_directory();
         self.containers_without_cri();
+        self.oversized_databases();
+    }
+
+    /// bolt never gives pages back to the filesystem.
+    fn oversized_databases(&mut self) {
+        for (path, used, length) in &self.snapshot.databases {
+            if !is_oversized(*used, *length) {
+                continue;
+            }
+            let evidence = format!(
+                "{used} of its {length} bytes are in use; it never shrinks by itself: `bbolt compact` while \
+                 containerd is stopped"
+            );
+            let name = path.strip_prefix(&self.snapshot.places.root).unwrap_or(path);
+            let about = About { id: name.display().to_string(), path: path.clone(), since: None, evidence };
+            self.leak("oversized-database", Verdict::Report, about, Vec::new());
+        }
     }
 
     fn image_damage(&mut self, group: &Group<'a>) {
@@ -189,6 +211,23 @@ impl<'a> Filler<'a> {
         }
         for (class, id, evidence) in reports {
             self.report(class, id, evidence, Vec::new());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_oversized;
+
+    #[test]
+    fn only_long_and_empty_databases_are_oversized() {
+        for (used, length, expected) in [
+            (1, 1 << 20, false),
+            (17 << 20, 68 << 20, true),
+            (18 << 20, 68 << 20, false),
+            (0, 32 << 20, true),
+        ] {
+            assert_eq!(is_oversized(used, length), expected, "{used} of {length}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::values;
-use crate::containerd::bolt::{Bucket, Entry};
+use crate::sys::bolt::{Bucket, Entry};
 
 /// Labels or annotations, by key.
 pub type Labels = BTreeMap<String, String>;

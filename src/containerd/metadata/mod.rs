@@ -16,7 +16,7 @@ use jiff::Timestamp;
 pub use cri::CriContainer;
 pub use fields::{Labels, Oddity};
 
-use super::bolt::{Bucket, Database};
+use crate::sys::bolt::{Bucket, Database};
 
 /// All of `meta.db`.
 #[derive(Clone, Debug, Default)]

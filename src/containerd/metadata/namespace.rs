@@ -6,7 +6,7 @@ use super::{
     BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SandboxRecord,
     SnapshotRecord, records,
 };
-use crate::containerd::bolt::{Bucket, Entry};
+use crate::sys::bolt::{Bucket, Entry};
 
 /// Reads the namespace `name`.
 pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Namespace {

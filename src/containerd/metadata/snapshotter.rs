@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::fields::{Fields, Oddity};
 use super::{records, values};
-use crate::containerd::bolt::Database;
+use crate::sys::bolt::Database;
 
 /// What a snapshot is to its snapshotter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

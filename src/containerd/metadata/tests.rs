@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::bolt::Limits;
 use super::*;
+use crate::sys::bolt::Limits;
 
 fn fixture(version: &str, path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version).join(path)

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::listing::{self, Listed};
 use super::{Backend, BlobFile, Snapshot};
-use crate::containerd::bolt::{BoltError, Database, Limits};
 use crate::containerd::content::{self, Document};
 use crate::containerd::metadata::{Metadata, Oddity, snapshotter};
 use crate::containerd::places::{CRI, Places};
 use crate::inventory::{Consistency, ContainerState, Finding};
+use crate::sys::bolt::{BoltError, Database, Limits};
 use crate::sys::quiet::{self, Within};
 
 /// containerd reads manifests of at most 8 MiB.
@@ -37,6 +37,7 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
         unknown_since: HashMap::new(),
         consistency: if damaged { Consistency::Damaged } else { Consistency::Consistent },
         findings,
+        databases: Vec::new(),
         transactions: Vec::new(),
     };
     let root = snapshot.entries(&places.root).to_vec();
@@ -74,6 +75,9 @@ impl Snapshot {
     }
 
     fn describe(&mut self, path: &Path, database: &Database, oddities: &[Oddity]) {
+        if let Ok(facts) = self.places.within().facts(path) {
+            self.databases.push((path.to_path_buf(), database.used_bytes(), facts.length));
+        }
         if let Some(damage) = database.damage() {
             let message = format!(
                 "its newest transaction is damaged ({damage}); read as of the one before, number {}",

@@ -89,6 +89,8 @@ pub struct Environment {
     pub containers_storage_conf_override: Option<PathBuf>,
     /// `$STORAGE_DRIVER`.
     pub storage_driver: Option<String>,
+    /// `$TMPDIR`, which podman and buildah honour.
+    pub tmpdir: Option<PathBuf>,
 }
 
 impl Environment {
@@ -109,6 +111,7 @@ impl Environment {
             xdg_runtime_dir: path("XDG_RUNTIME_DIR"),
             containers_storage_conf: path("CONTAINERS_STORAGE_CONF"),
             containers_storage_conf_override: path("CONTAINERS_STORAGE_CONF_OVERRIDE"),
+            tmpdir: path("TMPDIR"),
             storage_driver: text("STORAGE_DRIVER").and_then(|name| name.into_string().ok()),
         }
     }

@@ -47,7 +47,7 @@ impl<T> Default for Members<T> {
 
 /// A number of bytes; negative ones stand for "unknown".
 #[derive(Default)]
-pub(super) struct Length(pub(super) Option<u64>);
+pub(in crate::graphroot) struct Length(pub(in crate::graphroot) Option<u64>);
 
 /// Neither `false` nor `null`.
 #[derive(Default)]
@@ -247,7 +247,10 @@ impl<'de, T: Member> Taker<'de> for PhantomData<Members<T>> {
 /// # Errors
 /// In words, when the content is not one array and nothing else. The elements before the
 /// fault have been handed over by then.
-pub(super) fn each_element<F: Fields>(content: &[u8], each: impl FnMut(Option<F>)) -> Result<(), String> {
+pub(in crate::graphroot) fn each_element<F: Fields>(
+    content: &[u8],
+    each: impl FnMut(Option<F>),
+) -> Result<(), String> {
     struct Elements<E, F>(E, PhantomData<F>);
     impl<'de, F: Fields, E: FnMut(Option<F>)> Visitor<'de> for Elements<E, F> {
         type Value = ();

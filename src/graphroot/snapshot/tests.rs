@@ -27,6 +27,7 @@ impl Bed {
         let places = Places {
             graphroot,
             imagestores: Vec::new(),
+            temporary: vec![],
             runroots: Vec::new(),
             driver: "overlay".into(),
             other_drivers: Vec::new(),

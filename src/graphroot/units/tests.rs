@@ -1,4 +1,6 @@
 use super::*;
+use crate::graphroot::inspect::Inspection;
+use crate::graphroot::inspect::engine::{Engine, Known};
 use crate::graphroot::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::graphroot::snapshot::{Listing, Places};
 
@@ -23,6 +25,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
         Places {
             graphroot: root,
             imagestores: vec![],
+            temporary: vec![],
             runroots: vec![],
             driver: driver.into(),
             other_drivers: if primary { vec!["vfs".into()] } else { vec!["overlay".into()] },
@@ -212,4 +215,48 @@ fn a_second_driver_leaves_the_top_to_the_first() {
     ] {
         assert_eq!(of(&parts, path), what, "{path}");
     }
+}
+
+#[test]
+fn what_lies_beside_the_store_of_the_engines() {
+    let listing: &[(&str, &[&str])] = &[
+        ("", &["overlay/", "tmp/", "volumes/"]),
+        ("tmp", &["pull/", "blob"]),
+        ("volumes", &["known/", "lost/", "note"]),
+    ];
+    let mut read = snapshot("overlay", true, listing);
+    // Without a closer look nobody knows which volumes are known.
+    let found = parts("overlay", &sort(&read));
+    assert_eq!(of(&found, "tmp alone"), "other tmp");
+    assert_eq!(of(&found, "tmp/pull"), "graphroot-tmp");
+    assert_eq!(of(&found, "tmp/blob"), "graphroot-tmp");
+    assert_eq!(of(&found, "volumes"), "other volumes");
+
+    let volumes = ["known".to_owned()].into();
+    let engine = Engine::Known(Known { volumes, ..Known::default() });
+    read.inspection = Inspection { valid: true, engine, ..Inspection::default() };
+    let found = parts("overlay", &sort(&read));
+    assert_eq!(of(&found, "volumes alone"), "other volumes");
+    assert_eq!(of(&found, "volumes/known"), "other volumes");
+    assert_eq!(of(&found, "volumes/lost"), "volume-orphan");
+    assert_eq!(of(&found, "volumes/note"), "other volumes");
+
+    read.inspection.engine = Engine::Unreadable("why".into());
+    assert_eq!(of(&parts("overlay", &sort(&read)), "volumes"), "other volumes");
+    // Of a second driver in the same graphroot they are not.
+    let found = parts("overlay", &sort(&snapshot("overlay", false, listing)));
+    assert_eq!(of(&found, "tmp/pull"), "nothing");
+}
+
+#[test]
+fn leftovers_lie_below_roots_of_their_own() {
+    let mut read = snapshot("overlay", true, &[("", &["overlay/"])]);
+    read.places.temporary = vec!["/var/tmp".into()];
+    let entry = Entry { name: "buildah7".into(), kind: Kind::Directory };
+    read.listing.insert("/var/tmp".into(), vec![entry]);
+    let units = sort(&read);
+    let found = units.iter().find(|unit| unit.what == What::Debris(Debris::Leftover)).unwrap();
+    assert_eq!(found.path, Path::new("/var/tmp/buildah7"));
+    let (root, below, _) = &found.parts[0];
+    assert_eq!(read.places.roots()[*root].join(below), found.path);
 }

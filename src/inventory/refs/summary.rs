@@ -1,7 +1,9 @@
 //! Sums over a store: who holds how much, and what could be taken back. Pure.
 
 use super::{Refs, Root, Weight, roots_of};
-use crate::inventory::{Consistency, Image, ImageIx, Inventory, LeakIx, NodeKind, Size, StoreIx, Verdict};
+use crate::inventory::{
+    Consistency, Image, ImageIx, Inventory, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
+};
 
 /// Why an image stays, the strongest reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +33,7 @@ pub fn standing(inventory: &Inventory, at: ImageIx) -> Standing {
     }
 }
 
-/// A store's bytes, each counted once: a node goes to the images if any image reaches it,
+/// A store's bytes, each counted once, leftovers outside of the store not at all: a node goes to the images if any image reaches it,
 /// else to the containers, else to the leaks. The sum is what `du` says of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Breakdown {
@@ -59,7 +61,8 @@ impl Breakdown {
 #[must_use]
 pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
     let mut sums = Breakdown::default();
-    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
+    let inside = |node: &Node| node.store == store && node.kind != NodeKind::Leftover;
+    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| inside(node)) {
         // Roots come in the order images, containers, leaks.
         let holder = refs.reached_by(at.into()).next();
         let sum = match (node.kind, holder) {

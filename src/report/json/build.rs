@@ -284,14 +284,15 @@ pub fn totals(survey: &Survey) -> TotalsDoc {
     let inventory = &survey.inventory;
     let stores: Vec<_> = (0..inventory.stores.len()).map(StoreIx::from).collect();
     let images = (0..inventory.images.len()).map(ImageIx::from);
+    let inside = || inventory.nodes.iter().filter(|node| node.kind != NodeKind::Leftover);
     TotalsDoc {
         images: inventory.images.len(),
         images_unused: images.filter(|at| refs::standing(inventory, *at) == Standing::Unused).count(),
         layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.len(),
         leaks: inventory.leaks.len(),
-        bytes: inventory.nodes.iter().map(|node| node.size.bytes).sum(),
-        inodes: inventory.nodes.iter().map(|node| node.size.inodes).sum(),
+        bytes: inside().map(|node| node.size.bytes).sum(),
+        inodes: inside().map(|node| node.size.inodes).sum(),
         reclaimable_bytes: refs::reclaimable(inventory, &survey.refs, &stores).frees_bytes,
     }
 }

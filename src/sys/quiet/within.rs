@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -56,6 +56,22 @@ impl Within {
         super::entries(directory, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
     }
 
+    /// Opens a directory once, for many small reads below it.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is no directory, or the way leads through a symlink.
+    pub fn below(&self, path: &Path) -> io::Result<Below> {
+        Ok(Below { start: self.open(path, HANDLE | OFlags::DIRECTORY)? })
+    }
+
+    /// Opens a directory for reading.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is no directory, or the way leads through a symlink.
+    pub fn directory(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open(path, DIRECTORY)
+    }
+
     /// As [`super::facts`]: a symlink at the end of the way is examined itself.
     ///
     /// # Errors
@@ -94,14 +110,45 @@ impl Within {
         };
         let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let start = rustix::fs::openat(CWD, root, way, Mode::empty())?;
-        static OPENER: OnceLock<Opener> = OnceLock::new();
-        let opener = *OPENER.get_or_init(|| Opener::detect(start.as_fd()));
+        let opener = opener(start.as_fd());
         match opener.beneath(start.as_fd(), below, flags, true) {
             Err(error @ (Errno::LOOP | Errno::NOTDIR)) => {
                 Err(symlink_on(opener, &start, root, below).unwrap_or(error.into()))
             }
             other => other.map_err(io::Error::from),
         }
+    }
+}
+
+/// The same for all stores: what the kernel lets us use.
+fn opener(directory: BorrowedFd<'_>) -> Opener {
+    static OPENER: OnceLock<Opener> = OnceLock::new();
+    *OPENER.get_or_init(|| Opener::detect(directory))
+}
+
+/// A directory of a store, made by [`Within::below`]. Reading through it takes half of the
+/// system calls.
+#[derive(Debug)]
+pub struct Below {
+    start: OwnedFd,
+}
+
+impl Below {
+    /// Reads a regular file of at most `limit` bytes; `path` is relative.
+    ///
+    /// # Errors
+    /// As [`super::read`], and where the way leads through a symlink.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let start = self.start.as_fd();
+        let opener = opener(start);
+        let handle = opener.beneath(start, path, HANDLE, true)?;
+        if super::facts_of(&rustix::fs::fstat(&handle)?).kind != Kind::File {
+            return Err(super::not_regular());
+        }
+        drop(handle);
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::from(opener.beneath(start, path, flags | OFlags::NOATIME, true)?);
+        super::read_whole(file, limit)
     }
 }
 
@@ -174,6 +221,13 @@ mod tests {
                 }
             }
             assert!(is_symlink(&store.read(&path("a/b/link"), 5).unwrap_err()));
+            let below = store.below(&path("a")).unwrap();
+            assert_eq!(below.read(Path::new("b/file"), 5).unwrap(), b"12345");
+            assert!(below.read(Path::new("b/file"), 4).is_err());
+            assert!(below.read(Path::new("b/link"), 5).is_err());
+            assert!(below.read(Path::new("b"), 5).is_err(), "no file");
+            assert!(below.read(Path::new("../a/b/file"), 5).is_err(), "no way up");
+            assert!(store.below(&path("out")).is_err());
             assert!(store.read(&at("elsewhere/b/file"), 5).is_err(), "it lies in no root");
         }
         assert_eq!(["store/out", "store/in"].map(touched), before);

@@ -1,4 +1,4 @@
-//! A reader of bolt files (bbolt's format version 2), as containerd writes them.
+//! A reader of bolt files (bbolt's format version 2), as containerd and podman write them.
 //!
 //! Read only in every sense: no lock is taken, nothing is mapped, no page is trusted. The
 //! pages of one transaction are copied (`copy.rs`), the whole tree is proven (`check.rs`),

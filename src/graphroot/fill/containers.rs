@@ -1,0 +1,104 @@
+//! Containers, and who made them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::Filler;
+use crate::graphroot::inspect::engine::Engine;
+use crate::graphroot::owner;
+use crate::graphroot::records::ContainerRecord;
+use crate::inventory::{Container, ContainerState, ImageIx, NodeIx, NodeKind, Owner, Size, Verdict};
+
+impl Filler<'_> {
+    pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
+        let snapshot = self.snapshot;
+        for (at, record) in snapshot.containers.iter().enumerate() {
+            let records = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+            let directory = records.join(&record.id);
+            let metadata = match self.containers[at] {
+                Some(node) => node,
+                None => self.add(NodeKind::ContainerMetadata, &record.id, 0, &directory, Size::default()),
+            };
+            let mut holds = vec![metadata];
+            let mut listed_bytes = None;
+            let mut mounted = false;
+            if let Some(id) = &record.layer {
+                if let Some(node) = self.find_layer(id) {
+                    holds.push(node);
+                    if let Some(facts) = &mut self.inventory.nodes[node.get()].layer {
+                        facts.read_write = true;
+                    }
+                    listed_bytes =
+                        self.layer_at.get(id.as_str()).and_then(|at| self.contents.get(at)).copied();
+                    mounted = self.is_mounted(&self.inventory.nodes[node.get()].path);
+                } else {
+                    let evidence = format!("its layer {id} is in no store that was read");
+                    self.broken(
+                        "ctr-layer-missing",
+                        &record.id,
+                        Verdict::Repair,
+                        evidence,
+                        metadata,
+                        record.created,
+                    );
+                }
+            }
+            let image = record.image.as_deref().and_then(|id| {
+                let elsewhere = || self.context.additional.iter().find_map(|store| store.images.get(id));
+                images.get(id).or_else(elsewhere).copied()
+            });
+            if let (Some(id), None) = (&record.image, image) {
+                let evidence = format!("its image {id} is in no store that was read");
+                self.broken(
+                    "ctr-image-missing",
+                    &record.id,
+                    Verdict::Report,
+                    evidence,
+                    metadata,
+                    record.created,
+                );
+            }
+            self.container(record, &directory, image, listed_bytes, mounted, holds);
+        }
+    }
+
+    fn container(
+        &mut self,
+        record: &ContainerRecord,
+        directory: &Path,
+        image: Option<ImageIx>,
+        listed_bytes: Option<u64>,
+        mounted: bool,
+        holds: Vec<NodeIx>,
+    ) {
+        let origin = owner::origin(record, directory);
+        let state = match (mounted, self.state_by_podman(&record.id)) {
+            (true, _) => ContainerState::Running,
+            // A database that says "running" may be of before the last boot.
+            (false, Some(state)) if origin.owner == Owner::Podman && state != ContainerState::Running => {
+                state
+            }
+            (false, _) => origin.state,
+        };
+        self.inventory.containers.push(Container {
+            id: record.id.clone(),
+            store: self.context.store,
+            name: origin.name,
+            owner: origin.owner,
+            image_id: record.image.clone(),
+            image,
+            created: record.created,
+            state,
+            sandbox: origin.sandbox,
+            listed_bytes,
+            holds,
+        });
+    }
+
+    fn state_by_podman(&self, id: &str) -> Option<ContainerState> {
+        match &self.snapshot.inspection.engine {
+            Engine::Known(known) => known.containers.get(id).copied(),
+            Engine::Absent | Engine::Unreadable(_) => None,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What has no record, or nobody uses.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::Filler;
+use crate::graphroot::inspect::engine::Engine;
+use crate::graphroot::leaks::{self, Circumstances, Judgement, Presence};
+use crate::graphroot::leftovers::TOOLS;
+use crate::graphroot::locks::LockFile;
+use crate::graphroot::units::{Debris, Unit, What};
+use crate::inventory::{Consistency, Leak, NodeIx, Verdict};
+use crate::sys::processes::Processes;
+use crate::sys::quiet;
+
+/// Files of one temporary tree that are looked at for their age.
+const MOST_FILES: usize = 100_000;
+
+/// When something was last changed: a file's content, a directory's entries.
+pub(super) fn changed(path: &Path) -> Option<Timestamp> {
+    quiet::facts(path).ok().and_then(|facts| facts.modified)
+}
+
+/// When anything at or below `path` was last changed; `None` where that cannot be told.
+fn newest(path: &Path) -> Option<Timestamp> {
+    quiet::newest_below(path, MOST_FILES).ok().flatten()
+}
+
+impl Filler<'_> {
+    /// Something is recorded that does not exist, or leads nowhere.
+    pub(super) fn broken(
+        &mut self,
+        class: &'static str,
+        id: &str,
+        verdict: Verdict,
+        evidence: String,
+        at: NodeIx,
+        since: Option<Timestamp>,
+    ) {
+        let path = self.inventory.nodes[at.get()].path.clone();
+        self.broken_at((class, verdict, evidence), id, path, since);
+    }
+
+    pub(super) fn broken_at(&mut self, judged: Judgement, id: &str, path: PathBuf, since: Option<Timestamp>) {
+        let (class, verdict, evidence) = judged;
+        let proven = self.snapshot.consistency == Consistency::Consistent;
+        self.inventory.leaks.push(Leak {
+            class,
+            store: self.context.store,
+            path,
+            id: id.to_owned(),
+            since,
+            verdict: if proven { verdict } else { Verdict::Report },
+            evidence,
+            holds: Vec::new(),
+        });
+    }
+
+    pub(super) fn circumstances(&self, path: &Path, since: Option<Timestamp>) -> Circumstances {
+        Circumstances {
+            consistency: self.snapshot.consistency,
+            mounted: self.is_mounted(path),
+            lock_held: None,
+            has_link: true,
+            age: leaks::age(since, self.context.now),
+            has_database: self.snapshot.inspection.engine != Engine::Absent,
+            presence: Presence::Unknown("nobody was asked"),
+        }
+    }
+
+    pub(super) fn leak(
+        &mut self,
+        judged: Judgement,
+        id: &str,
+        path: &Path,
+        since: Option<Timestamp>,
+        holds: Vec<NodeIx>,
+    ) {
+        let (class, verdict, evidence) = judged;
+        self.inventory.leaks.push(Leak {
+            class,
+            store: self.context.store,
+            path: path.to_path_buf(),
+            id: id.to_owned(),
+            since,
+            verdict,
+            evidence,
+            holds,
+        });
+    }
+
+    pub(super) fn debris(&mut self, units: &[Unit]) {
+        for (unit, node) in units.iter().zip(self.nodes.clone()) {
+            let What::Debris(what) = unit.what else { continue };
+            let since = match what {
+                // Work goes on deep inside of these, where it does not show on the top.
+                Debris::Staging
+                | Debris::ContainerDirectory
+                | Debris::Temporary
+                | Debris::Leftover
+                | Debris::Volume => newest(&unit.path),
+                _ => changed(&unit.path),
+            };
+            let mut known = self.circumstances(&unit.path, since);
+            known.has_link = quiet::facts(&unit.path.join("link")).is_ok();
+            known.lock_held = self.lock_held(what, unit);
+            known.presence = match what {
+                Debris::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
+                Debris::Temporary | Debris::Leftover => self.presence("", Some(&unit.path), &TOOLS),
+                _ => known.presence,
+            };
+            self.leak(leaks::debris(what, &known), &unit.id, &unit.path, since, vec![node]);
+        }
+    }
+
+    /// Whether anybody holds the lock file of a staging area or temporary directory.
+    fn lock_held(&self, what: Debris, unit: &Unit) -> Option<bool> {
+        let lock = match what {
+            Debris::Staging => unit.path.join("staging.lock"),
+            Debris::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),
+            _ => return None,
+        };
+        // A lock that cannot be opened or asked counts as held. Asking writes nothing, so a
+        // sysroot is asked, too: it may be a running node's.
+        match LockFile::open(&lock) {
+            Ok(file) => Some(file?.is_held().unwrap_or(true)),
+            Err(_) => Some(true),
+        }
+    }
+
+    /// Layers that no image and no container reaches, and layers flagged incomplete.
+    pub(super) fn unused_layers(&mut self) {
+        let snapshot = self.snapshot;
+        let mut used = HashSet::new();
+        let tops = snapshot.images.iter().flat_map(|image| image.layer.iter().chain(&image.mapped_layers));
+        for top in tops.chain(snapshot.containers.iter().filter_map(|container| container.layer.as_ref())) {
+            let mut next = self.layer_at.get(top.as_str()).copied();
+            while let Some(at) = next.filter(|at| used.insert(*at)) {
+                let parent = snapshot.layers[at].parent.as_deref();
+                next = parent.and_then(|id| self.layer_at.get(id).copied());
+            }
+        }
+        for (at, record) in snapshot.layers.iter().enumerate() {
+            let Some(node) = self.layers[at] else { continue };
+            let path = self.inventory.nodes[node.get()].path.clone();
+            let missing = self.missing.contains(&at);
+            if record.incomplete {
+                let known = self.circumstances(&path, record.created);
+                let immutable =
+                    || [path.clone(), path.join("diff")].iter().any(|one| quiet::is_immutable(one));
+                let judged = match known.consistency {
+                    Consistency::Consistent if known.mounted || immutable() => {
+                        leaks::recorded::stuck(known.mounted)
+                    }
+                    _ => leaks::incomplete(!missing, &known),
+                };
+                self.leak(judged, &record.id, &path, record.created, vec![node]);
+            } else if !used.contains(&at) {
+                let known = self.circumstances(&path, record.created);
+                let judged = leaks::unreferenced(record.volatile, &known);
+                self.leak(judged, &record.id, &path, record.created, vec![node]);
+            } else if missing {
+                let evidence = "the layer is recorded and in use, but its directory does not exist".into();
+                let judged = ("layer-no-dir", Verdict::Repair, evidence);
+                self.broken_at(judged, &record.id, path, record.created);
+            }
+        }
+    }
+
+    /// Who uses what is called `name`, or has a file below `path` open.
+    /// `makers` are programs that may be making it right now.
+    pub(super) fn presence(&self, name: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
+        if self.snapshot.places.foreign {
+            return Presence::Unknown("it is another machine's disk");
+        }
+        if !self.context.ask_processes {
+            return Presence::Unknown("nobody was asked");
+        }
+        let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
+            return Presence::Unknown("/proc cannot be read");
+        };
+        let user = all.naming(name).or_else(|| path.and_then(|path| all.holding(path)));
+        match user {
+            Some(process) => Presence::Somebody(process.describe()),
+            None if !all.sees_all() => Presence::Unknown("not all processes can be looked at"),
+            None => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
+        }
+    }
+}

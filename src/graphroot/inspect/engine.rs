@@ -1,0 +1,246 @@
+//! Podman's own database: which containers and volumes podman knows.
+//!
+//! Two kinds are in use (podman, `libpod/boltdb_state_internal.go` and
+//! `libpod/sqlite_state_internal.go`): `libpod/bolt_state.db`, a bolt file, and `db.sql`,
+//! SQLite. Neither is opened by a database library where it lies, which would take locks
+//! and write: the bytes are copied into memory, and the copy is read.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use serde::de::MapAccess;
+
+use crate::graphroot::records::lenient::{self, Fields, Length, Skip};
+use crate::graphroot::records::{self};
+use crate::graphroot::snapshot::Places;
+use crate::inventory::ContainerState;
+use crate::sys::bolt::{BoltError, Database, Entry, Limits};
+use crate::sys::quiet::Within;
+
+/// A database of ten thousand containers has some hundred MB at most.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// What podman's database says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::graphroot) enum Engine {
+    /// There is none: podman was never here, or somebody removed it.
+    #[default]
+    Absent,
+    /// There is one, which could not be read; why.
+    Unreadable(String),
+    /// It was read.
+    Known(Known),
+}
+
+/// The content of the database, as far as it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::graphroot) struct Known {
+    /// Containers by id, with their state.
+    pub(in crate::graphroot) containers: HashMap<String, ContainerState>,
+    /// Volumes by name.
+    pub(in crate::graphroot) volumes: HashSet<String>,
+}
+
+impl Engine {
+    /// Whether podman has this volume: `None` where that cannot be told.
+    pub(in crate::graphroot) fn has_volume(&self, name: &str) -> Option<bool> {
+        match self {
+            Self::Absent => Some(false),
+            Self::Unreadable(_) => None,
+            Self::Known(known) => Some(known.volumes.contains(name)),
+        }
+    }
+}
+
+/// Reads whichever databases the graphroot has. Podman moves from one to the other, so
+/// what either knows is known.
+pub(super) fn read(places: &Places) -> Engine {
+    let within = places.within();
+    let bolt = bolt(&within, &places.graphroot.join("libpod/bolt_state.db"));
+    let sqlite = sqlite(&within, &places.graphroot.join("db.sql"));
+    match (bolt, sqlite) {
+        (Err(error), _) | (_, Err(error)) => Engine::Unreadable(error),
+        (Ok(None), Ok(None)) => Engine::Absent,
+        (Ok(bolt), Ok(sqlite)) => {
+            let mut known = bolt.unwrap_or_default();
+            let newer = sqlite.unwrap_or_default();
+            known.containers.extend(newer.containers);
+            known.volumes.extend(newer.volumes);
+            Engine::Known(known)
+        }
+    }
+}
+
+/// Podman's numbers for states (`libpod/define/containerstate.go`).
+fn state(number: Option<u64>) -> ContainerState {
+    match number {
+        Some(1 | 2) => ContainerState::Created,
+        Some(3 | 5) => ContainerState::Running,
+        Some(4 | 6) => ContainerState::Exited,
+        _ => ContainerState::Unknown,
+    }
+}
+
+records::fields!(State { state: Length = "state" });
+
+fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
+    let limits = Limits { bytes: MOST_BYTES, attempts: 10, patience: Duration::from_millis(300) };
+    let database = match within.open_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(BoltError::from).and_then(|file| Database::read(&file, &limits)),
+    };
+    let database = database.map_err(|error| format!("{}: {error}", path.display()))?;
+    let root = database.root();
+    let mut known = Known::default();
+    let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+    let Some(all) = root.bucket("all-ctrs") else {
+        return Err(format!("{}: it has no list of containers", path.display()));
+    };
+    let details = root.bucket("ctr");
+    for (id, _) in all.entries() {
+        let id = text(id);
+        let bytes = details.and_then(|bucket| bucket.bucket(&id)?.value("state"));
+        let number = bytes.and_then(lenient::object::<State>).and_then(|found| found.state.0);
+        known.containers.insert(id, state(number));
+    }
+    // Pods' and volumes' buckets came later than containers'.
+    for bucket in ["allVolumes", "vol"] {
+        let entries = root.bucket(bucket).into_iter().flat_map(|bucket| bucket.entries());
+        known.volumes.extend(entries.map(|(name, _): (_, Entry<'_>)| text(name)));
+    }
+    Ok(Some(known))
+}
+
+fn sqlite(within: &Within, path: &Path) -> Result<Option<Known>, String> {
+    let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    // Before the database itself: what is in it then is at least as new.
+    for (side, why) in [("-journal", "a change of it was broken off"), ("-wal", "part of it is in its log")] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(side);
+        if within.facts(Path::new(&beside)).is_ok_and(|facts| facts.length > 0) {
+            return Err(about(&why));
+        }
+    }
+    let before = match within.facts(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        facts => facts.map_err(|error| about(&error))?,
+    };
+    let mut bytes = within.read(path, MOST_BYTES).map_err(|error| about(&error))?;
+    if within.facts(path).map_err(|error| about(&error))? != before {
+        return Err(about(&"it changed while it was read"));
+    }
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    // The format's versions for writing and reading, 2 for a database with a log. The copy
+    // has none (`sqlite3_deserialize` asks for this).
+    if let Some(versions) = bytes.get_mut(18..20) {
+        versions.fill(1);
+    }
+    tables(bytes).map(Some).map_err(|error| about(&error))
+}
+
+fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
+    let mut connection = Connection::open_in_memory()?;
+    let length = bytes.len();
+    connection.deserialize_read_exact("main", std::io::Cursor::new(bytes), length, true)?;
+    let mut known = Known::default();
+    let sql = "SELECT c.ID, s.State FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let number: Option<u64> = row.get::<_, Option<i64>>(1)?.and_then(|number| number.try_into().ok());
+        known.containers.insert(row.get(0)?, state(number));
+    }
+    let mut statement = connection.prepare("SELECT Name FROM VolumeConfig")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        known.volumes.insert(row.get(0)?);
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn places(graphroot: &Path) -> Places {
+        Places {
+            graphroot: graphroot.to_path_buf(),
+            imagestores: vec![],
+            runroots: vec![],
+            temporary: vec![],
+            driver: "overlay".into(),
+            other_drivers: vec![],
+            primary: true,
+            read_only: false,
+            foreign: false,
+        }
+    }
+
+    /// The tables that podman makes, without the columns that do not matter here.
+    fn database(path: &PathBuf, journal: &str) -> Connection {
+        let connection = Connection::open(path).unwrap();
+        connection
+            .execute_batch(&format!(
+                "PRAGMA journal_mode = {journal};
+                 CREATE TABLE ContainerConfig(ID TEXT PRIMARY KEY NOT NULL, Name TEXT, JSON TEXT);
+                 CREATE TABLE ContainerState(ID TEXT PRIMARY KEY NOT NULL, State INTEGER NOT NULL);
+                 CREATE TABLE VolumeConfig(Name TEXT PRIMARY KEY NOT NULL, JSON TEXT);
+                 INSERT INTO ContainerConfig VALUES('aa', 'web', ''), ('bb', 'db', ''), ('cc', 'x', '');
+                 INSERT INTO ContainerState VALUES('aa', 3), ('bb', 6);
+                 INSERT INTO VolumeConfig VALUES('data', '');"
+            ))
+            .unwrap();
+        connection
+    }
+
+    #[test]
+    fn sqlite_is_read_from_a_copy() {
+        for journal in ["DELETE", "WAL"] {
+            let dir = tempfile::tempdir().unwrap();
+            assert_eq!(read(&places(dir.path())), Engine::Absent);
+            let path = dir.path().join("db.sql");
+            let connection = database(&path, journal);
+            if journal == "WAL" {
+                assert!(matches!(read(&places(dir.path())), Engine::Unreadable(_)), "it is in the log");
+            }
+            connection.close().unwrap();
+            let names = || {
+                let mut names: Vec<_> =
+                    std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+                names.sort();
+                names
+            };
+            let before = names();
+            let engine = read(&places(dir.path()));
+            let Engine::Known(known) = &engine else { panic!("{engine:?}") };
+            assert_eq!(known.containers["aa"], ContainerState::Running);
+            assert_eq!(known.containers["bb"], ContainerState::Exited);
+            assert_eq!(known.containers["cc"], ContainerState::Unknown);
+            assert_eq!(engine.has_volume("data"), Some(true));
+            assert_eq!(engine.has_volume("other"), Some(false));
+            assert_eq!(names(), before, "nothing is made beside it");
+        }
+    }
+
+    #[test]
+    fn what_is_no_database_tells_nothing() {
+        for (name, content) in [
+            ("db.sql", b"SQLite format 3\0 and then nothing of the kind".as_slice()),
+            ("db.sql", &[0; 5000]),
+            ("libpod/bolt_state.db", b"no bolt"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("libpod")).unwrap();
+            std::fs::write(dir.path().join(name), content).unwrap();
+            let engine = read(&places(dir.path()));
+            assert!(matches!(engine, Engine::Unreadable(_)), "{name}: {engine:?}");
+            assert_eq!(engine.has_volume("data"), None);
+        }
+    }
+}

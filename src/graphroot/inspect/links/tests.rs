@@ -1,0 +1,84 @@
+use super::*;
+
+fn id(letter: char) -> String {
+    letter.to_string().repeat(64)
+}
+
+/// `names` are in `l/`; each directory comes with the content of its `link` file.
+fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area {
+    let name = |name: Option<&str>| name.map_or(Name::Blank, |name| Name::Known(name.into()));
+    Area {
+        driver: "/g/overlay".into(),
+        within: Within::new([]),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        directories: directories.iter().map(|(letter, link)| (id(*letter), name(*link))).collect(),
+    }
+}
+
+/// Layers `a` and `b` are recorded; `e` is not.
+fn found(area: &Area, targets: &[(&str, char)], lowers: &[&str]) -> Vec<LinkFault> {
+    let (a, b) = (id('a'), id('b'));
+    let layers = HashMap::from([(a.as_str(), 0), (b.as_str(), 1)]);
+    let targets: HashMap<_, _> = targets
+        .iter()
+        .map(|(name, letter)| ((*name).to_owned(), format!("../{}/diff", id(*letter)).into()))
+        .collect();
+    let used = |name: &str| lowers.contains(&name).then(|| "child".to_owned());
+    judge(area, &layers, &area.unclaimed(), &targets, used)
+}
+
+fn stray(name: &str, leads: Leads, used_by: Option<&str>) -> LinkFault {
+    LinkFault::Stray {
+        path: Path::new("/g/overlay/l").join(name),
+        leads,
+        used_by: used_by.map(str::to_owned),
+    }
+}
+
+#[test]
+fn every_fault_of_a_short_name() {
+    let whole = [('a', Some("A")), ('b', Some("B"))];
+    assert_eq!(found(&area(&["A", "B"], &whole), &[], &[]), []);
+    assert_eq!(
+        found(&area(&["A", "B", "C"], &whole), &[("C", 'c')], &[]),
+        [stray("C", Leads::Nowhere, None)]
+    );
+    assert_eq!(
+        found(&area(&["A", "B", "C"], &whole), &[("C", 'a')], &["C"]),
+        [stray("C", Leads::Layer(id('a')), Some("child"))]
+    );
+    assert_eq!(found(&area(&["A", "B", "C"], &whole), &[], &[]), [stray("C", Leads::Unread, None)]);
+    assert_eq!(
+        found(&area(&["A"], &whole), &[], &[]),
+        [LinkFault::Missing { layer: 1, path: "/g/overlay/l/B".into() }]
+    );
+    let blank = [('a', Some("A")), ('b', None)];
+    let link: PathBuf = format!("/g/overlay/{}/link", id('b')).into();
+    assert_eq!(
+        found(&area(&["A", "B"], &blank), &[("B", 'b')], &[]),
+        [LinkFault::Blank { layer: 1, path: link.clone(), name: Some("B".into()) }]
+    );
+    // Whose name it is cannot be told, so nothing is said of it.
+    assert_eq!(
+        found(&area(&["A", "B"], &blank), &[], &[]),
+        [LinkFault::Blank { layer: 1, path: link, name: None }]
+    );
+}
+
+#[test]
+fn directories_without_a_record_claim_their_names() {
+    let orphan = [('a', Some("A")), ('b', Some("B")), ('e', Some("X"))];
+    assert_eq!(found(&area(&["A", "B", "X"], &orphan), &[], &[]), []);
+    // Its own name may be missing: it is only rubbish.
+    assert_eq!(found(&area(&["A", "B"], &orphan), &[], &[]), []);
+    let partial = [('a', Some("A")), ('b', Some("B")), ('e', None)];
+    assert_eq!(found(&area(&["A", "B", "X"], &partial), &[("X", 'e')], &[]), []);
+}
+
+#[test]
+fn targets_that_are_no_layers() {
+    for target in ["../../etc/diff", "/etc", "../abc/diff", "", "../diff"] {
+        assert_eq!(layer_of(OsStr::new(target)), None, "{target}");
+    }
+    assert_eq!(layer_of(OsStr::new(&format!("../{}/diff", id('a')))), Some(id('a').as_str()));
+}
