@@ -137,6 +137,17 @@ impl LoopFs {
         self.mount();
     }
 
+    /// Lets `debugfs` change what no system call can, such as a birth time (ext4 only).
+    /// It says little of what goes wrong: look at what came of it.
+    pub fn debugfs(&self, requests: &[String]) {
+        assert_eq!(self.fs, Fs::Ext4, "debugfs knows no other");
+        let script = self.image.with_extension("debugfs");
+        std::fs::write(&script, requests.join("\n")).expect("writing the requests");
+        umount(&self.mount).expect("unmounting for debugfs");
+        run(sbin("debugfs").arg("-w").arg("-f").args([&script, &self.image]));
+        self.mount();
+    }
+
     fn mount(&self) {
         run(sbin("mount")
             .args(["-t", self.fs.name(), "-o", &self.options])

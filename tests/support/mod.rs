@@ -9,6 +9,7 @@ pub mod du;
 pub mod fixture;
 pub mod locks;
 pub mod loopfs;
+pub mod node;
 pub mod past;
 pub mod program;
 pub mod rescan;

@@ -18,6 +18,12 @@ pub fn name(image: &str) -> String {
     format!("localhost/small/{image}:1")
 }
 
+/// One of them, to load it again.
+pub fn image(image: &str) -> ImageSpec {
+    let found = images().into_iter().find(|spec| spec.label == image);
+    found.expect("an image of that name")
+}
+
 fn images() -> Vec<ImageSpec> {
     let layer = |name: &str| LayerSpec { small_files: 6, ..LayerSpec::new(name) };
     [

@@ -1,0 +1,295 @@
+//! `scan` when its records cannot be used as they should be: it goes on, says so and what
+//! helps, and loses nothing.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+mod support;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use layersweep::records::{Access, PATIENCE, Records};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::node::{self, Node, image};
+use support::program::{self, Run, list, number, text};
+use support::{small, store, tree};
+
+const IMAGES: [&str; 5] = ["base", "a", "a2", "b", "other"];
+
+fn of<'a>(document: &'a Value, name: &str) -> &'a Value {
+    image(document, &small::name(name))
+}
+
+/// Fails unless a scan came to its end and told, on stderr and in its document, what is wrong
+/// with its records and what helps.
+#[track_caller]
+fn assert_warned(node: &Node, run: Run, parts: &[&str]) -> Value {
+    let run = run.expect_code(0);
+    let database = node.state.join("layersweep.db").to_string_lossy().into_owned();
+    let told = run.stderr.lines().find(|line| line.starts_with(&format!("warning: {database}: ")));
+    let told = told.unwrap_or_else(|| panic!("no warning of {database}: {run:?}")).to_owned();
+    let scan = node::document(run);
+    let warning = list(&scan, "/warnings").iter().find(|warning| warning["path"] == *database);
+    let warning = text(warning.unwrap_or_else(|| panic!("{:#}", scan["warnings"])), "/message");
+    for part in parts {
+        assert!(told.contains(part), "{part:?} in {told:?}");
+        assert!(warning.contains(part), "{part:?} in {warning:?}");
+    }
+    scan
+}
+
+fn json_scan(node: &Node) -> Run {
+    node.run(&["scan", "--format", "json"])
+}
+
+/// Writes until not one byte more fits.
+fn fill(filesystem: &Path) -> PathBuf {
+    let path = filesystem.join("filler");
+    let mut file = File::create(&path).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        let block = vec![0x5a; size];
+        while file.write_all(&block).is_ok() {}
+        let _ = file.sync_all();
+    }
+    path
+}
+
+#[test]
+fn on_a_full_and_on_a_read_only_disk_nothing_is_lost() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+    let node = Node::of(small::store(dir.path())).with_state(&disk.path().join("state"));
+    let create = |name: &str, image: &str| {
+        node.store.podman(["create", "--name", name, "--network", "none", &small::name(image), "/x"]);
+    };
+    let first = node.scan();
+
+    let filler = fill(disk.path());
+    create("brief", "b");
+    let full = assert_warned(
+        &node,
+        json_scan(&node),
+        &["is full", "not saved", "make room", "the next run saves it"],
+    );
+    node.store.podman(["rm", "brief"]);
+    for name in IMAGES {
+        assert_eq!(of(&full, name)["first_detected"], of(&first, name)["first_detected"], "{name}");
+    }
+    assert_eq!(number(of(&full, "b"), "/use_count"), 1, "this scan knows what it saw");
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 1, "reading needs no space");
+
+    std::fs::remove_file(filler).unwrap();
+    disk.remount_with("ro");
+    create("briefer", "base");
+    let unwritable = assert_warned(
+        &node,
+        json_scan(&node),
+        &["read-only", "not saved", "writable again", "the next run saves it"],
+    );
+    node.store.podman(["rm", "briefer"]);
+    assert_eq!(number(of(&unwritable, "base"), "/use_count"), 1);
+    assert_eq!(number(of(&unwritable, "b"), "/use_count"), 1, "what waits is known");
+    // Not a word on stderr, and the same in the document.
+    let quiet = node.run(&["scan", "-q", "--format", "json"]).expect_code(0);
+    assert_eq!(quiet.stderr, "");
+    assert!(!list(&quiet.json(), "/warnings").is_empty());
+
+    disk.remount_with("rw");
+    let last = node.scan();
+    for (name, uses) in [("a", 1), ("b", 1), ("base", 1), ("other", 0)] {
+        assert_eq!(number(of(&last, name), "/use_count"), uses, "{name}");
+        assert_eq!(of(&last, name)["first_detected"], of(&first, name)["first_detected"], "{name}");
+        assert_eq!(number(of(&last, name), "/lives"), 1, "{name}");
+    }
+    let all = node.json(&["history", "--all"]);
+    assert_eq!(list(&all, "/runs").len(), 5, "{all:#}");
+    let points = node.json(&["history", "usage"]);
+    assert_eq!(list(&points, "/filesystems/0/points").len(), 5);
+    node.scan();
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 6, "none is saved twice");
+}
+
+#[test]
+fn a_disk_that_was_full_from_the_beginning() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+    let node = Node::of(small::store(dir.path())).with_state(&disk.path().join("state"));
+    std::fs::create_dir(&node.state).unwrap();
+    let disk_says = node.json(&["images"]);
+    let filler = fill(disk.path());
+    let scan = assert_warned(&node, json_scan(&node), &["is full", "make room"]);
+    for name in IMAGES {
+        assert_eq!(of(&scan, name)["first_detected"], of(&disk_says, name)["first_detected"], "{name}");
+    }
+    std::fs::remove_file(filler).unwrap();
+    node.scan();
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 2);
+}
+
+/// Damages what is stored in the table `name`: its first page.
+fn damage(database: &Path, name: &str) {
+    let connection = Connection::open(database).unwrap();
+    let page: i64 = connection
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
+        .unwrap();
+    let size: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0)).unwrap();
+    drop(connection);
+    let file = File::options().write(true).open(database).unwrap();
+    file.write_all_at(&vec![0xa5; usize::try_from(size).unwrap()], u64::try_from((page - 1) * size).unwrap())
+        .unwrap();
+}
+
+/// A node with a past: since when the images are here, by its records; `b` was used, which only
+/// they know, and `other` is kept.
+fn with_past(dir: &Path) -> (Node, Value) {
+    let node = Node::of(small::store(dir));
+    node.store.podman(["create", "--name", "brief", "--network", "none", &small::name("b"), "/x"]);
+    node.scan();
+    node.store.podman(["rm", "brief"]);
+    node.run(&["pin", "add", "localhost/small/other"]).expect_code(0);
+    let scan = node.scan();
+    assert_eq!(number(of(&scan, "b"), "/use_count"), 1);
+    (node, scan)
+}
+
+fn asides(node: &Node) -> Vec<String> {
+    node.state_names().into_iter().filter(|name| name.contains(".corrupt-")).collect()
+}
+
+#[test]
+fn a_damaged_database_is_set_aside_and_the_scan_goes_on() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (node, before) = with_past(dir.path());
+    let database = node.state.join("layersweep.db");
+    let sound = std::fs::read(&database).unwrap();
+    let rubbish = |path: &Path| std::fs::write(path, vec![0x5a; 70_000]).unwrap();
+    let cut = |path: &Path| File::options().write(true).open(path).unwrap().set_len(5000).unwrap();
+    // What is damaged, and whether the use of `b` and the pin can be saved from the rest.
+    let cases: [(&str, &dyn Fn(&Path), bool, bool); 6] = [
+        ("all of it", &rubbish, false, false),
+        ("its end", &cut, false, false),
+        ("the images", &|path| damage(path, "images"), false, true),
+        ("an index", &|path| damage(path, "images_present"), true, true),
+        ("the pins", &|path| damage(path, "pins"), true, false),
+        ("the sizes", &|path| damage(path, "layer_sizes"), true, true),
+    ];
+    for (what, damage, uses, pins) in cases {
+        std::fs::write(&database, &sound).unwrap();
+        damage(&database);
+        let damaged = std::fs::read(&database).unwrap();
+        // Who only reads goes on too, and leaves the file to those who write.
+        let images = node.run(&["images", "--format", "json"]).expect_code(0);
+        let images = node::document(images);
+        assert!(std::fs::read(&database).unwrap() == damaged && asides(&node).is_empty(), "{what}");
+
+        let scan = assert_warned(&node, json_scan(&node), &["damaged", ".corrupt-"]);
+        let aside = asides(&node);
+        assert_eq!(aside.len(), 1, "{what}: {aside:?}");
+        assert!(std::fs::read(node.state.join(&aside[0])).unwrap() == damaged, "{what}: as it was");
+        for document in [&images, &scan] {
+            for name in IMAGES {
+                let (image, known) = (of(document, name), of(&before, name));
+                assert_eq!(image["first_detected"], known["first_detected"], "{what}: {name}");
+            }
+        }
+        assert_eq!(of(&scan, "b")["use_count"], json!(u64::from(uses)), "{what}");
+        let kept = node.json(&["images"]);
+        assert_eq!(of(&kept, "other")["pinned"], pins, "{what}");
+        // And all is well again.
+        let after = node.scan();
+        assert_eq!(of(&after, "b")["use_count"], of(&scan, "b")["use_count"], "{what}");
+        std::fs::remove_file(node.state.join(&aside[0])).unwrap();
+    }
+}
+
+#[test]
+fn the_database_of_a_newer_one_is_refused_and_not_touched() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (node, _) = with_past(dir.path());
+    let connection = Connection::open(node.state.join("layersweep.db")).unwrap();
+    connection.pragma_update(None, "user_version", 9999).unwrap();
+    connection.close().unwrap();
+    let (bytes, listing) = (node::bytes(&node.state), tree::listing(&node.state));
+    let commands: [&[&str]; 9] = [
+        &["scan"],
+        &["scan", "--no-record"],
+        &["images"],
+        &["usage"],
+        &["explain", "localhost/small/a:1"],
+        &["history"],
+        &["pin", "list"],
+        &["pin", "add", "quay.io/*"],
+        &["pin", "remove", "localhost/small/other"],
+    ];
+    for words in commands {
+        let run = node.run(words).expect_code(2);
+        let lines: Vec<_> = run.stderr.lines().collect();
+        assert!(run.stdout.is_empty() && lines.len() == 2, "{run:?}");
+        assert!(lines[0].starts_with("error: ") && lines[0].contains("layersweep.db"), "{run:?}");
+        assert!(lines[0].contains("9999") && lines[1].starts_with("hint: "), "{run:?}");
+        let changed = tree::differences(&listing, &tree::listing(&node.state));
+        assert!(changed.is_empty(), "{words:?}: {changed:#?}");
+    }
+    assert!(node::bytes(&node.state) == bytes);
+}
+
+#[test]
+fn a_locked_database_blocks_no_reader_and_no_scan() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (node, before) = with_past(dir.path());
+    let lock = Records::open(&node.state, Access::Write).unwrap();
+    let holder = format!("process {}", std::process::id());
+    std::thread::scope(|scope| {
+        let scan = scope.spawn(|| json_scan(&node));
+        let pin = scope.spawn(|| node.run(&["pin", "add", "quay.io/*"]));
+        let removal = scope.spawn(|| node.run(&["pin", "remove", "localhost/small/other"]));
+        let started = Instant::now();
+        let reading: [&[&str]; 4] =
+            [&["images"], &["history", "--all"], &["pin", "list"], &["scan", "--no-record"]];
+        for words in reading {
+            let run = node.run(&[words, &["--format", "json"]].concat()).expect_code(0);
+            assert_eq!(run.stderr, "", "{words:?}");
+        }
+        assert!(started.elapsed() < PATIENCE - Duration::from_secs(2), "{:?}", started.elapsed());
+        let run = scan.join().unwrap();
+        assert!(run.took >= PATIENCE, "{run:?}");
+        let locked = assert_warned(&node, run, &["locked by", &holder, "not saved", "the next run saves it"]);
+        for name in IMAGES {
+            assert_eq!(of(&locked, name)["first_detected"], of(&before, name)["first_detected"], "{name}");
+        }
+        for refused in [pin.join().unwrap(), removal.join().unwrap()] {
+            let refused = refused.expect_code(1);
+            let lines: Vec<_> = refused.stderr.lines().collect();
+            assert!(lines[0].starts_with("error: ") && lines[0].contains(&holder), "{refused:?}");
+            assert!(refused.stdout.is_empty() && refused.took >= PATIENCE, "{refused:?}");
+        }
+    });
+    drop(lock);
+    let pins = node.json(&["pin", "list"]);
+    assert_eq!(list(&pins, "/pins").len(), 1, "neither lost nor half done");
+    assert_eq!(pins["pins"][0]["pattern"], "localhost/small/other");
+    node.scan();
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 4, "what waited is saved");
+    let run = program::run(&mut node.command(&["pin", "add", "quay.io/*"]));
+    run.expect_code(0);
+}

@@ -1,0 +1,113 @@
+//! A node as its operator meets it: a store, a state directory and the program.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::Timestamp;
+use rusqlite::Connection;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::program::{self, Run, list, text, texts};
+use super::schema;
+use super::store::Store;
+
+/// A store, and where the records of it lie.
+#[derive(Debug)]
+pub struct Node {
+    /// The store.
+    pub store: Store,
+    /// The state directory, which need not exist.
+    pub state: PathBuf,
+    _dir: TempDir,
+}
+
+impl Node {
+    /// With a state directory that does not exist yet, beside nothing else.
+    pub fn of(store: Store) -> Self {
+        let dir = tempfile::Builder::new().prefix("layersweep-node-").tempdir().expect("making a directory");
+        Self { store, state: dir.path().join("state"), _dir: dir }
+    }
+
+    /// With its records elsewhere.
+    pub fn with_state(self, state: &Path) -> Self {
+        Self { state: state.to_path_buf(), ..self }
+    }
+
+    /// The program with the flags of this node, ready to run.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = program::command();
+        command.args(words).arg("--graphroot").arg(self.store.root());
+        command.arg("--runroot").arg(self.store.runroot()).arg("--state-dir").arg(&self.state);
+        command
+    }
+
+    /// Runs the program.
+    pub fn run(&self, words: &[&str]) -> Run {
+        program::run(&mut self.command(words)).expect_no_crash()
+    }
+
+    /// The document of a command that must end with 0; it must fit its schema.
+    pub fn json(&self, words: &[&str]) -> Value {
+        document(self.run(&[words, &["--format", "json"]].concat()).expect_code(0))
+    }
+
+    /// A scan that must end with 0 and have nothing to warn of.
+    pub fn scan(&self) -> Value {
+        let run = self.run(&["scan", "--format", "json"]).expect_code(0);
+        assert_eq!(run.stderr, "");
+        let scan = document(run);
+        assert_eq!(list(&scan, "/warnings").len(), 0, "{:#}", scan["warnings"]);
+        scan
+    }
+
+    /// The database, copied with its log and opened by SQLite itself, so that nothing of it
+    /// changes; `None` where there is none. The directory is where the copy lies.
+    pub fn database(&self) -> Option<(Connection, TempDir)> {
+        let copy = tempfile::tempdir().expect("making a directory");
+        for name in ["layersweep.db", "layersweep.db-wal"] {
+            let from = self.state.join(name);
+            if from.exists() {
+                std::fs::copy(&from, copy.path().join(name)).expect("copying the database");
+            }
+        }
+        let path = copy.path().join("layersweep.db");
+        path.exists().then(|| (Connection::open(path).expect("opening the database"), copy))
+    }
+
+    /// Names in the state directory; empty where there is none.
+    pub fn state_names(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(&self.state) else { return Vec::new() };
+        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+        let mut names: Vec<_> = entries.map(|entry| name(entry).to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// The document of a run, which must fit its schema.
+pub fn document(run: Run) -> Value {
+    let document = run.json();
+    schema::assert_fits(text(&document, "/kind"), &document);
+    document
+}
+
+/// The image of that name in `images[]` of a document.
+pub fn image<'a>(document: &'a Value, name: &str) -> &'a Value {
+    let found =
+        list(document, "/images").iter().find(|image| texts(image, "/names").iter().any(|n| n == name));
+    found.unwrap_or_else(|| panic!("no image {name} in {document:#}"))
+}
+
+/// A field that must be there and be a time.
+pub fn time(value: &Value, pointer: &str) -> Timestamp {
+    text(value, pointer).parse().unwrap_or_else(|error| panic!("{pointer}: {error}"))
+}
+
+/// The bytes of every file in a directory and below it.
+pub fn bytes(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files =
+        walkdir::WalkDir::new(dir).sort_by_file_name().into_iter().map(|entry| entry.expect("an entry"));
+    let files = files.filter(|entry| entry.file_type().is_file()).map(walkdir::DirEntry::into_path);
+    files.map(|path| (path.clone(), std::fs::read(path).expect("reading a file"))).collect()
+}
