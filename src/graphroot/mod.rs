@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod doubt;
+pub mod edit;
 pub mod fill;
 mod leaks;
 mod locks;

@@ -1,0 +1,3 @@
+//! The only writer of a graphroot: locks, records, removal.
+
+pub mod removal;
