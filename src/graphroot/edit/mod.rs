@@ -1,3 +1,4 @@
 //! The only writer of a graphroot: locks, records, removal.
 
 pub mod removal;
+pub mod table;
