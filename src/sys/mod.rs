@@ -5,6 +5,7 @@ pub mod btrfs;
 pub mod fiemap;
 pub mod ioprio;
 pub mod mounts;
+pub mod namespaces;
 pub mod quiet;
 pub mod sysroot;
 pub mod xfs;

@@ -62,6 +62,15 @@ impl Removal {
         self.failures.is_empty()
     }
 
+    /// Adds what another removal did.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.removed += other.removed;
+        self.more_failures += other.more_failures;
+        for failure in other.failures {
+            self.fail(failure.path, failure.error);
+        }
+    }
+
     fn fail(&mut self, path: PathBuf, error: Errno) {
         if self.failures.len() < MOST_FAILURES {
             self.failures.push(Failure { path, error });
@@ -86,11 +95,17 @@ pub fn remove(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr) -> Removal {
     match rustix::fs::unlinkat(parent, &*entry, AtFlags::empty()) {
         Ok(()) => removal.removed += 1,
         Err(Errno::NOENT) => {}
-        // Linux says ISDIR, POSIX allows PERM; a directory is told by opening it.
-        Err(Errno::ISDIR | Errno::PERM) => tree(parent, shown, name, &entry, &mut removal),
+        // Linux says ISDIR, POSIX allows PERM, which an immutable file gives as well.
+        Err(Errno::ISDIR) => tree(parent, shown, name, &entry, &mut removal),
+        Err(Errno::PERM) if is_directory(parent, &entry) => tree(parent, shown, name, &entry, &mut removal),
         Err(error) => removal.fail(shown.join(name), error),
     }
     removal
+}
+
+fn is_directory(parent: BorrowedFd<'_>, entry: &CStr) -> bool {
+    let stat = rustix::fs::statat(parent, entry, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
 /// An open directory of the doomed tree and what is still to be done in it.

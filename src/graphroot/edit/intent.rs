@@ -1,0 +1,151 @@
+//! What a deletion was about to do, kept in our own state directory while it does it.
+//!
+//! A deletion that is killed between the image's record and the last layer's leaves layers
+//! that look like a pull in progress: nobody may touch those for a day. With the note of what
+//! we were about to do, our next run can finish at once. Without it (state directory full or
+//! read-only) the sweep finishes a day later.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Error;
+use super::locks::noise64;
+use super::session::Session;
+use super::{Deleted, Editor, directory};
+
+/// A note that is as old as a forgotten one is no longer about this store.
+const MOST_NOTES: usize = 1000;
+
+/// What is about to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Intent {
+    /// The image whose record goes first.
+    pub(super) image: Option<String>,
+    /// Its layers, each before the one it lies on.
+    pub(super) layers: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Note {
+    graphroot: PathBuf,
+    #[serde(flatten)]
+    intent: Intent,
+}
+
+impl Editor {
+    fn notes_path(&self, intent: &Intent) -> Option<PathBuf> {
+        let first = intent.image.as_ref().or(intent.layers.first())?;
+        let directory = self.options.intents.as_ref()?;
+        Some(directory.join(format!("deletion-{first}.json")))
+    }
+
+    /// Best effort: a deletion must work on a full disk as well.
+    pub(super) fn note_intent(&self, intent: &Intent) {
+        let Some(path) = self.notes_path(intent) else { return };
+        let note = Note { graphroot: self.places.graphroot.clone(), intent: intent.clone() };
+        let temporary = path.with_extension(format!("tmp{}", noise64()));
+        let written = serde_json::to_vec(&note)
+            .map_err(std::io::Error::from)
+            .and_then(|content| std::fs::write(&temporary, content))
+            .and_then(|()| std::fs::rename(&temporary, &path));
+        if let Err(error) = written {
+            tracing::debug!(%error, path = %path.display(), "the deletion goes on without a note");
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
+
+    pub(super) fn forget_intent(&self, intent: &Intent) {
+        let Some(path) = self.notes_path(intent) else { return };
+        if let Err(error) = std::fs::remove_file(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %path.display(), "a note of a finished deletion stays");
+        }
+    }
+
+    /// Finishes the deletions that a killed run of ours began in this store: layers that
+    /// nothing has come to use since, and directories of images whose record is gone. Call it
+    /// before a run; without notes it does nothing, and takes no lock.
+    ///
+    /// # Errors
+    /// When the locks cannot be had, the records cannot be read, or a deletion fails. What is in
+    /// use now is no error: it stays.
+    pub fn resume(&self) -> Result<Deleted, Error> {
+        let notes = self.notes();
+        if notes.is_empty() {
+            return Ok(Deleted::default());
+        }
+        let done = Session::open(self)?
+            .run(|session| notes.iter().try_for_each(|(_, intent)| session.finish_intent(intent)))?;
+        for (path, _) in notes {
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(done)
+    }
+
+    fn notes(&self) -> Vec<(PathBuf, Intent)> {
+        let Some(directory) = &self.options.intents else { return Vec::new() };
+        let paths = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let named = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("deletion-") && is_json(path)
+        };
+        let notes = paths.filter(named).take(MOST_NOTES).filter_map(|path| {
+            let note: Note = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+            (note.graphroot == self.places.graphroot).then_some((path, note.intent))
+        });
+        notes.collect()
+    }
+}
+
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "json")
+}
+
+impl Session<'_> {
+    fn finish_intent(&mut self, intent: &Intent) -> Result<(), Error> {
+        if let Some(image) = &intent.image {
+            if self.records.image(image).is_some() {
+                // It was killed before the first change, or the image has been pulled again.
+                return Ok(());
+            }
+            if directory::id_of(image.as_ref()).is_some() {
+                for place in 0..self.places.len() {
+                    self.remove_image_directory(place, image);
+                }
+            }
+        }
+        for id in &intent.layers {
+            match self.finish_layer(id) {
+                Err(Error::Refused(refusal)) => {
+                    tracing::info!(%refusal, layer = id, "a layer of a deletion that was killed stays");
+                    return Ok(());
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
+        if self.records.layer(id).is_some() {
+            self.prove_unreferenced(id)?;
+            let doomed = self.prove_layers(&[id.to_owned()])?;
+            return self.delete_proven(&doomed);
+        }
+        // Its record went first (no marks): an orphan directory by now, or nothing.
+        for place in 0..self.places.len() {
+            let layers = self.places[place].layers.as_ref();
+            let there = layers.map_or(Ok(false), |layers| layers.has(id))?;
+            if there && directory::id_of(id.as_ref()).is_some() {
+                self.reclaim_layer_directory(place, id)?;
+            }
+        }
+        if directory::id_of(id.as_ref()).is_some() {
+            self.prove_layer_unnamed(id)?;
+            self.remove_layer_data(id)?;
+        }
+        Ok(())
+    }
+}
