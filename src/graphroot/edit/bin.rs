@@ -5,6 +5,7 @@
 //! a killed process leaves there; earlier ones take an empty `tempdirs` for a layer, so it is
 //! removed at the end.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -140,6 +141,12 @@ impl Bin {
         }
         Ok(all)
     }
+}
+
+/// The numbers of the temporary directories among `names`, with or without a lock file.
+pub(super) fn numbers(names: &[OsString]) -> BTreeSet<&str> {
+    let names = names.iter().filter_map(|name| name.to_str());
+    names.filter_map(|name| name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"))).collect()
 }
 
 fn lock_name(number: &str) -> OsString {

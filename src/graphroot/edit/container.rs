@@ -1,11 +1,12 @@
 //! Deleting the storage of a container that is dead.
 
 use super::error::{Error, Refusal};
+use super::intent::Intent;
 use super::locks::Guards;
 use super::mounted;
 use super::process;
-use super::session::{self, Session};
-use super::{Deleted, Editor, intent};
+use super::session::Session;
+use super::{Deleted, Editor};
 
 impl Editor {
     /// Deletes a container's storage: its layer first, so that a crash never loses the only
@@ -19,9 +20,7 @@ impl Editor {
     /// [`Error::Refused`] where that does not hold; then nothing was changed. Others as they say.
     pub fn delete_dead_container(&self, id: &str) -> Result<Deleted, Error> {
         process::prove_none(id)?;
-        let done = Session::open(self)?.run(|session| session.delete_container(id));
-        self.restore_ballast();
-        done.inspect(session::log_hold)
+        Session::open(self)?.run(|session| session.delete_container(id))
     }
 }
 
@@ -37,9 +36,7 @@ impl Session<'_> {
         }
         let doomed = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
-        let intent = intent::Intent { image: None, layers };
-        self.editor.note_intent(&intent);
-        self.step("proven");
+        self.intend(Intent { image: None, layers });
 
         self.delete_proven(&doomed)?;
         let removals: Vec<_> = self
@@ -53,7 +50,6 @@ impl Session<'_> {
         self.records.remove(file, id)?;
         self.save(file)?;
         self.done.containers.push(id.to_owned());
-        self.editor.forget_intent(&intent);
         Ok(())
     }
 

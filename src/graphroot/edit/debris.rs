@@ -9,11 +9,12 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use super::bin::{Bin, TEMPDIRS};
 use super::directory::{self, Directory};
 use super::error::{Error, Fault, Refusal};
+use super::intent::Intent;
 use super::links;
 use super::locks::{Guards, Lock};
 use super::mounted;
 use super::process;
-use super::session::{self, Session};
+use super::session::Session;
 use super::{Deleted, Editor};
 use crate::graphroot::leaks;
 use crate::graphroot::units::{self, Debris};
@@ -59,19 +60,24 @@ impl Editor {
         // locks, and had to mount the layer before.
         let alive: Vec<_> = leftovers.iter().map(prove_no_process).collect();
         let mut session = Session::open(self)?;
+        session.intend(Intent { image: None, layers: layer_directories(leftovers) });
         for (at, (leftover, alive)) in leftovers.iter().zip(alive).enumerate() {
             let result = alive.map_err(Error::from).and_then(|()| session.reclaim(leftover, min_age));
             if let Err(error) = result {
                 reclaimed.kept.push((at, error));
             }
         }
-        let (deleted, emptied) = session.finish();
-        session::log_hold(&deleted);
-        self.restore_ballast();
-        reclaimed.deleted = deleted;
-        emptied.map_err(|error| error.after(&reclaimed.deleted))?;
-        Ok(reclaimed)
+        let (deleted, finished) = session.finish(Ok(()));
+        finished.map_err(|error| error.after(&deleted))?;
+        Ok(Reclaimed { deleted, ..reclaimed })
     }
+}
+
+/// Directories that would be taken for those of layers again, were we killed now.
+fn layer_directories(leftovers: &[Leftover]) -> Vec<String> {
+    let directories =
+        leftovers.iter().filter(|leftover| leftover.kind == Kind::Debris(Debris::LayerDirectory));
+    directories.filter_map(|found| Some(found.path.file_name()?.to_str()?.to_owned())).collect()
 }
 
 fn prove_no_process(leftover: &Leftover) -> Result<(), Refusal> {
@@ -200,7 +206,6 @@ impl Session<'_> {
         self.prove_no_lower(id, &links, &[id])?;
         self.prove_mutable(place, id)?;
         self.prove_directories_unmounted(&[(place, id, &links)])?;
-        self.step("proven");
         self.remove_links(place, &links)?;
         self.discard(place, id)?;
         Ok(())

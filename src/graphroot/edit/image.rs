@@ -1,9 +1,10 @@
 //! Deleting an image, as `podman rmi` does it.
 
 use super::error::{Error, Refusal};
+use super::intent::Intent;
 use super::locks::Guards;
-use super::session::{self, Session};
-use super::{Deleted, Editor, doomed, intent};
+use super::session::Session;
+use super::{Deleted, Editor, doomed};
 use crate::graphroot::owner;
 use crate::graphroot::records::{ContainerRecord, ImageRecord};
 
@@ -25,9 +26,7 @@ impl Editor {
     /// planned, or where a layer that would go is mounted or needed by anything; then nothing
     /// was changed. Others as they say.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
-        let done = Session::open(self)?.run(|session| session.delete_image(planned));
-        self.restore_ballast();
-        done.inspect(session::log_hold)
+        Session::open(self)?.run(|session| session.delete_image(planned))
     }
 }
 
@@ -38,18 +37,14 @@ impl Session<'_> {
         let layers = doomed::layers_of(&image, &records.layers, &records.images, &records.containers);
         let doomed = self.prove_layers(&layers)?;
         let file = self.records.file_of(Guards::Images, &image.id)?;
-        let intent = intent::Intent { image: Some(image.id.clone()), layers };
-        self.editor.note_intent(&intent);
-        self.step("proven");
+        self.intend(Intent { image: Some(image.id.clone()), layers });
 
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());
         self.remove_image_directory(self.records.files[file].place, &image.id);
         self.step("image directory removed");
-        self.delete_layers(&doomed)?;
-        self.editor.forget_intent(&intent);
-        Ok(())
+        self.delete_layers(&doomed)
     }
 
     fn prove_image(&self, planned: &PlannedImage) -> Result<ImageRecord, Error> {

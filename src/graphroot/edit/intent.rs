@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::bin::{self, Bin, TEMPDIRS};
 use super::error::Error;
 use super::locks::noise64;
+use super::place::KINDS;
 use super::session::Session;
-use super::{Deleted, Editor, directory};
+use super::{Deleted, Editor, directory, mounted};
 
 /// A note that is as old as a forgotten one is no longer about this store.
 const MOST_NOTES: usize = 1000;
@@ -35,7 +37,8 @@ struct Note {
 
 impl Editor {
     fn notes_path(&self, intent: &Intent) -> Option<PathBuf> {
-        let first = intent.image.as_ref().or(intent.layers.first())?;
+        let first =
+            intent.image.as_deref().or(intent.layers.first().map(String::as_str)).unwrap_or("of-leftovers");
         let directory = self.options.intents.as_ref()?;
         Some(directory.join(format!("deletion-{first}.json")))
     }
@@ -65,8 +68,9 @@ impl Editor {
     }
 
     /// Finishes the deletions that a killed run of ours began in this store: layers that
-    /// nothing has come to use since, and directories of images whose record is gone. Call it
-    /// before a run; without notes it does nothing, and takes no lock.
+    /// nothing has come to use since, directories of images whose record is gone, temporary
+    /// files and directories of dead processes. Call it before a run; without notes it does
+    /// nothing, and takes no lock.
     ///
     /// # Errors
     /// When the locks cannot be had, the records cannot be read, or a deletion fails. What is in
@@ -76,8 +80,10 @@ impl Editor {
         if notes.is_empty() {
             return Ok(Deleted::default());
         }
-        let done = Session::open(self)?
-            .run(|session| notes.iter().try_for_each(|(_, intent)| session.finish_intent(intent)))?;
+        let done = Session::open(self)?.run(|session| {
+            session.sweep_temporary()?;
+            notes.iter().try_for_each(|(_, intent)| session.finish_intent(intent))
+        })?;
         for (path, _) in notes {
             let _ = std::fs::remove_file(path);
         }
@@ -104,6 +110,41 @@ fn is_json(path: &Path) -> bool {
 }
 
 impl Session<'_> {
+    /// Half-written record files, and temporary directories that nobody holds: dead, since the
+    /// store's locks are ours.
+    fn sweep_temporary(&mut self) -> Result<(), Error> {
+        let mut found = Vec::new();
+        for (at, place) in self.places.iter().enumerate() {
+            for (guards, _) in KINDS {
+                let Some(records) = place.records(guards) else { continue };
+                for name in records.names()? {
+                    if name.as_encoded_bytes().starts_with(b".tmp-") {
+                        self.done.removed += u64::from(records.unlink(&name)?);
+                    }
+                }
+            }
+            let Some(driver) = &place.driver else { continue };
+            let Some(tempdirs) = driver.below(TEMPDIRS)? else { continue };
+            let names = tempdirs.names()?;
+            for number in bin::numbers(&names) {
+                let directory = tempdirs.path().join(format!("temp-dir-{number}"));
+                if let Some(bin) = Bin::adopt(driver, TEMPDIRS.as_ref(), number)? {
+                    found.push((at, directory, bin));
+                }
+            }
+            if names.is_empty() {
+                driver.remove_empty(TEMPDIRS);
+            }
+        }
+        for (place, path, bin) in found {
+            match self.prove_unmounted(&[mounted::Doomed { path: &path, words: Vec::new() }]) {
+                Ok(()) => self.adopt(place, bin),
+                Err(refusal) => tracing::info!(%refusal, "a temporary directory stays"),
+            }
+        }
+        Ok(())
+    }
+
     fn finish_intent(&mut self, intent: &Intent) -> Result<(), Error> {
         if let Some(image) = &intent.image {
             if self.records.image(image).is_some() {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::bin::Bin;
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal, is_no_space};
+use super::intent::Intent;
 use super::links::Links;
 use super::locks::Held;
 use super::mounted::{self, Mounts};
@@ -23,6 +24,7 @@ pub(super) struct Session<'e> {
     /// For each place, where doomed directories are moved; `None` if they cannot be.
     bins: Vec<(usize, Option<Bin>)>,
     mounts: Option<Mounts>,
+    intent: Option<Intent>,
 }
 
 impl<'e> Session<'e> {
@@ -40,7 +42,7 @@ impl<'e> Session<'e> {
         })?;
         editor.refresh_links(&places)?;
         let done = Deleted::default();
-        Ok(Self { editor, places, records, done, held, since, bins: Vec::new(), mounts: None })
+        Ok(Self { editor, places, records, done, held, since, bins: Vec::new(), mounts: None, intent: None })
     }
 
     pub(super) fn step(&self, name: &'static str) {
@@ -54,20 +56,24 @@ impl<'e> Session<'e> {
         recipe: impl FnOnce(&mut Self) -> Result<(), Error>,
     ) -> Result<Deleted, Error> {
         let result = recipe(&mut self);
-        let (done, emptied) = self.finish();
-        match result.and(emptied) {
-            Ok(()) => Ok(done),
-            Err(error) => Err(error.after(&done)),
-        }
+        let (done, finished) = self.finish(result);
+        finished.map_err(|error| error.after(&done))?;
+        Ok(done)
+    }
+
+    /// Notes what is about to go, for the case that we are killed before the end.
+    pub(super) fn intend(&mut self, intent: Intent) {
+        self.editor.note_intent(&intent);
+        self.intent = Some(intent);
+        self.step("proven");
     }
 
     /// Lets go of the locks, then removes what was set aside.
-    pub(super) fn finish(self) -> (Deleted, Result<(), Error>) {
-        let Self { editor, places, mut done, held, since, bins, .. } = self;
+    pub(super) fn finish(self, mut result: Result<(), Error>) -> (Deleted, Result<(), Error>) {
+        let Self { editor, places, mut done, held, since, bins, intent, .. } = self;
         drop(held);
         done.locked_for = since.elapsed();
         editor.step("unlocked");
-        let mut result = Ok(());
         for (at, bin) in bins {
             let Some(bin) = bin else { continue };
             match bin.empty(places[at].layers.as_ref()) {
@@ -76,6 +82,11 @@ impl<'e> Session<'e> {
             }
         }
         editor.step("emptied");
+        if let (Some(intent), Ok(())) = (&intent, &result) {
+            editor.forget_intent(intent);
+        }
+        log_hold(&done);
+        editor.restore_ballast();
         (done, result)
     }
 
@@ -199,7 +210,7 @@ fn moves_nowhere(fault: &Fault) -> bool {
 }
 
 /// The longest that the locks were held, for the log.
-pub(super) fn log_hold(done: &Deleted) {
+fn log_hold(done: &Deleted) {
     if done.locked_for > Duration::from_secs(1) {
         tracing::warn!(seconds = done.locked_for.as_secs_f64(), "the store was locked for long");
     }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use jiff::{SignedDuration, Timestamp};
 
 use super::error::{Error, Refusal};
+use super::intent::Intent;
 use super::layers::Doomed;
-use super::session::{self, Session};
-use super::{Deleted, Editor, intent};
+use super::session::Session;
+use super::{Deleted, Editor};
 use crate::graphroot::leaks;
 
 /// Why a layer with a record may go.
@@ -30,18 +31,12 @@ impl Editor {
     /// [`Error::Refused`] where it is not (any more) what it was taken for, where another layer
     /// lies on it, or where it is mounted. Others as they say.
     pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
-        let done = Session::open(self)?.run(|session| {
+        Session::open(self)?.run(|session| {
             session.prove_unused(id, why)?;
             let doomed = session.prove_layers(&[id.to_owned()])?;
-            let intent = intent::Intent { image: None, layers: vec![id.to_owned()] };
-            session.editor.note_intent(&intent);
-            session.step("proven");
-            session.delete_proven(&doomed)?;
-            session.editor.forget_intent(&intent);
-            Ok(())
-        });
-        self.restore_ballast();
-        done.inspect(session::log_hold)
+            session.intend(Intent { image: None, layers: vec![id.to_owned()] });
+            session.delete_proven(&doomed)
+        })
     }
 }
 
