@@ -5,13 +5,16 @@
 //! for us as for every runtime. The ballast lies on the same filesystem as the records: in our
 //! state directory where that is the same one, so that nothing of ours is in the store, else
 //! at the top of the graphroot (or imagestore), where no library looks.
+//!
+//! On btrfs data and metadata run out apart from each other. There the ballast is a directory
+//! with such a file and many that are so small that they lie in the metadata.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FsWord};
 
 use crate::graphroot::snapshot::Places;
 
@@ -21,6 +24,18 @@ const LEAST_BYTES: u64 = 4 << 20;
 /// Restored only where it takes at most this part of what is free: it must never be what fills
 /// the disk.
 const PART_OF_FREE: u64 = 8;
+
+/// `f_type` of btrfs (linux/magic.h).
+const BTRFS: FsWord = 0x9123_683e;
+
+/// Files of this length lie in btrfs's metadata (`max_inline` is 2048 by default).
+const INLINE_BYTES: usize = 2000;
+
+/// Metadata for creating one file is reserved many times over: some hundred KiB.
+const INLINE_FILES: usize = 2048;
+
+/// The file of data in a ballast that is a directory; made last.
+const DATA: &str = "data";
 
 /// Its name in a store.
 const IN_STORE: &str = ".layersweep-ballast";
@@ -78,7 +93,7 @@ impl Ballast {
     /// # Errors
     /// When it cannot be made for another reason than want of room.
     pub fn prepare(&self) -> io::Result<bool> {
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|facts| facts.len() >= self.bytes) {
+        if self.is_ready() {
             return Ok(true);
         }
         let parent = self.path.parent().unwrap_or(Path::new("/"));
@@ -86,15 +101,41 @@ impl Ballast {
             return Ok(false);
         }
         self.release()?;
-        let file = File::options().write(true).create_new(true).open(&self.path)?;
-        // Reserved blocks, even where the filesystem would compress or punch zeroes away.
-        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes) {
+        let is_btrfs = rustix::fs::statfs(parent)?.f_type == BTRFS;
+        let made = match is_btrfs {
+            true => self.make_inline(),
+            false => reserve(&self.path, self.bytes),
+        };
+        match made {
             Ok(()) => Ok(true),
             Err(error) => {
                 self.release()?;
-                if super::error::is_no_space(error) { Ok(false) } else { Err(error.into()) }
+                let no_space =
+                    rustix::io::Errno::from_io_error(&error).is_some_and(super::error::is_no_space);
+                if no_space { Ok(false) } else { Err(error) }
             }
         }
+    }
+
+    fn is_ready(&self) -> bool {
+        let Ok(facts) = std::fs::symlink_metadata(&self.path) else { return false };
+        match facts.is_dir() {
+            true => self.path.join(DATA).exists(),
+            false => facts.len() >= self.bytes,
+        }
+    }
+
+    fn make_inline(&self) -> io::Result<()> {
+        std::fs::create_dir(&self.path)?;
+        let mut content = [0_u8; INLINE_BYTES];
+        for at in 0..INLINE_FILES {
+            // Noise: a filesystem that compresses would make nothing of zeroes.
+            for chunk in content.chunks_mut(8) {
+                chunk.copy_from_slice(&super::locks::noise64().to_le_bytes()[..chunk.len()]);
+            }
+            std::fs::write(self.path.join(at.to_string()), content)?;
+        }
+        reserve(&self.path.join(DATA), self.bytes)
     }
 
     /// Gives its room back; whether there was any.
@@ -102,12 +143,32 @@ impl Ballast {
     /// # Errors
     /// When it is there and cannot be removed.
     pub fn release(&self) -> io::Result<bool> {
-        match std::fs::remove_file(&self.path) {
+        let gone = match std::fs::symlink_metadata(&self.path) {
+            Err(error) => Err(error),
+            Ok(facts) if facts.is_dir() => {
+                let names = (0..INLINE_FILES).map(|at| at.to_string());
+                for name in std::iter::once(DATA.to_owned()).chain(names) {
+                    match std::fs::remove_file(self.path.join(name)) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                        _ => {}
+                    }
+                }
+                std::fs::remove_dir(&self.path)
+            }
+            Ok(_) => std::fs::remove_file(&self.path),
+        };
+        match gone {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Makes a file of reserved blocks, whatever the filesystem would do with zeroes.
+fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).create_new(true).open(path)?;
+    Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
 }
 
 fn largest_record_file(places: &Places, area: &Path) -> u64 {

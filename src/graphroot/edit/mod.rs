@@ -24,6 +24,7 @@ mod mounted;
 mod place;
 mod process;
 mod records;
+mod remedy;
 pub mod removal;
 mod session;
 pub mod table;
@@ -44,6 +45,7 @@ pub use error::{Error, Fault, Holder, Refusal};
 pub use image::PlannedImage;
 use links::Links;
 use place::Place;
+pub use remedy::Remedy;
 use removal::{Failure, Removal};
 pub use unused::Unused;
 
