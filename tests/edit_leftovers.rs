@@ -111,6 +111,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
             assert!(paths.iter().all(|path| path.symlink_metadata().is_ok()), "{class}: {paths:?}");
         }
     }
+    delete_trapped_images(&editor, &after);
     // The library opens what is left. It has its own view of the traps, so it only lists.
     let mut library = Command::new("containers-storage");
     library.args(["--graph"]).arg(&root).arg("--run").arg(&run).args([
@@ -121,6 +122,19 @@ fn what_is_planted_goes_and_the_traps_stand() {
     let listed = store::succeed(&mut library);
     assert!(listed.contains("localhost/mk/svc-b:1"), "{listed}");
     let _ = Command::new("umount").arg("-l").arg(root.join("overlay")).status();
+}
+
+/// Images that share with others what looks like theirs alone.
+fn delete_trapped_images(editor: &Editor, scan: &Value) {
+    for (name, layers) in
+        [("shared-top", 0), ("mapped-top", 1), ("hardlink-cross", 1), ("image-layer-missing", 0)]
+    {
+        let name = format!("localhost/inj/{name}:1");
+        let image =
+            list(scan, "/images").iter().find(|image| program::texts(image, "/names").contains(&name));
+        let deleted = editor.delete_image(&edit::planned(image.unwrap())).unwrap();
+        assert_eq!(deleted.layers.len(), layers, "{name}");
+    }
 }
 
 fn places_like(root: &Path) -> Places {
