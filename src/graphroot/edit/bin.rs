@@ -40,13 +40,13 @@ impl Bin {
     }
 
     /// Makes one in `driver`. The store's locks are held, so nobody sweeps it before it is locked.
-    pub(super) fn make(driver: &Directory) -> Result<Self, Fault> {
+    pub(super) fn make(driver: &Directory, number: &str) -> Result<Self, Fault> {
         let parent = driver.again()?;
         let tempdirs = match driver.below(TEMPDIRS)? {
             Some(tempdirs) => tempdirs,
             None => driver.make(TEMPDIRS)?,
         };
-        let number = (noise64() % 10_000_000_000).to_string();
+        let number = number.to_owned();
         let name = lock_name(&number);
         let made = (|| {
             let lock = Self::new_lock(&tempdirs, &name)?;
@@ -141,6 +141,11 @@ impl Bin {
         }
         Ok(all)
     }
+}
+
+/// A number for one that is still to be made.
+pub(super) fn new_number() -> String {
+    (noise64() % 10_000_000_000).to_string()
 }
 
 /// The numbers of the temporary directories among `names`, with or without a lock file.

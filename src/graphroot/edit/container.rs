@@ -36,7 +36,7 @@ impl Session<'_> {
         }
         let doomed = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
-        self.intend(Intent { image: None, layers });
+        self.intend(Intent::new(None, layers, self));
 
         self.delete_proven(&doomed)?;
         let removals: Vec<_> = self

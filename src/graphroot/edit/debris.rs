@@ -60,7 +60,7 @@ impl Editor {
         // locks, and had to mount the layer before.
         let alive: Vec<_> = leftovers.iter().map(prove_no_process).collect();
         let mut session = Session::open(self)?;
-        session.intend(Intent { image: None, layers: layer_directories(leftovers) });
+        session.intend(Intent::new(None, layer_directories(leftovers), &session));
         for (at, (leftover, alive)) in leftovers.iter().zip(alive).enumerate() {
             let result = alive.map_err(Error::from).and_then(|()| session.reclaim(leftover, min_age));
             if let Err(error) = result {

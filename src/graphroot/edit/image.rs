@@ -37,7 +37,7 @@ impl Session<'_> {
         let layers = doomed::layers_of(&image, &records.layers, &records.images, &records.containers);
         let doomed = self.prove_layers(&layers)?;
         let file = self.records.file_of(Guards::Images, &image.id)?;
-        self.intend(Intent { image: Some(image.id.clone()), layers });
+        self.intend(Intent::new(Some(&image.id), layers, self));
 
         self.records.remove(file, &image.id)?;
         self.save(file)?;

@@ -26,6 +26,14 @@ pub(super) struct Intent {
     pub(super) image: Option<String>,
     /// Its layers, each before the one it lies on.
     pub(super) layers: Vec<String>,
+    /// Number of the temporary directory that is made if one is needed.
+    pub(super) temporary: String,
+}
+
+impl Intent {
+    pub(super) fn new(image: Option<&str>, layers: Vec<String>, session: &Session<'_>) -> Self {
+        Self { image: image.map(str::to_owned), layers, temporary: session.number.clone() }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,7 +89,8 @@ impl Editor {
             return Ok(Deleted::default());
         }
         let done = Session::open(self)?.run(|session| {
-            session.sweep_temporary()?;
+            let numbers: Vec<_> = notes.iter().map(|(_, intent)| intent.temporary.as_str()).collect();
+            session.sweep_temporary(&numbers)?;
             notes.iter().try_for_each(|(_, intent)| session.finish_intent(intent))
         })?;
         for (path, _) in notes {
@@ -110,9 +119,9 @@ fn is_json(path: &Path) -> bool {
 }
 
 impl Session<'_> {
-    /// Half-written record files, and temporary directories that nobody holds: dead, since the
-    /// store's locks are ours.
-    fn sweep_temporary(&mut self) -> Result<(), Error> {
+    /// Half-written record files, which are dead since the store's locks are ours, and our own
+    /// temporary directories.
+    fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
         let mut found = Vec::new();
         for (at, place) in self.places.iter().enumerate() {
             for (guards, _) in KINDS {
@@ -126,7 +135,7 @@ impl Session<'_> {
             let Some(driver) = &place.driver else { continue };
             let Some(tempdirs) = driver.below(TEMPDIRS)? else { continue };
             let names = tempdirs.names()?;
-            for number in bin::numbers(&names) {
+            for number in bin::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
                 let directory = tempdirs.path().join(format!("temp-dir-{number}"));
                 if let Some(bin) = Bin::adopt(driver, TEMPDIRS.as_ref(), number)? {
                     found.push((at, directory, bin));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::bin::Bin;
+use super::bin::{self, Bin};
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::intent::Intent;
@@ -25,6 +25,8 @@ pub(super) struct Session<'e> {
     bins: Vec<(usize, Option<Bin>)>,
     mounts: Option<Mounts>,
     intent: Option<Intent>,
+    /// Of the temporary directory, known before it is made.
+    pub(super) number: String,
 }
 
 impl<'e> Session<'e> {
@@ -41,8 +43,19 @@ impl<'e> Session<'e> {
             Unread::Failed(fault) => fault.into(),
         })?;
         editor.refresh_links(&places)?;
-        let done = Deleted::default();
-        Ok(Self { editor, places, records, done, held, since, bins: Vec::new(), mounts: None, intent: None })
+        let (done, number) = (Deleted::default(), bin::new_number());
+        Ok(Self {
+            editor,
+            places,
+            records,
+            done,
+            held,
+            since,
+            bins: Vec::new(),
+            mounts: None,
+            intent: None,
+            number,
+        })
     }
 
     pub(super) fn step(&self, name: &'static str) {
@@ -156,7 +169,7 @@ impl<'e> Session<'e> {
         if !from.has(name)? {
             return Ok(false);
         }
-        if let Some(bin) = Self::bin(&mut self.bins, self.editor, &self.places, place) {
+        if let Some(bin) = Self::bin(&mut self.bins, self.editor, &self.places, place, &self.number) {
             match bin.take(from, name) {
                 Ok(()) => {
                     self.step("directory moved");
@@ -180,13 +193,14 @@ impl<'e> Session<'e> {
         editor: &Editor,
         places: &[Place],
         place: usize,
+        number: &str,
     ) -> Option<&'b mut Bin> {
         let at =
             bins.iter().position(|(known, bin)| *known == place && bin.as_ref().is_none_or(Bin::is_ours));
         let at = at.unwrap_or_else(|| {
             let driver = places[place].driver.as_ref().filter(|_| editor.options.tempdirs);
             let bin = driver.and_then(|driver| {
-                Bin::make(driver)
+                Bin::make(driver, number)
                     .inspect_err(|fault| tracing::debug!(%fault, "no temporary directory: removing in place"))
                     .ok()
             });

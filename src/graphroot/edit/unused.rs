@@ -34,7 +34,7 @@ impl Editor {
         Session::open(self)?.run(|session| {
             session.prove_unused(id, why)?;
             let doomed = session.prove_layers(&[id.to_owned()])?;
-            session.intend(Intent { image: None, layers: vec![id.to_owned()] });
+            session.intend(Intent::new(None, vec![id.to_owned()], session));
             session.delete_proven(&doomed)
         })
     }
