@@ -35,10 +35,15 @@ fn named(images: &[Value], name: &str) -> Value {
 
 /// Writes until nothing more fits, in ever smaller pieces.
 fn fill(loopfs: &LoopFs) {
+    fill_at(loopfs.path());
+}
+
+fn fill_at(top: &Path) {
+    let sync = || store::succeed(std::process::Command::new("sync").arg("-f").arg(top));
     let mut noise = support::archive::Noise::new("filler");
     for (at, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
         for round in 0.. {
-            let path = loopfs.path().join(format!("filler-{at}-{round}"));
+            let path = top.join(format!("filler-{at}-{round}"));
             let Ok(mut file) = std::fs::File::create(path) else { break };
             let block: Vec<u8> = (0..size / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
             let mut written = 0;
@@ -51,14 +56,14 @@ fn fill(loopfs: &LoopFs) {
                 break;
             }
         }
-        loopfs.sync();
+        sync();
     }
     for at in 0..64 {
-        if std::fs::write(loopfs.path().join(format!("last-{at}")), [7; 3000]).is_err() {
+        if std::fs::write(top.join(format!("last-{at}")), [7; 3000]).is_err() {
             break;
         }
     }
-    loopfs.sync();
+    sync();
 }
 
 fn is_full(loopfs: &LoopFs) -> bool {
@@ -157,6 +162,49 @@ fn an_orphan_goes_without_ballast() {
     assert!(done.kept.is_empty(), "{:?}", done.kept);
     assert!(done.deleted.in_place);
     edit::whole(&store);
+}
+
+/// The disk runs full between the image's record and its layers: our next run finishes.
+#[test]
+fn full_in_the_middle() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let store = store_with_bulk(&loopfs);
+    let state = tempfile::tempdir().unwrap();
+    let bulk = named(&store.images(), "bulk");
+    let options = || Options { intents: Some(state.path().to_path_buf()), ..Options::default() };
+    for step in ["image directory removed", "layer data removed"] {
+        let top = loopfs.path().to_path_buf();
+        let observer = move |name: &'static str| {
+            if name == step {
+                fill_at(&top);
+            }
+        };
+        let editor = edit::with(&store, Options { observer: Some(Box::new(observer)), ..options() });
+        let error = editor.delete_image(&edit::planned(&bulk)).unwrap_err();
+        assert!(error.is_no_space(), "{step}: {error}");
+        let layersweep::graphroot::edit::Error::Stopped { done, .. } = &error else { panic!("{error}") };
+        assert_eq!((done.images.len(), done.layers.len()), (1, 0), "{step}");
+        for entry in std::fs::read_dir(loopfs.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let resumed = edit::with(&store, options()).resume().unwrap();
+        assert_eq!(resumed.layers.len(), 1, "{step}");
+        edit::whole(&store);
+        assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0, "{step}");
+        let again = LayerSpec { files: vec![12 << 20], ..LayerSpec::new("bulk") };
+        store.load(&[ImageSpec {
+            names: vec![small::name("bulk")],
+            layers: vec![again],
+            label: "bulk".into(),
+        }]);
+        store.unmount();
+    }
 }
 
 #[test]

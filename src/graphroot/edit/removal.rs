@@ -29,7 +29,7 @@ const MOST_FAILURES: usize = 20;
 pub struct Removal {
     /// Names that were unlinked, directories included.
     pub removed: u64,
-    /// What would not go, with the reason; at most [`MOST_FAILURES`] of them.
+    /// What would not go, with the reason; at most 20 of them.
     pub failures: Vec<Failure>,
     /// Failures beyond those.
     pub more_failures: u64,
