@@ -62,7 +62,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
             Some(Remedy::Layer(why)) => {
                 editor.delete_unused_layer(text(&leak, "/id"), why).unwrap();
             }
-            None => panic!("no remedy for {leak:#}"),
+            other => panic!("no deletion for {leak:#}: {other:?}"),
         }
     }
     for (class, _, _, paths) in planted(&injected) {
@@ -112,6 +112,18 @@ fn what_is_planted_goes_and_the_traps_stand() {
         }
     }
     delete_trapped_images(&editor, &after);
+    let rows = planted(&injected);
+    for (class, _, id, _) in
+        rows.iter().filter(|row| ["missing-l", "empty-linkfile"].contains(&row.0.as_str()))
+    {
+        assert_eq!(Remedy::of_class(class, DAY), Some(Remedy::RepairLink));
+        editor.repair_link(id).unwrap();
+        let link = std::fs::read_to_string(root.join("overlay").join(id).join("link")).unwrap();
+        let target = std::fs::read_link(root.join("overlay/l").join(link)).unwrap();
+        assert_eq!(target, Path::new("..").join(id).join("diff"), "{class}");
+        let error = editor.repair_link(id).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
+    }
     // The library opens what is left. It has its own view of the traps, so it only lists.
     let mut library = Command::new("containers-storage");
     library.args(["--graph"]).arg(&root).arg("--run").arg(&run).args([

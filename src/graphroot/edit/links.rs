@@ -67,9 +67,7 @@ impl Links {
 
     /// All short names of the layer: those in `l/` that lead to it, and the one in its `link`.
     pub(super) fn of(&self, id: &str, driver: &Directory) -> Result<BTreeSet<String>, Fault> {
-        let of_id = self.targets.iter().filter(|(_, target)| target.as_deref() == Some(id));
-        let mut names: BTreeSet<String> =
-            of_id.filter_map(|(name, _)| name.to_str().map(str::to_owned)).collect();
+        let mut names: BTreeSet<String> = self.names_of(id).map(str::to_owned).collect();
         if let Some(link) = driver.read_small(Path::new(id).join("link"))?
             && is_short_name(&link)
             // A link file that was copied or went wrong must not cost another layer its name.
@@ -78,6 +76,12 @@ impl Links {
             names.insert(link);
         }
         Ok(names)
+    }
+
+    /// The names in `l/` that lead to the layer.
+    pub(super) fn names_of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a str> {
+        let of_id = self.targets.iter().filter(move |(_, target)| target.as_deref() == Some(id));
+        of_id.filter_map(|(name, _)| name.to_str())
     }
 
     /// The directory that a short name leads to.

@@ -26,6 +26,7 @@ mod process;
 mod records;
 mod remedy;
 pub mod removal;
+mod repair;
 mod session;
 pub mod table;
 mod unused;

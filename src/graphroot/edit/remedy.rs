@@ -12,6 +12,8 @@ pub enum Remedy {
     Leftover(Kind),
     /// [`super::Editor::delete_unused_layer`], with the leak's id.
     Layer(Unused),
+    /// [`super::Editor::repair_link`], with the layer's id.
+    RepairLink,
 }
 
 impl Remedy {
@@ -33,6 +35,7 @@ impl Remedy {
             "dangling-l" | "dup-l" => Some(Self::Leftover(Kind::Link)),
             "incomplete" | "incomplete-no-dir" => Some(Self::Layer(Unused::Incomplete)),
             "unref-old" | "volatile-ghost" => Some(Self::Layer(Unused::Unreferenced(min_age))),
+            "missing-l" | "empty-linkfile" => Some(Self::RepairLink),
             _ => None,
         }
     }
