@@ -166,6 +166,16 @@ fn images_in_use_stay() {
     store.podman(["umount", "web"]);
 }
 
+/// Ends with the test, whatever its end.
+struct Service(std::process::Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_running_service_sees_it_at_once() {
     if !store::require_tools() {
@@ -175,7 +185,7 @@ fn a_running_service_sees_it_at_once() {
     let store = small::store(&dir.path().join("root"));
     let socket = format!("unix://{}/podman.sock", store.scratch().display());
     let mut service = store.podman_command();
-    let mut service = service.args(["system", "service", "--time=0", &socket]).spawn().unwrap();
+    let service = Service(service.args(["system", "service", "--time=0", &socket]).spawn().unwrap());
     let remote = |args: &[&str]| {
         let mut command = store.command("podman");
         command.args(["--remote", "--url", &socket]).args(args);
@@ -200,8 +210,7 @@ fn a_running_service_sees_it_at_once() {
     // Its own deletion afterwards must not write the dead image back.
     remote(&["rmi", &small::name("b")]).expect_code(0);
     assert_eq!(listed(), before - 2);
-    service.kill().unwrap();
-    service.wait().unwrap();
+    drop(service);
     store.unmount();
     let left = edit::whole(&store);
     assert_eq!(left.len(), before - 2);

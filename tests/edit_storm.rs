@@ -36,6 +36,15 @@ fn note(failures: &Failures, run: program::Run, args: &[&str]) {
     }
 }
 
+/// Ends the storm, also where we fail.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn no_tool_fails_and_nothing_is_lost() {
     if !store::require_tools() {
@@ -85,6 +94,7 @@ fn no_tool_fails_and_nothing_is_lost() {
             });
         });
         scope.spawn(|| {
+            let _over = SetAtEnd(&over);
             let editor = edit::editor(&store);
             let start = Instant::now();
             while start.elapsed() < storm() {
@@ -109,7 +119,6 @@ fn no_tool_fails_and_nothing_is_lost() {
                     };
                 }
             }
-            over.store(true, Ordering::Relaxed);
         });
     });
     store.unmount();
