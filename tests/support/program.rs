@@ -175,3 +175,15 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 pub fn texts(value: &Value, pointer: &str) -> Vec<String> {
     list(value, pointer).iter().map(|item| item.as_str().expect("a list of texts").to_owned()).collect()
 }
+
+/// Images without what moves with every look at them: an image in use was used just now.
+pub fn timeless(images: &[Value]) -> Vec<Value> {
+    let timeless = |image: &Value| {
+        let mut image = image.clone();
+        if let Some(image) = image.as_object_mut() {
+            image.remove("last_used").expect("a last_used");
+        }
+        image
+    };
+    images.iter().map(timeless).collect()
+}
