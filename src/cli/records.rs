@@ -129,6 +129,29 @@ fn finding(place: &Place, message: String) -> Finding {
     Finding { path: place.dir.join(DATABASE), message, incomplete: false }
 }
 
+/// The same with its remedy.
+fn remedied(place: &Place, why: &Degraded) -> Finding {
+    finding(place, format!("{why}; {}", why.remedy()))
+}
+
+/// What is read, or nothing where that part of the database is damaged: the rest of it may be
+/// sound.
+fn read_or_empty<T: Default>(
+    open: &Open,
+    degraded: &mut Vec<Degraded>,
+    work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>,
+) -> Result<T, Failure> {
+    match open.records.read(work) {
+        Err(records::Error::Degraded(why)) => {
+            if degraded.iter().all(|known| known.code() != why.code()) {
+                degraded.push(*why);
+            }
+            Ok(T::default())
+        }
+        other => other.map_err(|source| failed(&open.place, source)),
+    }
+}
+
 /// What is known before a survey, and about what it finds.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -138,23 +161,30 @@ pub(super) struct Memory {
     sizes: Arc<Remembered>,
     /// The clocks when the survey began.
     clock: Reading,
+    /// What is wrong with the records, as far as it is not told yet.
+    degraded: Vec<Degraded>,
 }
 
 impl Memory {
-    /// Opens the records for reading. What is wrong with them goes to `findings`.
-    pub(super) fn open(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
+    /// Opens the records for reading.
+    pub(super) fn open(global: &Global) -> Result<Self, Failure> {
         let clock = crate::sys::clock::read().map_err(|error| Failure::BadArgument {
             message: format!("reading the clocks: {error}"),
             hint: String::new(),
         })?;
-        let (open, degraded) = open_quietly(global, Access::Read)?;
-        findings.extend(degraded.iter().map(|why| finding(&open.place, why.to_string())));
+        let (open, mut degraded) = open_quietly(global, Access::Read)?;
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
-        let (known, pins, sizes) = open.read(|connection| {
-            Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
-        })?;
-        Ok(Self { open, known, pins: Pins::new(&pins), sizes: Arc::new(sizes), clock })
+        let known = read_or_empty(&open, &mut degraded, known::images)?;
+        let pins = read_or_empty(&open, &mut degraded, pins::list)?;
+        let sizes = read_or_empty(&open, &mut degraded, |connection| sizes::load(connection, seed))?;
+        Ok(Self { open, known, pins: Pins::new(&pins), sizes: Arc::new(sizes), clock, degraded })
+    }
+
+    /// Adds what is wrong with the records to the survey's findings, each once.
+    pub(super) fn tell(&mut self, survey: &mut Survey) {
+        let place = &self.open.place;
+        survey.inventory.findings.extend(self.degraded.drain(..).map(|why| remedied(place, &why)));
     }
 
     /// Sizes of layers that earlier scans have measured.
@@ -178,19 +208,20 @@ impl Memory {
     /// The ages of all images of a survey: from the records where they know the image, else
     /// from the disk.
     pub(super) fn ages(&self, survey: &Survey) -> Ages {
-        self.known.ages(&survey.inventory, &self.moment())
+        self.known.ages_within(&survey.sysroot, &survey.inventory, &self.moment())
     }
 
     /// The lives of one image, the present one among them if it is recorded.
     pub(super) fn lives(&self, survey: &Survey, at: ImageIx) -> Result<Vec<Life>, Failure> {
         let image = &survey.inventory.images[at.get()];
-        let store = StoreKey::of(&survey.inventory.stores[image.store.get()]);
-        self.open.read(|connection| known::lives(connection, &store, &image.id))
+        let store = StoreKey::within(&survey.sysroot, &survey.inventory.stores[image.store.get()]);
+        // Damage was met, and told, when the images were read.
+        read_or_empty(&self.open, &mut Vec::new(), |connection| known::lives(connection, &store, &image.id))
     }
 
-    /// Records what a survey saw. What hinders that is added to the survey's findings; what
-    /// could not be saved waits for the next run.
-    pub(super) fn save(&mut self, global: &Global, survey: &mut Survey) -> Result<(), Failure> {
+    /// Records what a survey saw. What hinders that is to be told; what could not be saved
+    /// waits for the next run.
+    pub(super) fn save(&mut self, survey: &mut Survey) -> Result<(), Failure> {
         if self.open.place.foreign {
             return Ok(());
         }
@@ -199,18 +230,27 @@ impl Memory {
             seconds: survey.effort.seconds,
             complete: survey.is_complete(),
         };
-        let (mut open, mut degraded) = open_quietly(global, Access::Write)?;
+        let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
+        let opened = match damaged {
+            true => Records::open_doubted(&self.open.place, PATIENCE),
+            false => Records::open_at(&self.open.place, Access::Write, PATIENCE),
+        };
+        let opened = opened.map_err(|source| failed(&self.open.place, source))?;
+        let mut degraded = opened.degraded;
+        let mut open = Open { records: opened.records, place: self.open.place.clone(), found: opened.found };
         let spool = Spool::new(open.place.spool.clone());
         let saved = records::save(&mut open.records, &spool, &scan, scans::record)
             .map_err(|source| failed(&open.place, source))?;
         degraded.extend(saved.degraded);
-        let findings = &mut survey.inventory.findings;
-        // What was wrong when they were read is most likely still wrong.
-        for why in degraded.iter().map(ToString::to_string) {
-            if !findings.iter().any(|known| known.message == why) {
-                findings.push(finding(&open.place, why));
+        // What was wrong when they were read is most likely still wrong, and now more is known.
+        degraded.append(&mut self.degraded);
+        for why in degraded {
+            if self.degraded.iter().all(|known| known.code() != why.code()) {
+                self.degraded.push(why);
             }
         }
+        self.tell(survey);
+        let findings = &mut survey.inventory.findings;
         findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);

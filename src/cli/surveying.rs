@@ -61,14 +61,13 @@ pub(super) fn survey_and_record(global: &Global) -> Result<Surveyed, Failure> {
 }
 
 fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
-    let mut findings = Vec::new();
-    let mut memory = Memory::open(global, &mut findings)?;
+    let mut memory = Memory::open(global)?;
     let mut survey = measured(global, memory.sizes())?;
-    survey.inventory.findings.extend(findings);
     memory.pin(&mut survey);
     if record {
-        memory.save(global, &mut survey)?;
+        memory.save(&mut survey)?;
     }
+    memory.tell(&mut survey);
     if !global.quiet {
         warn(&survey.inventory.findings);
     }

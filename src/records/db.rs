@@ -127,9 +127,25 @@ impl Records {
         if access == Access::Read || place.foreign {
             return Self::copied(place, patience, Vec::new());
         }
+        Self::written_or_copied(place, patience, false)
+    }
+
+    /// Opens them for writing after a reader has met damage: the whole file is looked at, and
+    /// not only once a day.
+    ///
+    /// # Errors
+    /// As [`Self::open_at`].
+    pub fn open_doubted(place: &Place, patience: Duration) -> Result<Opened, Error> {
+        if place.foreign || place.unresolved.is_some() {
+            return Self::open_at(place, Access::Write, patience);
+        }
+        Self::written_or_copied(place, patience, true)
+    }
+
+    fn written_or_copied(place: &Place, patience: Duration, doubted: bool) -> Result<Opened, Error> {
         // Looked at before anything is touched, a lock file included.
         refuse_newer(place)?;
-        match Self::for_writing(place, patience) {
+        match Self::for_writing(place, patience, doubted) {
             Ok(opened) => Ok(opened),
             Err(Error::Degraded(degraded)) => Self::copied(place, patience, vec![*degraded]),
             Err(error) => Err(error),
@@ -214,15 +230,21 @@ impl Records {
     }
 
     fn judge(&self, error: rusqlite::Error) -> Error {
-        if self.is_kept()
-            && let Some(degraded) = Degraded::from_sqlite(&self.place.dir.join(DATABASE), &error)
-        {
-            return confirmed(&self.place.dir, degraded).into();
+        match Degraded::from_sqlite(&self.place.dir.join(DATABASE), &error) {
+            Some(degraded) if self.is_kept() => confirmed(&self.place.dir, degraded).into(),
+            // A copy is as damaged as the file is; all else is no matter of the file.
+            Some(damage @ Degraded::Corrupt { .. }) => damage.into(),
+            _ => Error::Sqlite(error),
         }
-        Error::Sqlite(error)
     }
 
-    fn for_writing(place: &Place, patience: Duration) -> Result<Opened, Error> {
+    /// Goes on with empty records in memory, because the copy is damaged too.
+    pub(super) fn empty(&mut self) -> Result<(), Error> {
+        *self = Self::without(&self.place, self.patience, Vec::new())?.records;
+        Ok(())
+    }
+
+    fn for_writing(place: &Place, patience: Duration, doubted: bool) -> Result<Opened, Error> {
         let dir = &place.dir;
         make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
         let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
@@ -235,7 +257,7 @@ impl Records {
             }
             Found::Database { header, unclosed } => {
                 refuse(place, header)?;
-                connect(place, Some((header, unclosed)))
+                connect(place, Some((header, unclosed || doubted)))
             }
             Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
         };

@@ -11,6 +11,7 @@ use super::clock::ClockState;
 use super::paths;
 use super::sighting::{StoreKey, kind_from, kind_text};
 use crate::inventory::{Image, Inventory};
+use crate::sys::sysroot::Sysroot;
 
 /// A life of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct Known {
     stores: HashMap<StoreKey, KnownStore>,
     /// By store, image id and handler.
     lives: HashMap<StoreKey, HashMap<(String, String), Life>>,
+    /// The same of lives that have ended: how many.
+    ended: HashMap<StoreKey, HashMap<(String, String), u32>>,
     clock: Option<ClockState>,
 }
 
@@ -83,8 +86,15 @@ impl Known {
     /// that was pulled again since is judged anew, one that is in use now was used now.
     #[must_use]
     pub fn ages(&self, inventory: &Inventory, now: &Moment) -> Ages {
+        self.ages_within(&Sysroot::live(), inventory, now)
+    }
+
+    /// The same of an inventory of stores inside `sysroot`, by the records of the node that
+    /// it belongs to.
+    #[must_use]
+    pub fn ages_within(&self, sysroot: &Sysroot, inventory: &Inventory, now: &Moment) -> Ages {
         let users = ages::users(inventory);
-        let keys: Vec<_> = inventory.stores.iter().map(StoreKey::of).collect();
+        let keys: Vec<_> = inventory.stores.iter().map(|store| StoreKey::within(sysroot, store)).collect();
         let images = inventory.images.iter().zip(users);
         let images = images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, now));
         Ages { images: images.collect(), now: now.record_time }
@@ -95,7 +105,9 @@ impl Known {
             return ages::unrecorded(&image.evidence, None, users, 1, now);
         };
         let Some(life) = self.image(store, &image.id, "") else {
-            return ages::unrecorded(&image.evidence, seen.last_complete, users, 1, now);
+            let key = (image.id.clone(), String::new());
+            let ended = self.ended.get(store).and_then(|images| images.get(&key)).copied().unwrap_or(0);
+            return ages::unrecorded(&image.evidence, seen.last_complete, users, ended + 1, now);
         };
         let out_of_sight = life.last_seen < seen.last_seen;
         let seen_wall = if out_of_sight { life.last_seen } else { seen.last_wall };
@@ -147,6 +159,17 @@ pub fn images(from: &Connection) -> rusqlite::Result<Known> {
         Ok(store_key(row, 0)?.map(|key| (key, KnownStore { last_complete, last_wall, last_seen })))
     })?;
     known.stores = stores.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
+    let mut select = from.prepare_cached(
+        "SELECT kind, root, driver, image_id, handler, max(life)
+         FROM images JOIN stores ON stores.id = images.store
+         WHERE gone_since IS NOT NULL GROUP BY store, image_id, handler",
+    )?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Some(store) = store_key(row, 0)? {
+            known.ended.entry(store).or_default().insert((row.get(3)?, row.get(4)?), row.get(5)?);
+        }
+    }
     for life in select_lives(from, "WHERE gone_since IS NULL", [])? {
         let images = match known.lives.get_mut(&life.store) {
             Some(images) => images,

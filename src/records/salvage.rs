@@ -79,6 +79,8 @@ pub(super) fn salvage(content: &[u8], path: &Path) -> rusqlite::Result<u64> {
             });
         }
     }
+    // Rows of images may be lost: that one is missing does not prove that it was not there.
+    transaction.execute("UPDATE stores SET last_complete = NULL", [])?;
     transaction.commit()?;
     Ok(taken)
 }

@@ -71,10 +71,20 @@ where
     }
     let (waiting, found) = spool.take_all::<T>();
     notes.extend(found);
-    let result = records.write(|transaction| {
-        catch_up(transaction, &waiting, &mut apply, |_, _| ())?;
-        apply(transaction, new)
-    })?;
+    let mut apply_all = |records: &mut Records| {
+        records.write(|transaction| {
+            catch_up(transaction, &waiting, &mut apply, |_, _| ())?;
+            apply(transaction, new)
+        })
+    };
+    let result = match apply_all(records) {
+        Err(Error::Degraded(why)) => {
+            records.empty()?;
+            degraded.push(*why);
+            apply_all(records)?
+        }
+        other => other?,
+    };
     let put = spool.put(new);
     for note in &put {
         // It is applied to this copy already.

@@ -13,6 +13,7 @@ use crate::inventory::{
     Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreKind,
 };
 use crate::sys::clock::Reading;
+use crate::sys::sysroot::Sysroot;
 
 /// What a scan saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,6 +215,12 @@ impl StoreKey {
     #[must_use]
     pub fn of(store: &crate::inventory::Store) -> Self {
         Self { kind: store.kind, root: store.root.clone(), driver: store.driver.clone() }
+    }
+
+    /// Of a store inside `sysroot`, as the node itself records it: by the path that it has there.
+    #[must_use]
+    pub fn within(sysroot: &Sysroot, store: &crate::inventory::Store) -> Self {
+        Self { root: sysroot.display(&store.root), ..Self::of(store) }
     }
 }
 
