@@ -79,10 +79,6 @@ impl Dice {
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
-
-    fn between(&mut self, from: Duration, to: Duration) -> Duration {
-        from + to.saturating_sub(from).mul_f64(self.part())
-    }
 }
 
 /// What changes between two scans, in turns; each is over in a moment.
@@ -100,7 +96,7 @@ fn change(store: &store::Store, turn: usize, kept: &mut Option<String>) {
 }
 
 /// How long a scan takes until it begins to save, and in all: the median of a few.
-fn measured(node: &Node) -> (Duration, Duration) {
+fn measured(node: &Node) -> Ends {
     let median = |words: &[&str]| {
         let mut times: Vec<_> = (0..5).map(|_| node.run(words).expect_code(0).took).collect();
         times.sort();
@@ -108,46 +104,61 @@ fn measured(node: &Node) -> (Duration, Duration) {
     };
     let (reading, all) =
         (median(&["scan", "--no-record", "--format", "json"]), median(&["scan", "--format", "json"]));
-    (reading.min(all), all)
+    let reading = (reading.as_secs_f64() / all.as_secs_f64()).min(0.9);
+    Ends { killed: 0, done: 0, unclosed: 0, all, reading }
 }
 
-/// What came of a run that was to be killed.
-#[derive(Default)]
+/// What came of the runs that were to be killed, and how long a run takes.
 struct Ends {
     killed: usize,
     done: usize,
     /// Killed with the database open for writing.
     unclosed: usize,
+    /// A run to its end; follows what else the machine has to do.
+    all: Duration,
+    /// What part of it goes before anything is written.
+    reading: f64,
 }
 
 impl Ends {
     /// Kills a scan after `delay`, or `delay` after it has begun to write.
     fn kill(&mut self, node: &Node, delay: Duration, writing: bool) {
         let log = node.state.join("layersweep.db-wal");
+        // Whoever begins to write puts his name into it.
+        let lock = node.state.join("write.lock");
+        let signed = || std::fs::metadata(&lock).and_then(|facts| facts.modified()).ok();
+        let before = signed();
         let mut command = node.command(&["scan", "--format", "json"]);
+        let started = Instant::now();
         let mut scan = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        if writing {
-            let started = Instant::now();
-            while !log.exists() && started.elapsed() < Duration::from_secs(10) {
-                if scan.try_wait().unwrap().is_some() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        }
-        std::thread::sleep(delay);
-        scan.kill().unwrap();
-        let status = scan.wait().unwrap();
-        match status.signal() {
-            Some(9) => {
-                self.killed += 1;
-                self.unclosed += usize::from(log.exists());
-            }
-            _ => {
+        let mut due = (!writing).then_some(delay);
+        while due.is_none_or(|due| started.elapsed() < due) {
+            if let Some(status) = scan.try_wait().unwrap() {
                 assert_eq!(status.code(), Some(0), "a scan that came to its end");
+                self.all = (self.all * 3 + started.elapsed()) / 4;
                 self.done += 1;
+                return;
             }
+            if due.is_none() && signed() != before {
+                due = Some(started.elapsed() + delay);
+            }
+            std::thread::sleep(Duration::from_micros(200));
         }
+        scan.kill().unwrap();
+        // It may just have come to its end by itself.
+        match scan.wait().unwrap().signal() {
+            Some(signal) => {
+                assert_eq!(signal, 9);
+                self.killed += 1;
+                self.unclosed += usize::from(signed() != before && log.exists());
+            }
+            None => self.done += 1,
+        }
+    }
+
+    /// A moment of a run: from one part of it to another.
+    fn moment(&self, dice: &mut Dice, from: f64, to: f64) -> Duration {
+        self.all.mul_f64(from + (to - from) * dice.part())
     }
 }
 
@@ -162,15 +173,14 @@ fn killed_at_any_instant_no_first_detection_ever_moves() {
     println!("seed {seed}");
     let mut dice = Dice(u64::from(seed) | 1);
     let started = Instant::now();
-    let (reading, all) = measured(&node);
-    let write = (all - reading).max(Duration::from_millis(10));
+    let mut ends = measured(&node);
 
-    let mut ends = Ends::default();
     let state = node.state.clone();
-    for _ in 0..FRESH {
+    while ends.killed < FRESH {
         let fresh = tempfile::tempdir().unwrap();
         node.state = fresh.path().join("state");
-        ends.kill(&node, dice.between(reading.mul_f64(0.7), all.mul_f64(1.2)), false);
+        let moment = ends.moment(&mut dice, ends.reading * 0.7, 1.1);
+        ends.kill(&node, moment, false);
         let before = Held::of(&node);
         node.scan();
         let after = Held::of(&node).unwrap();
@@ -185,28 +195,34 @@ fn killed_at_any_instant_no_first_detection_ever_moves() {
     let steady = STEADY.map(|name| (small::name(name), since(name)));
     let mut held = Held::of(&node).unwrap();
     let (mut turns, mut kept) = (0, None);
-    for kill in FRESH..KILLS {
-        if kill % 4 == 0 {
+    let mut tries = 0;
+    while ends.killed < KILLS {
+        tries += 1;
+        assert!(tries < 4 * KILLS, "too few of the kills strike: {}", ends.killed);
+        if tries % 4 == 0 {
             change(&node.store, turns, &mut kept);
             turns += 1;
+            if turns % 8 == 3 {
+                // So that it is seen that one is gone.
+                node.scan();
+            }
         }
-        // A log that a kill has left tells nothing of when this scan begins to write.
-        let open = node.state.join("layersweep.db-wal").exists();
-        match kill % 4 {
-            0 | 2 => ends.kill(&node, dice.between(Duration::ZERO, all.mul_f64(1.1)), false),
-            1 => ends.kill(&node, dice.between(reading.mul_f64(0.9), all.mul_f64(1.1)), false),
-            _ if open => ends.kill(&node, dice.between(reading.mul_f64(0.9), all.mul_f64(1.1)), false),
-            _ => ends.kill(&node, dice.between(Duration::ZERO, write), true),
-        }
+        // Any moment; one around the time when it writes; one after it has begun to.
+        let moment = match tries % 4 {
+            0 | 2 => ends.moment(&mut dice, 0.0, 1.0),
+            1 => ends.moment(&mut dice, ends.reading * 0.9, 1.05),
+            _ => ends.moment(&mut dice, 0.0, 1.0 - ends.reading),
+        };
+        ends.kill(&node, moment, tries % 4 == 3);
         let now = Held::of(&node).unwrap();
         now.follows(&held);
         held = now;
-        if kill % 20 == 19 || kill + 1 == KILLS {
+        if tries % 20 == 0 || ends.killed == KILLS {
             let images = node.json(&["images"]);
             assert_eq!(list(&images, "/warnings").len(), 0, "{:#}", images["warnings"]);
             for (name, since) in &steady {
                 let image = image(&images, name);
-                assert_eq!(time(image, "/first_detected"), *since, "{name} after kill {kill}");
+                assert_eq!(time(image, "/first_detected"), *since, "{name} after kill {}", ends.killed);
                 assert_eq!(image["first_detected_from"], "records");
                 assert_eq!(image["lives"], 1);
             }
@@ -218,15 +234,17 @@ fn killed_at_any_instant_no_first_detection_ever_moves() {
     after.follows(&held);
     let other = image(&last, &small::name("other"));
     println!(
-        "{} killed, {} of them while writing, {} at their end before; reading {reading:?}, all {all:?}; {} lives, {} runs, {turns} changes, {:?}",
-        ends.killed,
+        "{} of {} killed while writing, {} at their end before; a run takes {:?}, {:.2} of it reading; \
+         {} lives, {} runs, {turns} changes, {:?}",
         ends.unclosed,
+        ends.killed,
         ends.done,
+        ends.all,
+        ends.reading,
         after.lives.len(),
         after.runs,
         started.elapsed()
     );
-    assert!(ends.killed >= KILLS / 2, "most scans came to their end: the delays are too long");
     assert!(ends.unclosed >= 10, "hardly a kill struck the writing");
     assert!(after.lives.len() > 7 && other["lives"].as_u64().unwrap() > 2, "nothing went and came back");
 }
