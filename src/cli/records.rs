@@ -2,19 +2,21 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::args::Global;
 use super::failure::Failure;
-use crate::inventory::{Finding, ImageIx};
+use crate::inventory::{Finding, ImageIx, Inventory};
 use crate::records::ages::{Ages, Moment};
 use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::{Sighting, StoreKey};
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, PATIENCE, Place, Records, Spool, clock, sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -89,6 +91,28 @@ pub(super) fn open(global: &Global, access: Access) -> Result<Open, Failure> {
     Ok(open)
 }
 
+fn read_clocks() -> Result<Reading, Failure> {
+    crate::sys::clock::read().map_err(|error| Failure::BadArgument {
+        message: format!("reading the clocks: {error}"),
+        hint: String::new(),
+    })
+}
+
+/// A path of the disk that is looked at, as the node itself names it.
+fn own_path(survey: &Survey, path: &Path) -> PathBuf {
+    survey.sysroot.display(path)
+}
+
+/// The inventory with the stores where the node itself has them: that is how its records
+/// name them.
+fn own_paths(survey: &Survey) -> Inventory {
+    let mut inventory = survey.inventory.clone();
+    for store in &mut inventory.stores {
+        store.root = own_path(survey, &store.root);
+    }
+    inventory
+}
+
 fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
     let place = place(global);
     let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
@@ -103,7 +127,10 @@ pub(super) fn open_to_keep(global: &Global) -> Result<Open, Failure> {
         return Ok(open);
     }
     match degraded.pop() {
-        Some(why) => Err(failed(&open.place, why.into())),
+        Some(why) => Err(Failure::NotThere {
+            message: format!("nothing was changed: {why}"),
+            hint: "try again when that is mended".into(),
+        }),
         None => Err(Failure::BadArgument {
             message: format!("{}: nothing can be kept there", open.place.dir.display()),
             hint: "name another state directory with --state-dir DIR".into(),
@@ -136,25 +163,41 @@ pub(super) struct Memory {
     known: Known,
     pins: Pins,
     sizes: Arc<Remembered>,
-    /// The clocks when the survey began.
+    /// When the survey began, by the wall clock.
+    began: Timestamp,
+    /// The clocks when it had ended; before, those when it began.
     clock: Reading,
+    /// Readers have found the database damaged.
+    damaged: bool,
 }
 
 impl Memory {
     /// Opens the records for reading. What is wrong with them goes to `findings`.
     pub(super) fn open(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
-        let clock = crate::sys::clock::read().map_err(|error| Failure::BadArgument {
-            message: format!("reading the clocks: {error}"),
-            hint: String::new(),
-        })?;
-        let (open, degraded) = open_quietly(global, Access::Read)?;
+        let clock = read_clocks()?;
+        let (mut open, degraded) = open_quietly(global, Access::Read)?;
         findings.extend(degraded.iter().map(|why| finding(&open.place, why.to_string())));
+        let damaged = degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
+        if !open.place.foreign {
+            let spool = Spool::new(open.place.spool.clone());
+            let notes = records::foresee(&mut open.records, &spool, scans::record)
+                .map_err(|source| failed(&open.place, source))?;
+            findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
+        }
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
         let (known, pins, sizes) = open.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
-        Ok(Self { open, known, pins: Pins::new(&pins), sizes: Arc::new(sizes), clock })
+        Ok(Self {
+            open,
+            known,
+            pins: Pins::new(&pins),
+            sizes: Arc::new(sizes),
+            began: clock.wall,
+            clock,
+            damaged,
+        })
     }
 
     /// Sizes of layers that earlier scans have measured.
@@ -170,6 +213,12 @@ impl Memory {
         }
     }
 
+    /// The survey has ended.
+    pub(super) fn ended(&mut self) -> Result<(), Failure> {
+        self.clock = read_clocks()?;
+        Ok(())
+    }
+
     fn moment(&self) -> Moment {
         let record_time = clock::advance(self.known.clock(), &self.clock).state.record_time;
         Moment { record_time, wall: self.clock.wall }
@@ -178,28 +227,40 @@ impl Memory {
     /// The ages of all images of a survey: from the records where they know the image, else
     /// from the disk.
     pub(super) fn ages(&self, survey: &Survey) -> Ages {
-        self.known.ages(&survey.inventory, &self.moment())
+        let foreign = survey.sysroot.is_foreign().then(|| own_paths(survey));
+        self.known.ages(foreign.as_ref().unwrap_or(&survey.inventory), &self.moment())
     }
 
     /// The lives of one image, the present one among them if it is recorded.
     pub(super) fn lives(&self, survey: &Survey, at: ImageIx) -> Result<Vec<Life>, Failure> {
         let image = &survey.inventory.images[at.get()];
-        let store = StoreKey::of(&survey.inventory.stores[image.store.get()]);
+        let mut store = survey.inventory.stores[image.store.get()].clone();
+        store.root = own_path(survey, &store.root);
+        let store = StoreKey::of(&store);
         self.open.read(|connection| known::lives(connection, &store, &image.id))
     }
 
     /// Records what a survey saw. What hinders that is added to the survey's findings; what
     /// could not be saved waits for the next run.
-    pub(super) fn save(&mut self, global: &Global, survey: &mut Survey) -> Result<(), Failure> {
+    ///
+    /// `false`: some of it is lost.
+    pub(super) fn save(&mut self, global: &Global, survey: &mut Survey) -> Result<bool, Failure> {
         if self.open.place.foreign {
-            return Ok(());
+            return Ok(true);
         }
         let scan = Scan {
-            sighting: Sighting::new(&survey.inventory, &survey.refs, self.clock.clone(), self.known.clock()),
+            sighting: Sighting::new(
+                &survey.inventory,
+                &survey.refs,
+                self.began,
+                self.clock.clone(),
+                self.known.clock(),
+            ),
             seconds: survey.effort.seconds,
             complete: survey.is_complete(),
         };
-        let (mut open, mut degraded) = open_quietly(global, Access::Write)?;
+        let access = if self.damaged { Access::Mend } else { Access::Write };
+        let (mut open, mut degraded) = open_quietly(global, access)?;
         let spool = Spool::new(open.place.spool.clone());
         let saved = records::save(&mut open.records, &spool, &scan, scans::record)
             .map_err(|source| failed(&open.place, source))?;
@@ -222,8 +283,19 @@ impl Memory {
                 findings.push(finding(&open.place, format!("sizes of layers were not kept: {error}")));
             }
         }
+        let lost = saved.notes.iter().find(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
+        if let Some(lost) = lost.filter(|_| global.quiet) {
+            // Nothing is lost in silence, not even where silence was asked for.
+            let _ = writeln!(std::io::stderr(), "warning: {}", safe(&lost.to_string()));
+        }
         self.known = open.read(known::images)?;
-        self.open = open;
-        Ok(())
+        // Others wait for the right to write; what is left to do here may take as long as a pager.
+        self.open = if open.records.is_kept() {
+            drop(open);
+            open_quietly(global, Access::Read)?.0
+        } else {
+            open
+        };
+        Ok(lost.is_none())
     }
 }

@@ -10,7 +10,7 @@ use super::files::{self, DATABASE, Found, Live};
 use super::health::Degraded;
 use super::lock::WriteLock;
 use super::open::{configure, confirmed, connect, in_memory, refuse, refuse_newer, renew};
-use super::place::{Place, make_private};
+use super::place::{Place, make_private, trusted};
 use super::{aside, schema};
 
 /// All migrations, in order; the number of those applied is `PRAGMA user_version`.
@@ -30,6 +30,8 @@ pub enum Access {
     Read,
     /// Record something; the database is created where there is none.
     Write,
+    /// The same where a reader has found damage: its structure is looked at in full first.
+    Mend,
 }
 
 /// Why the records cannot be used.
@@ -124,12 +126,19 @@ impl Records {
             }
             None => {}
         }
+        // A dead node's disk is looked at as it is.
+        if !place.foreign
+            && let Err(error) = trusted(&place.dir)
+        {
+            let degraded = Degraded::NotReadable { path: place.dir.clone(), cause: error.to_string() };
+            return Self::without(place, patience, vec![degraded]);
+        }
         if access == Access::Read || place.foreign {
             return Self::copied(place, patience, Vec::new());
         }
         // Looked at before anything is touched, a lock file included.
         refuse_newer(place)?;
-        match Self::for_writing(place, patience) {
+        match Self::for_writing(place, access == Access::Mend, patience) {
             Ok(opened) => Ok(opened),
             Err(Error::Degraded(degraded)) => Self::copied(place, patience, vec![*degraded]),
             Err(error) => Err(error),
@@ -199,7 +208,7 @@ impl Records {
         self.connection = Connection::open_in_memory()?;
         drop(live);
         let renewed = renew(&self.place.dir, damage)
-            .and_then(|renewed| connect(&self.place, None).map(|connected| (renewed, connected)));
+            .and_then(|renewed| connect(&self.place, None, false).map(|connected| (renewed, connected)));
         match renewed {
             Ok((renewed, (connection, live))) => {
                 self.connection = connection;
@@ -222,7 +231,7 @@ impl Records {
         Error::Sqlite(error)
     }
 
-    fn for_writing(place: &Place, patience: Duration) -> Result<Opened, Error> {
+    fn for_writing(place: &Place, doubt: bool, patience: Duration) -> Result<Opened, Error> {
         let dir = &place.dir;
         make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
         let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
@@ -231,18 +240,18 @@ impl Records {
         let connected = match found {
             Found::Missing => {
                 aside::create(dir)?;
-                connect(place, None)
+                connect(place, None, false)
             }
             Found::Database { header, unclosed } => {
                 refuse(place, header)?;
-                connect(place, Some((header, unclosed)))
+                connect(place, Some((header, unclosed)), doubt)
             }
             Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
         };
         let (connection, live) = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
-                connect(place, None)?
+                connect(place, None, false)?
             }
             other => other?,
         };

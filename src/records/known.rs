@@ -42,6 +42,8 @@ pub struct Life {
     /// What the runtime's tools printed.
     pub listed_bytes: Option<u64>,
     made: Option<Timestamp>,
+    /// A container was on it when it was last seen.
+    in_use: bool,
 }
 
 /// All images that are there, as far as the records know.
@@ -109,6 +111,9 @@ impl Known {
             age.last_used = age.last_used.max(Some(now.record_time));
             age.counted_from = age.counted_from.max(now.record_time);
             age.use_count = age.use_count.max(users);
+        } else if life.in_use {
+            // Until now, as far as is proven.
+            age.counted_from = age.counted_from.max(now.record_time);
         }
         age
     }
@@ -237,7 +242,7 @@ fn select_lives(
         "SELECT kind, root, driver, images.id, image_id, handler, life, first_detected, evidence, made,
              coalesce(images.last_seen, stores.last_seen),
              iif(in_use, coalesce(images.last_seen, stores.last_seen), last_used), proven_since, use_count,
-             gone_since, names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned
+             gone_since, names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned, in_use
          FROM images JOIN stores ON stores.id = images.store {which}"
     ))?;
     let rows = select.query_map(values, life)?;
@@ -275,6 +280,7 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
         listed_bytes: row.get::<_, Option<i64>>(19)?.map(count),
         pinned: row.get(20)?,
         made: optional(9)?,
+        in_use: row.get(21)?,
     }))
 }
 
