@@ -53,7 +53,8 @@ CREATE TABLE images (
     -- NULL: never seen in use before. While in_use, last_seen says more.
     last_used INTEGER,
     -- NULL: its age is counted from first_detected or last_used. Else from here, if that is
-    -- later: record time has leapt, and the image has not grown older by it.
+    -- later: a scan saw it unused again, and its last container may have been there until then;
+    -- or record time has leapt, and the image has not grown older by it.
     proven_since INTEGER,
     -- Containers seen that were made from it, each once.
     use_count INTEGER NOT NULL DEFAULT 0,

@@ -444,7 +444,7 @@ fn ages_are_right_before_the_scan_is_recorded() {
     let found = inventory(&[(1, -HOUR), (2, 100), (3, -HOUR), (4, -HOUR)]);
     let known_before = known(&rig.records);
     let clock = sighting(300).clock;
-    let seen = Sighting::new(&found, &Refs::new(&found), clock.clone(), known_before.clock());
+    let seen = Sighting::new(&found, &Refs::new(&found), clock.wall, clock.clone(), known_before.clock());
     assert!(seen.is_sound());
     assert_eq!((seen.record_time, seen.filesystems[0].inodes_free), (at(300), 2));
     assert_eq!((seen.images[0].pinned, seen.images[0].listed_bytes), (true, Some(7)));

@@ -19,7 +19,7 @@ pub(super) enum Failure {
     Survey(#[from] survey::Error),
     #[error("{message}")]
     BadArgument { message: String, hint: String },
-    /// Something that was named does not exist.
+    /// Something that was named does not exist, or cannot be kept.
     #[error("{message}")]
     NotThere { message: String, hint: String },
     #[error("the records in {}", path.display())]

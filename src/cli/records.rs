@@ -2,19 +2,21 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use super::args::Global;
 use super::failure::Failure;
-use crate::inventory::{Finding, ImageIx};
+use crate::inventory::{Finding, ImageIx, Inventory};
 use crate::records::ages::{Ages, Moment};
 use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::{Sighting, StoreKey};
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, PATIENCE, Place, Records, Spool, clock, sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -89,6 +91,28 @@ pub(super) fn open(global: &Global, access: Access) -> Result<Open, Failure> {
     Ok(open)
 }
 
+fn read_clocks() -> Result<Reading, Failure> {
+    crate::sys::clock::read().map_err(|error| Failure::BadArgument {
+        message: format!("reading the clocks: {error}"),
+        hint: String::new(),
+    })
+}
+
+/// A path of the disk that is looked at, as the node itself names it.
+fn own_path(survey: &Survey, path: &Path) -> PathBuf {
+    survey.sysroot.display(path)
+}
+
+/// The inventory with the stores where the node itself has them: that is how its records
+/// name them.
+fn own_paths(survey: &Survey) -> Inventory {
+    let mut inventory = survey.inventory.clone();
+    for store in &mut inventory.stores {
+        store.root = own_path(survey, &store.root);
+    }
+    inventory
+}
+
 fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
     let place = place(global);
     let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
@@ -103,7 +127,10 @@ pub(super) fn open_to_keep(global: &Global) -> Result<Open, Failure> {
         return Ok(open);
     }
     match degraded.pop() {
-        Some(why) => Err(failed(&open.place, why.into())),
+        Some(why) => Err(Failure::NotThere {
+            message: format!("nothing was changed: {why}"),
+            hint: "try again when that is mended".into(),
+        }),
         None => Err(Failure::BadArgument {
             message: format!("{}: nothing can be kept there", open.place.dir.display()),
             hint: "name another state directory with --state-dir DIR".into(),
@@ -134,24 +161,6 @@ fn remedied(place: &Place, why: &Degraded) -> Finding {
     finding(place, format!("{why}; {}", why.remedy()))
 }
 
-/// What is read, or nothing where that part of the database is damaged: the rest of it may be
-/// sound.
-fn read_or_empty<T: Default>(
-    open: &Open,
-    degraded: &mut Vec<Degraded>,
-    work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>,
-) -> Result<T, Failure> {
-    match open.records.read(work) {
-        Err(records::Error::Degraded(why)) => {
-            if degraded.iter().all(|known| known.code() != why.code()) {
-                degraded.push(*why);
-            }
-            Ok(T::default())
-        }
-        other => other.map_err(|source| failed(&open.place, source)),
-    }
-}
-
 /// What is known before a survey, and about what it finds.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -159,26 +168,40 @@ pub(super) struct Memory {
     known: Known,
     pins: Pins,
     sizes: Arc<Remembered>,
-    /// The clocks when the survey began.
+    /// When the survey began, by the wall clock.
+    began: Timestamp,
+    /// The clocks when it had ended; before, those when it began.
     clock: Reading,
     /// What is wrong with the records, as far as it is not told yet.
     degraded: Vec<Degraded>,
 }
 
 impl Memory {
-    /// Opens the records for reading.
-    pub(super) fn open(global: &Global) -> Result<Self, Failure> {
-        let clock = crate::sys::clock::read().map_err(|error| Failure::BadArgument {
-            message: format!("reading the clocks: {error}"),
-            hint: String::new(),
-        })?;
-        let (open, mut degraded) = open_quietly(global, Access::Read)?;
+    /// Opens the records for reading. What is wrong with what waits goes to `findings`; what is
+    /// wrong with the records themselves, see [`Self::tell`].
+    pub(super) fn open(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
+        let clock = read_clocks()?;
+        let (mut open, degraded) = open_quietly(global, Access::Read)?;
+        if !open.place.foreign {
+            let spool = Spool::new(open.place.spool.clone());
+            let notes = records::foresee(&mut open.records, &spool, scans::record)
+                .map_err(|source| failed(&open.place, source))?;
+            findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
+        }
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
-        let known = read_or_empty(&open, &mut degraded, known::images)?;
-        let pins = read_or_empty(&open, &mut degraded, pins::list)?;
-        let sizes = read_or_empty(&open, &mut degraded, |connection| sizes::load(connection, seed))?;
-        Ok(Self { open, known, pins: Pins::new(&pins), sizes: Arc::new(sizes), clock, degraded })
+        let (known, pins, sizes) = open.read(|connection| {
+            Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
+        })?;
+        Ok(Self {
+            open,
+            known,
+            pins: Pins::new(&pins),
+            sizes: Arc::new(sizes),
+            began: clock.wall,
+            clock,
+            degraded,
+        })
     }
 
     /// Adds what is wrong with the records to the survey's findings, each once.
@@ -200,6 +223,12 @@ impl Memory {
         }
     }
 
+    /// The survey has ended.
+    pub(super) fn ended(&mut self) -> Result<(), Failure> {
+        self.clock = read_clocks()?;
+        Ok(())
+    }
+
     fn moment(&self) -> Moment {
         let record_time = clock::advance(self.known.clock(), &self.clock).state.record_time;
         Moment { record_time, wall: self.clock.wall }
@@ -208,36 +237,41 @@ impl Memory {
     /// The ages of all images of a survey: from the records where they know the image, else
     /// from the disk.
     pub(super) fn ages(&self, survey: &Survey) -> Ages {
-        self.known.ages_within(&survey.sysroot, &survey.inventory, &self.moment())
+        let foreign = survey.sysroot.is_foreign().then(|| own_paths(survey));
+        self.known.ages(foreign.as_ref().unwrap_or(&survey.inventory), &self.moment())
     }
 
     /// The lives of one image, the present one among them if it is recorded.
     pub(super) fn lives(&self, survey: &Survey, at: ImageIx) -> Result<Vec<Life>, Failure> {
         let image = &survey.inventory.images[at.get()];
-        let store = StoreKey::within(&survey.sysroot, &survey.inventory.stores[image.store.get()]);
-        // Damage was met, and told, when the images were read.
-        read_or_empty(&self.open, &mut Vec::new(), |connection| known::lives(connection, &store, &image.id))
+        let mut store = survey.inventory.stores[image.store.get()].clone();
+        store.root = own_path(survey, &store.root);
+        let store = StoreKey::of(&store);
+        self.open.read(|connection| known::lives(connection, &store, &image.id))
     }
 
-    /// Records what a survey saw. What hinders that is to be told; what could not be saved
-    /// waits for the next run.
-    pub(super) fn save(&mut self, survey: &mut Survey) -> Result<(), Failure> {
+    /// Records what a survey saw. What hinders that is added to the survey's findings; what
+    /// could not be saved waits for the next run.
+    ///
+    /// `false`: some of it is lost.
+    pub(super) fn save(&mut self, global: &Global, survey: &mut Survey) -> Result<bool, Failure> {
         if self.open.place.foreign {
-            return Ok(());
+            return Ok(true);
         }
         let scan = Scan {
-            sighting: Sighting::new(&survey.inventory, &survey.refs, self.clock.clone(), self.known.clock()),
+            sighting: Sighting::new(
+                &survey.inventory,
+                &survey.refs,
+                self.began,
+                self.clock.clone(),
+                self.known.clock(),
+            ),
             seconds: survey.effort.seconds,
             complete: survey.is_complete(),
         };
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
-        let opened = match damaged {
-            true => Records::open_doubted(&self.open.place, PATIENCE),
-            false => Records::open_at(&self.open.place, Access::Write, PATIENCE),
-        };
-        let opened = opened.map_err(|source| failed(&self.open.place, source))?;
-        let mut degraded = opened.degraded;
-        let mut open = Open { records: opened.records, place: self.open.place.clone(), found: opened.found };
+        let access = if damaged { Access::Mend } else { Access::Write };
+        let (mut open, mut degraded) = open_quietly(global, access)?;
         let spool = Spool::new(open.place.spool.clone());
         let saved = records::save(&mut open.records, &spool, &scan, scans::record)
             .map_err(|source| failed(&open.place, source))?;
@@ -262,8 +296,19 @@ impl Memory {
                 findings.push(finding(&open.place, format!("sizes of layers were not kept: {error}")));
             }
         }
+        let lost = saved.notes.iter().find(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
+        if let Some(lost) = lost.filter(|_| global.quiet) {
+            // Nothing is lost in silence, not even where silence was asked for.
+            let _ = writeln!(std::io::stderr(), "warning: {}", safe(&lost.to_string()));
+        }
         self.known = open.read(known::images)?;
-        self.open = open;
-        Ok(())
+        // Others wait for the right to write; what is left to do here may take as long as a pager.
+        self.open = if open.records.is_kept() {
+            drop(open);
+            open_quietly(global, Access::Read)?.0
+        } else {
+            open
+        };
+        Ok(lost.is_none())
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Surveyed {
     pub(super) survey: Survey,
     pub(super) ages: Ages,
     pub(super) memory: Memory,
+    /// Nothing that was to be recorded is lost.
+    kept: bool,
 }
 
 impl Surveyed {
@@ -44,8 +46,11 @@ impl Surveyed {
         (0..self.survey.inventory.images.len()).map(|at| self.image(ImageIx::from(at)))
     }
 
-    /// Done, or done with lower bounds.
+    /// Done, done with lower bounds, or what was seen could be saved nowhere.
     pub(super) fn exit(&self) -> Exit {
+        if !self.kept {
+            return Exit::Failed;
+        }
         if self.survey.is_complete() { Exit::Done } else { Exit::Incomplete }
     }
 }
@@ -61,18 +66,19 @@ pub(super) fn survey_and_record(global: &Global) -> Result<Surveyed, Failure> {
 }
 
 fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
-    let mut memory = Memory::open(global)?;
+    let mut findings = Vec::new();
+    let mut memory = Memory::open(global, &mut findings)?;
     let mut survey = measured(global, memory.sizes())?;
+    memory.ended()?;
+    survey.inventory.findings.extend(findings);
     memory.pin(&mut survey);
-    if record {
-        memory.save(&mut survey)?;
-    }
+    let kept = !record || memory.save(global, &mut survey)?;
     memory.tell(&mut survey);
     if !global.quiet {
         warn(&survey.inventory.findings);
     }
     let ages = memory.ages(&survey);
-    Ok(Surveyed { survey, ages, memory })
+    Ok(Surveyed { survey, ages, memory, kept })
 }
 
 fn measured(global: &Global, remembered: Arc<Remembered>) -> Result<Survey, Failure> {

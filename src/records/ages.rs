@@ -182,7 +182,8 @@ pub struct ImageAge {
     /// are remembered.
     pub life: u32,
     /// What its age is counted from: the later of first detected and last used, or later
-    /// still where a correction of the clock would have aged it.
+    /// still: the scan that first saw it unused again, since its last container may have been
+    /// there until then, or where a correction of the clock would have aged it.
     pub counted_from: Timestamp,
     /// Where this comes from.
     pub basis: Basis,

@@ -10,7 +10,7 @@ use super::files::{self, DATABASE, Found, Live};
 use super::health::Degraded;
 use super::lock::WriteLock;
 use super::open::{configure, confirmed, connect, in_memory, refuse, refuse_newer, renew};
-use super::place::{Place, make_private};
+use super::place::{Place, make_private, trusted};
 use super::{aside, schema};
 
 /// All migrations, in order; the number of those applied is `PRAGMA user_version`.
@@ -30,6 +30,8 @@ pub enum Access {
     Read,
     /// Record something; the database is created where there is none.
     Write,
+    /// The same where a reader has found damage: its structure is looked at in full first.
+    Mend,
 }
 
 /// Why the records cannot be used.
@@ -124,28 +126,19 @@ impl Records {
             }
             None => {}
         }
+        // A dead node's disk is looked at as it is.
+        if !place.foreign
+            && let Err(error) = trusted(&place.dir)
+        {
+            let degraded = Degraded::NotReadable { path: place.dir.clone(), cause: error.to_string() };
+            return Self::without(place, patience, vec![degraded]);
+        }
         if access == Access::Read || place.foreign {
             return Self::copied(place, patience, Vec::new());
         }
-        Self::written_or_copied(place, patience, false)
-    }
-
-    /// Opens them for writing after a reader has met damage: the whole file is looked at, and
-    /// not only once a day.
-    ///
-    /// # Errors
-    /// As [`Self::open_at`].
-    pub fn open_doubted(place: &Place, patience: Duration) -> Result<Opened, Error> {
-        if place.foreign || place.unresolved.is_some() {
-            return Self::open_at(place, Access::Write, patience);
-        }
-        Self::written_or_copied(place, patience, true)
-    }
-
-    fn written_or_copied(place: &Place, patience: Duration, doubted: bool) -> Result<Opened, Error> {
         // Looked at before anything is touched, a lock file included.
         refuse_newer(place)?;
-        match Self::for_writing(place, patience, doubted) {
+        match Self::for_writing(place, access == Access::Mend, patience) {
             Ok(opened) => Ok(opened),
             Err(Error::Degraded(degraded)) => Self::copied(place, patience, vec![*degraded]),
             Err(error) => Err(error),
@@ -215,7 +208,7 @@ impl Records {
         self.connection = Connection::open_in_memory()?;
         drop(live);
         let renewed = renew(&self.place.dir, damage)
-            .and_then(|renewed| connect(&self.place, None).map(|connected| (renewed, connected)));
+            .and_then(|renewed| connect(&self.place, None, false).map(|connected| (renewed, connected)));
         match renewed {
             Ok((renewed, (connection, live))) => {
                 self.connection = connection;
@@ -230,21 +223,15 @@ impl Records {
     }
 
     fn judge(&self, error: rusqlite::Error) -> Error {
-        match Degraded::from_sqlite(&self.place.dir.join(DATABASE), &error) {
-            Some(degraded) if self.is_kept() => confirmed(&self.place.dir, degraded).into(),
-            // A copy is as damaged as the file is; all else is no matter of the file.
-            Some(damage @ Degraded::Corrupt { .. }) => damage.into(),
-            _ => Error::Sqlite(error),
+        if self.is_kept()
+            && let Some(degraded) = Degraded::from_sqlite(&self.place.dir.join(DATABASE), &error)
+        {
+            return confirmed(&self.place.dir, degraded).into();
         }
+        Error::Sqlite(error)
     }
 
-    /// Goes on with empty records in memory, because the copy is damaged too.
-    pub(super) fn empty(&mut self) -> Result<(), Error> {
-        *self = Self::without(&self.place, self.patience, Vec::new())?.records;
-        Ok(())
-    }
-
-    fn for_writing(place: &Place, patience: Duration, doubted: bool) -> Result<Opened, Error> {
+    fn for_writing(place: &Place, doubt: bool, patience: Duration) -> Result<Opened, Error> {
         let dir = &place.dir;
         make_private(dir).map_err(|error| Degraded::from_io(dir, &error))?;
         let lock = WriteLock::acquire(dir, patience).map_err(Degraded::from_lock)?;
@@ -253,18 +240,18 @@ impl Records {
         let connected = match found {
             Found::Missing => {
                 aside::create(dir)?;
-                connect(place, None)
+                connect(place, None, false)
             }
             Found::Database { header, unclosed } => {
                 refuse(place, header)?;
-                connect(place, Some((header, unclosed || doubted)))
+                connect(place, Some((header, unclosed)), doubt)
             }
             Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
         };
         let (connection, live) = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
-                connect(place, None)?
+                connect(place, None, false)?
             }
             other => other?,
         };

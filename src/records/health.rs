@@ -145,7 +145,7 @@ impl Degraded {
     pub(super) fn from_lock(error: LockError) -> Self {
         match error {
             LockError::Held { path, holder } => Self::Locked { path, holder },
-            LockError::Io { path, source } => Self::from_io(&path, &source),
+            LockError::Io { path, source } => Self::from_io(path.parent().unwrap_or(&path), &source),
         }
     }
 

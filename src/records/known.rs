@@ -11,7 +11,6 @@ use super::clock::ClockState;
 use super::paths;
 use super::sighting::{StoreKey, kind_from, kind_text};
 use crate::inventory::{Image, Inventory};
-use crate::sys::sysroot::Sysroot;
 
 /// A life of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +42,8 @@ pub struct Life {
     /// What the runtime's tools printed.
     pub listed_bytes: Option<u64>,
     made: Option<Timestamp>,
+    /// A container was on it when it was last seen.
+    in_use: bool,
 }
 
 /// All images that are there, as far as the records know.
@@ -86,15 +87,8 @@ impl Known {
     /// that was pulled again since is judged anew, one that is in use now was used now.
     #[must_use]
     pub fn ages(&self, inventory: &Inventory, now: &Moment) -> Ages {
-        self.ages_within(&Sysroot::live(), inventory, now)
-    }
-
-    /// The same of an inventory of stores inside `sysroot`, by the records of the node that
-    /// it belongs to.
-    #[must_use]
-    pub fn ages_within(&self, sysroot: &Sysroot, inventory: &Inventory, now: &Moment) -> Ages {
         let users = ages::users(inventory);
-        let keys: Vec<_> = inventory.stores.iter().map(|store| StoreKey::within(sysroot, store)).collect();
+        let keys: Vec<_> = inventory.stores.iter().map(StoreKey::of).collect();
         let images = inventory.images.iter().zip(users);
         let images = images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, now));
         Ages { images: images.collect(), now: now.record_time }
@@ -121,6 +115,9 @@ impl Known {
             age.last_used = age.last_used.max(Some(now.record_time));
             age.counted_from = age.counted_from.max(now.record_time);
             age.use_count = age.use_count.max(users);
+        } else if life.in_use {
+            // Until now, as far as is proven.
+            age.counted_from = age.counted_from.max(now.record_time);
         }
         age
     }
@@ -260,7 +257,7 @@ fn select_lives(
         "SELECT kind, root, driver, images.id, image_id, handler, life, first_detected, evidence, made,
              coalesce(images.last_seen, stores.last_seen),
              iif(in_use, coalesce(images.last_seen, stores.last_seen), last_used), proven_since, use_count,
-             gone_since, names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned
+             gone_since, names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned, in_use
          FROM images JOIN stores ON stores.id = images.store {which}"
     ))?;
     let rows = select.query_map(values, life)?;
@@ -298,6 +295,7 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
         listed_bytes: row.get::<_, Option<i64>>(19)?.map(count),
         pinned: row.get(20)?,
         made: optional(9)?,
+        in_use: row.get(21)?,
     }))
 }
 

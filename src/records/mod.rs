@@ -36,5 +36,5 @@ pub use files::DATABASE;
 pub use health::Degraded;
 pub use lock::{Holder, LockError, RunLock};
 pub use place::{Caller, Place, place};
-pub use save::{Saved, save};
+pub use save::{Saved, foresee, save};
 pub use spool::{Limits, Note, Spool, Waiting};

@@ -181,7 +181,8 @@ impl Writer<'_> {
                 )?
                 .query_row(key.clone(), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
                 .optional()?;
-            let wall = self.now.wall.as_microsecond();
+            // What is made while the scan goes on may be newer than what was seen.
+            let wall = self.sighting.taken_at.as_microsecond();
             let (id, last_seen, last_complete, last_wall) = match found {
                 Some(found) => found,
                 None => {
@@ -216,7 +217,7 @@ impl Writer<'_> {
                     "UPDATE stores SET last_seen = ?2, last_complete = coalesce(?3, last_complete),
                      last_wall = ?4 WHERE id = ?1",
                 )?
-                .execute(params![store.id, self.micros, complete, self.now.wall.as_microsecond()])?;
+                .execute(params![store.id, self.micros, complete, self.sighting.taken_at.as_microsecond()])?;
         }
         Ok(stores)
     }

@@ -39,7 +39,9 @@ pub(super) fn in_memory(content: &[u8]) -> Result<Connection, String> {
         let mut connection = Connection::open_in_memory()?;
         connection.deserialize_read_exact("main", content, content.len(), false)?;
         configure(&connection)?;
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        // All of it is in memory, so this costs little; and a reader that meets the damage later
+        // could only give up.
+        check_integrity(&connection)?;
         if header.user_version < schema::newest() {
             schema::migrate(&mut connection, schema::newest())?;
         }
@@ -67,10 +69,14 @@ pub(super) fn refuse(place: &Place, header: Header) -> Result<(), Error> {
 }
 
 /// Opens the database at `place` for writing; the caller holds the lock. `known` is what was
-/// found there, unless it was only just made.
-pub(super) fn connect(place: &Place, known: Option<(Header, bool)>) -> Result<(Connection, Live), Error> {
+/// found there, unless it was only just made; with `doubt` its structure is looked at in full.
+pub(super) fn connect(
+    place: &Place,
+    known: Option<(Header, bool)>,
+    doubt: bool,
+) -> Result<(Connection, Live), Error> {
     let path = place.dir.join(DATABASE);
-    let opened = open_existing(place, known);
+    let opened = open_existing(place, known, doubt);
     opened.map_err(|error| match error {
         Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
             Some(degraded) => confirmed(&place.dir, degraded).into(),
@@ -81,12 +87,16 @@ pub(super) fn connect(place: &Place, known: Option<(Header, bool)>) -> Result<(C
     })
 }
 
-fn open_existing(place: &Place, known: Option<(Header, bool)>) -> Result<(Connection, Live), Error> {
+fn open_existing(
+    place: &Place,
+    known: Option<(Header, bool)>,
+    doubt: bool,
+) -> Result<(Connection, Live), Error> {
     let dir = &place.dir;
     let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
     // SQLite is to follow no symlink in place of the database, so the way there has none.
     let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
-    let check = known.is_some_and(|(_, unclosed)| unclosed || !written_today(&path));
+    let check = known.is_some_and(|(_, unclosed)| doubt || unclosed || !written_today(&path));
     let live = Live::enter(&path).map_err(failed)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;

@@ -109,7 +109,8 @@ pub(super) fn make_private(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if let Some(parent) = dir.parent() {
-                std::fs::create_dir_all(parent)?;
+                // Not for others to write to, whatever the umask.
+                DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
             }
             DirBuilder::new().mode(0o700).create(dir)
         }
@@ -117,6 +118,27 @@ pub(super) fn make_private(dir: &Path) -> io::Result<()> {
         Err(_) if dir.is_dir() => Ok(()),
         other => other,
     }
+}
+
+/// Refuses a directory that somebody else could change what we believe in: it must be ours or
+/// root's, and nobody else may write to it. What is not there, or is no directory, is for the
+/// opening to say.
+///
+/// # Errors
+/// Whose it is.
+pub(super) fn trusted(dir: &Path) -> io::Result<()> {
+    let Ok(facts) = rustix::fs::stat(dir) else { return Ok(()) };
+    if !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir() {
+        return Ok(());
+    }
+    let denied = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if facts.st_uid != 0 && facts.st_uid != rustix::process::geteuid().as_raw() {
+        return denied("it belongs to another user");
+    }
+    if facts.st_mode & 0o022 != 0 {
+        return denied("others may write to it");
+    }
+    Ok(())
 }
 
 /// FNV-1a, 64 bits: the same in every build, which the standard library's hash is not.

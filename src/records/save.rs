@@ -71,20 +71,10 @@ where
     }
     let (waiting, found) = spool.take_all::<T>();
     notes.extend(found);
-    let mut apply_all = |records: &mut Records| {
-        records.write(|transaction| {
-            catch_up(transaction, &waiting, &mut apply, |_, _| ())?;
-            apply(transaction, new)
-        })
-    };
-    let result = match apply_all(records) {
-        Err(Error::Degraded(why)) => {
-            records.empty()?;
-            degraded.push(*why);
-            apply_all(records)?
-        }
-        other => other?,
-    };
+    let result = records.write(|transaction| {
+        catch_up(transaction, &waiting, &mut apply, |_, _| ())?;
+        apply(transaction, new)
+    })?;
     let put = spool.put(new);
     for note in &put {
         // It is applied to this copy already.
@@ -96,6 +86,23 @@ where
     }
     notes.extend(put);
     Ok(Saved { result, kept: false, caught_up: 0, degraded, notes })
+}
+
+/// Applies all that waits in `spool` to `records`, a copy in memory, and leaves it waiting: what
+/// is read from the copy then is what the next run will have saved. Says what to warn of.
+///
+/// # Errors
+/// What SQLite says about the copy.
+pub fn foresee<T: DeserializeOwned, R>(
+    records: &mut Records,
+    spool: &Spool,
+    mut apply: impl FnMut(&Transaction<'_>, &T) -> rusqlite::Result<R>,
+) -> Result<Vec<Note>, Error> {
+    let (waiting, notes) = spool.take_all::<T>();
+    if !waiting.is_empty() && !records.is_kept() {
+        records.write(|transaction| catch_up(transaction, &waiting, &mut apply, |_, _| ()))?;
+    }
+    Ok(notes)
 }
 
 /// Saves all that waits and `new` after it.

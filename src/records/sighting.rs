@@ -13,16 +13,15 @@ use crate::inventory::{
     Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreKind,
 };
 use crate::sys::clock::Reading;
-use crate::sys::sysroot::Sysroot;
 
 /// What a scan saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
-    /// When the scan began, by the wall clock.
+    /// When the scan began, by the wall clock: everything was seen at this moment or later.
     pub taken_at: Timestamp,
-    /// The same as record time, as well as it was known then.
+    /// `clock` as record time, as well as it was known then.
     pub record_time: Timestamp,
-    /// The clocks then.
+    /// The clocks when everything had been seen. Nothing that it saw came later.
     pub clock: Reading,
     /// Every filesystem that holds a store.
     pub filesystems: Vec<SeenFilesystem>,
@@ -126,13 +125,20 @@ pub struct SeenContainer {
 }
 
 impl Sighting {
-    /// Takes from an inventory what the records need. `clock` was read when the scan began,
-    /// `last` is the stored state of the clock as far as it could be read.
+    /// Takes from an inventory what the records need. The scan began at `began` (wall clock);
+    /// `clock` was read when it had ended: what is there was there by then, and what is not had
+    /// gone by then. `last` is the stored state of the clock as far as it could be read.
     #[must_use]
-    pub fn new(inventory: &Inventory, refs: &Refs, clock: Reading, last: Option<&ClockState>) -> Self {
+    pub fn new(
+        inventory: &Inventory,
+        refs: &Refs,
+        began: Timestamp,
+        clock: Reading,
+        last: Option<&ClockState>,
+    ) -> Self {
         let record_time = clock::advance(last, &clock).state.record_time;
         Self {
-            taken_at: clock.wall,
+            taken_at: began.min(clock.wall),
             record_time,
             clock,
             filesystems: inventory.filesystems.iter().map(SeenFilesystem::of).collect(),
@@ -215,12 +221,6 @@ impl StoreKey {
     #[must_use]
     pub fn of(store: &crate::inventory::Store) -> Self {
         Self { kind: store.kind, root: store.root.clone(), driver: store.driver.clone() }
-    }
-
-    /// Of a store inside `sysroot`, as the node itself records it: by the path that it has there.
-    #[must_use]
-    pub fn within(sysroot: &Sysroot, store: &crate::inventory::Store) -> Self {
-        Self { root: sysroot.display(&store.root), ..Self::of(store) }
     }
 }
 

@@ -30,6 +30,9 @@ const SETTLED: SignedDuration = SignedDuration::from_mins(1);
 /// Of the inodes that are not looked at, one in so many is.
 const SAMPLE: u64 = 100;
 
+/// Inodes that are measured in no time: a layer of so many or fewer is small.
+const SMALL: u64 = 1000;
+
 /// How old a layer was when it was measured, by the latest change to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
@@ -119,21 +122,19 @@ pub(super) fn together(units: &BTreeMap<usize, Vec<usize>>) -> Vec<Vec<usize>> {
     sets
 }
 
-/// Chooses sets of units, given with their inodes, to be measured all the same: at random,
-/// until they have the hundredth part of all inodes, and one at least.
-pub(super) fn sample(mut sets: Vec<(Vec<usize>, u64)>, seed: u64) -> Vec<usize> {
+/// Chooses sets of units, given with their inodes, to be measured all the same: each with a
+/// chance of one in a hundred, so that it is a hundredth of all inodes in the long run and a big
+/// layer has its turn as seldom as a small one. Where chance chooses none, one that is small, if
+/// there is one, so that every scan proves something.
+pub(super) fn sample(sets: Vec<(Vec<usize>, u64)>, seed: u64) -> Vec<usize> {
     let all: u64 = sets.iter().map(|(_, inodes)| inodes).sum();
-    fastrand::Rng::with_seed(seed).shuffle(&mut sets);
-    let mut seen = 0;
-    let mut chosen = Vec::new();
-    for (units, inodes) in sets {
-        chosen.extend(units);
-        seen += inodes;
-        if seen >= all / SAMPLE {
-            break;
-        }
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let small: Vec<usize> = (0..sets.len()).filter(|at| sets[*at].1 <= (all / SAMPLE).max(SMALL)).collect();
+    let mut chosen: Vec<usize> = (0..sets.len()).filter(|_| chance.u64(..SAMPLE) == 0).collect();
+    if chosen.is_empty() && !small.is_empty() {
+        chosen.push(small[chance.usize(..small.len())]);
     }
-    chosen
+    chosen.into_iter().flat_map(|at| sets[at].0.iter().copied()).collect()
 }
 
 /// What a walk says of a layer besides its weight.

@@ -193,10 +193,14 @@ impl Writer<'_> {
         }
         // While it is in use, `last_used` stays what it was.
         let last_used = if in_use { life.last_used } else { life.used(store) };
+        // Its last container may have been there until a moment ago: no longer is it proven to be
+        // unused.
+        let proven_since = (life.in_use && !in_use).then_some(self.micros);
         self.to
             .prepare_cached(
                 "UPDATE images SET last_seen = NULL, in_use = ?2, last_used = ?3, made = ?4, names = ?5,
-                     total_bytes = ?6, exclusive_bytes = ?7, frees_bytes = ?8, listed_bytes = ?9, pinned = ?10
+                     total_bytes = ?6, exclusive_bytes = ?7, frees_bytes = ?8, listed_bytes = ?9, pinned = ?10,
+                     proven_since = max(coalesce(?11, proven_since), coalesce(proven_since, ?11))
                  WHERE id = ?1",
             )?
             .execute(params![
@@ -210,6 +214,7 @@ impl Writer<'_> {
                 shown.frees,
                 shown.listed,
                 shown.pinned,
+                proven_since,
             ])?;
         Ok(())
     }
