@@ -51,8 +51,13 @@ impl Shares {
         nodes: &HashMap<usize, NodeIx>,
         costs: &[CostModel],
     ) {
-        for group in &self.inodes {
-            let holders = distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
+        // By who holds them, so that the same store gives the same inventory however much of it was
+        // measured this time.
+        let holders =
+            |group: &SharedInodes| distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
+        let mut inodes: Vec<_> = self.inodes.iter().map(|group| (holders(group), group)).collect();
+        inodes.sort_by(|(a, one), (b, other)| (a, one.outside).cmp(&(b, other.outside)));
+        for (holders, group) in inodes {
             let Some(first) = holders.first().copied() else { continue };
             let cost = costs[inventory.nodes[first.get()].filesystem.get()];
             let size = Size {
