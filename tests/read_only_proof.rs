@@ -32,7 +32,11 @@ fn timeless(mut document: Value) -> Value {
 }
 
 fn forget(value: &mut Value) {
-    const FLEETING: [&str; 10] = [
+    const FLEETING: [&str; 13] = [
+        "last_used",
+        "first_detected_from",
+        "cached_layers",
+        "measured_layers",
         "generated_at",
         "seconds",
         "age_seconds",
@@ -42,7 +46,6 @@ fn forget(value: &mut Value) {
         "inodes_free",
         "mount",
         "device",
-        "cached_layers",
     ];
     match value {
         Value::Object(fields) => {

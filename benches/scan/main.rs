@@ -3,7 +3,7 @@
 //! environment variables.
 //!
 //! The program starts itself again for the parts that must be a process of their own:
-//! `generate DIR INODES SEED`, `floor THREADS DIR`, `measure DIR`, `rescan STATE_DIR DIR`.
+//! `generate DIR INODES SEED`, `floor THREADS DIR`, `measure DIR`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
 
@@ -15,7 +15,6 @@ mod process;
 mod programs;
 mod random;
 mod records;
-mod rescan;
 mod rounds;
 mod settings;
 mod table;
@@ -48,7 +47,6 @@ fn run(arguments: &[&str]) -> Result<()> {
             measure::graphroot(Path::new(dir));
             Ok(())
         }
-        ["rescan", state_dir, dir] => rescan::graphroot(Path::new(state_dir), Path::new(dir)),
         _ => bail!("unknown arguments: {arguments:?}"),
     }
 }

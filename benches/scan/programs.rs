@@ -103,25 +103,21 @@ pub fn all(state_dir: &Path, graphroot: &Path) -> (Vec<Program>, Vec<&'static st
     (programs, missing)
 }
 
-/// The real command; where this build has none yet, the walker alone.
+/// A scan that measures everything and leaves nothing behind.
 fn ours(root: &str) -> Program {
-    let arguments = ["scan", "--graphroot", root, "--no-record", "--format", "json"];
-    let scan = Program {
-        name: OURS,
-        role: Role::Ours,
-        path: env!("CARGO_BIN_EXE_layersweep").into(),
-        arguments: arguments.map(str::to_owned).into(),
-    };
-    let text = process::output(&mut scan.command()).unwrap_or_default();
-    let is_scan =
-        serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|document| document["kind"] == "scan");
-    if is_scan { scan } else { itself(OURS, Role::Ours, &["measure", root]) }
+    scan(OURS, Role::Ours, &["--graphroot", root, "--full", "--no-record"])
 }
 
-/// A scan that keeps records: the library's parts that `scan` with a state directory uses.
-/// This is the one place to change for the command itself.
+/// A scan with records, as a timer runs it: layers that an earlier one has measured are not
+/// walked again.
 fn again(state_dir: &Path, root: &str) -> Program {
-    itself(AGAIN, Role::Again, &["rescan", &state_dir.display().to_string(), root])
+    scan(AGAIN, Role::Again, &["--graphroot", root, "--state-dir", &state_dir.display().to_string()])
+}
+
+/// The real command.
+fn scan(name: &'static str, role: Role, flags: &[&str]) -> Program {
+    let arguments = ["scan", "--format", "json"].iter().chain(flags).map(ToString::to_string).collect();
+    Program { name, role, path: env!("CARGO_BIN_EXE_layersweep").into(), arguments }
 }
 
 /// A part of this program.

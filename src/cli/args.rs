@@ -42,15 +42,9 @@ pub(super) struct Global {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) sysroot: Option<PathBuf>,
 
-    /// Where our records are kept; with --sysroot, inside it [default: /var/lib/layersweep]
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "LAYERSWEEP_STATE_DIR",
-        hide_env_values = true,
-        help_heading = "Records"
-    )]
+    /// Where our records are kept [default: LAYERSWEEP_STATE_DIR, else /var/lib/layersweep]; with
+    /// --sysroot, a place inside it, the variable aside
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Records")]
     pub(super) state_dir: Option<PathBuf>,
 
     /// How to print the result

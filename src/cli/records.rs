@@ -22,6 +22,9 @@ use crate::sys::clock::Reading;
 use crate::sys::sysroot::Sysroot;
 use crate::usage::kept::Remembered;
 
+/// Names the state directory where no flag does.
+const STATE_DIR: &str = "LAYERSWEEP_STATE_DIR";
+
 /// The records, opened.
 #[derive(Debug)]
 pub(super) struct Open {
@@ -68,6 +71,9 @@ fn place(global: &Global) -> Place {
         Some(top) => below(top, dir).unwrap_or_else(|| dir.to_path_buf()),
         None => dir.to_path_buf(),
     });
+    // The variable speaks of this machine, not of the disk that is looked at.
+    let ours = || std::env::var_os(STATE_DIR).filter(|dir| !dir.is_empty()).map(std::path::PathBuf::from);
+    let named = named.or_else(|| ours().filter(|_| global.sysroot.is_none()));
     records::place(&sysroot, named.as_deref(), &Caller::present())
 }
 

@@ -132,7 +132,7 @@ pub struct Patience {
 impl Default for Patience {
     fn default() -> Self {
         Self {
-            deadline: Duration::from_secs(30),
+            deadline: Duration::from_secs(10),
             still: Duration::from_millis(1500),
             between_syncs: Duration::from_millis(500),
         }
@@ -307,7 +307,9 @@ mod tests {
         let gauge = Gauge::open(dir.path()).unwrap();
         let room = gauge.room().unwrap();
         assert!(room.capacity_bytes >= room.free_bytes && room.free_bytes >= room.available_bytes);
-        let settled = gauge.settle(&room, 0, Patience::default()).unwrap();
-        assert!(settled.waited < Duration::from_secs(30));
+        // Others write to this filesystem, so nothing is said of how much.
+        let patience = Patience { deadline: Duration::from_millis(300), ..Patience::default() };
+        let settled = gauge.settle(&room, 0, patience).unwrap();
+        assert!(settled.why == Ended::Came || settled.waited >= patience.deadline);
     }
 }

@@ -1,4 +1,4 @@
-//! containers/storage on disk: CRI-O's, Podman's and Buildah's common store. Only reads.
+//! containers/storage on disk: CRI-O's, Podman's and Buildah's common store. Only [`edit`] writes.
 //!
 //! [`config`] says which stores there are; [`snapshot`] reads their [`records`] and
 //! directory listings as of one moment; [`units`] sorts every entry into what it belongs
@@ -8,6 +8,7 @@
 pub mod committed;
 pub mod config;
 pub mod doubt;
+pub mod edit;
 pub mod fill;
 pub mod inspect;
 mod leaks;

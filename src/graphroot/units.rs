@@ -449,7 +449,7 @@ pub(super) fn is_id(name: &str) -> bool {
 
 /// Directories that the overlay driver makes to try out the kernel, with a random suffix
 /// (container-libs, `storage/drivers/overlay/check.go`).
-fn is_feature_test(name: &str) -> bool {
+pub(super) fn is_feature_test(name: &str) -> bool {
     ["compat", "metacopy-check", "opaque-bug-check", "volatile-check", "feature-check"]
         .iter()
         .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit())))

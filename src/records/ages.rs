@@ -103,6 +103,8 @@ pub fn first_sight(
         (None, Some(at)) => (at, Rule::Container),
         (None, None) => (now.record_time, Rule::FirstScan),
     };
+    // As exactly as the records keep it, so that recording it does not change it.
+    first = Timestamp::from_microsecond(first.as_microsecond()).unwrap_or(first);
     if first > now.record_time {
         (first, rule) = (now.record_time, Rule::FutureEvidence);
     }

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod fiemap;
 pub mod ioprio;
 pub mod mounts;
+pub mod namespaces;
 pub mod processes;
 pub mod quiet;
 pub mod readlink;

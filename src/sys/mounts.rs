@@ -101,7 +101,7 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
         .collect()
 }
 
-fn parse_line(line: &[u8]) -> Option<Mount> {
+pub(super) fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = number(fields.next()?)?;
     let parent = number(fields.next()?)?;
@@ -130,7 +130,7 @@ fn text(field: &[u8]) -> String {
 }
 
 /// Space, tab, newline and backslash are written as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, after)) = rest.split_first() {

@@ -6,6 +6,7 @@ pub mod archive;
 pub mod chunks;
 pub mod containerd;
 pub mod du;
+pub mod edit;
 pub mod fixture;
 pub mod locks;
 pub mod loopfs;

@@ -175,3 +175,17 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 pub fn texts(value: &Value, pointer: &str) -> Vec<String> {
     list(value, pointer).iter().map(|item| item.as_str().expect("a list of texts").to_owned()).collect()
 }
+
+/// Images without what moves with the looks at them: an image in use was used just now, and
+/// what the disk says of its age is in the records after the first scan.
+pub fn timeless(images: &[Value]) -> Vec<Value> {
+    let timeless = |image: &Value| {
+        let mut image = image.clone();
+        if let Some(image) = image.as_object_mut() {
+            image.remove("last_used").expect("a last_used");
+            image.remove("first_detected_from").expect("a first_detected_from");
+        }
+        image
+    };
+    images.iter().map(timeless).collect()
+}

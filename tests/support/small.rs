@@ -34,3 +34,10 @@ fn images() -> Vec<ImageSpec> {
     })
     .into()
 }
+
+/// One more image, `deep`, with two layers of its own on top of `a`.
+pub fn deep() -> Vec<ImageSpec> {
+    let layer = |name: &str| LayerSpec { small_files: 6, ..LayerSpec::new(name) };
+    let layers = ["base", "a", "deep-1", "deep-2"].map(layer).to_vec();
+    vec![ImageSpec { names: vec![name("deep")], layers, label: "deep".into() }]
+}

@@ -226,9 +226,9 @@ impl Store {
         program::store_run(command, &self.root, &self.runroot())
     }
 
-    /// `images[]` of the program.
+    /// `images[]` of the program, without what moves with every look.
     pub fn images(&self) -> Vec<Value> {
-        program::list(&self.json("images"), "/images").to_vec()
+        program::timeless(program::list(&self.json("images"), "/images"))
     }
 }
 

@@ -1,0 +1,168 @@
+//! Where directories go that are removed once the locks are released.
+//!
+//! A directory is moved into `tempdirs/temp-dir-N`, while `tempdirs/lock-N` is locked; that is
+//! one rename, however much lies in it. Library versions since 1.59 do the same and sweep what
+//! a killed process leaves there; earlier ones take an empty `tempdirs` for a layer, so it is
+//! removed at the end.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::directory::Directory;
+use super::error::{Error, Fault};
+use super::locks::{Guards, Lock, noise64};
+use super::removal::Removal;
+
+/// The library's name for the directory.
+pub(super) const TEMPDIRS: &str = "tempdirs";
+
+/// A temporary directory and its lock, held.
+#[derive(Debug)]
+pub(super) struct Bin {
+    /// Holds `tempdirs`.
+    parent: Directory,
+    tempdirs: Directory,
+    number: String,
+    lock: Lock,
+    /// `None` where a lock file was left alone.
+    directory: Option<Directory>,
+    moved: u64,
+    adopted: bool,
+}
+
+impl Bin {
+    /// Whether things may be moved into it: not into one that was taken over.
+    pub(super) fn is_ours(&self) -> bool {
+        !self.adopted
+    }
+
+    /// Makes one in `driver`. The store's locks are held, so nobody sweeps it before it is locked.
+    pub(super) fn make(driver: &Directory, number: &str) -> Result<Self, Fault> {
+        let parent = driver.again()?;
+        let tempdirs = match driver.below(TEMPDIRS)? {
+            Some(tempdirs) => tempdirs,
+            None => driver.make(TEMPDIRS)?,
+        };
+        let number = number.to_owned();
+        let name = lock_name(&number);
+        let made = (|| {
+            let lock = Self::new_lock(&tempdirs, &name)?;
+            Ok((lock, tempdirs.make(directory_name(&number))?))
+        })();
+        match made {
+            Ok((lock, directory)) => Ok(Self {
+                parent,
+                tempdirs,
+                number,
+                lock,
+                directory: Some(directory),
+                moved: 0,
+                adopted: false,
+            }),
+            Err(fault) => {
+                let _ = tempdirs.unlink(&name);
+                driver.remove_empty(TEMPDIRS);
+                Err(fault)
+            }
+        }
+    }
+
+    fn new_lock(tempdirs: &Directory, name: &OsString) -> Result<Lock, Fault> {
+        let file = tempdirs.create(name, Mode::RUSR | Mode::WUSR)?;
+        let lock = Lock::new(Guards::Own, tempdirs.path().join(name), file);
+        if lock.try_exclusive()? {
+            return Ok(lock);
+        }
+        Err(Fault::new("locking", lock.path(), rustix::io::Errno::AGAIN))
+    }
+
+    /// Takes over one that a dead process left; `None` if a process holds it.
+    pub(super) fn adopt(parent: &Directory, tempdirs: &OsStr, number: &str) -> Result<Option<Self>, Fault> {
+        let parent = parent.again()?;
+        let Some(tempdirs) = parent.below(Path::new(tempdirs))? else { return Ok(None) };
+        let name = lock_name(number);
+        let lock = match tempdirs.open(&name, OFlags::RDWR)? {
+            Some(file) => Lock::new(Guards::Own, tempdirs.path().join(&name), file),
+            None => Self::new_lock(&tempdirs, &name)?,
+        };
+        if !lock.try_exclusive()? {
+            return Ok(None);
+        }
+        let directory = tempdirs.below(directory_name(number))?;
+        Ok(Some(Self {
+            parent,
+            tempdirs,
+            number: number.to_owned(),
+            lock,
+            directory,
+            moved: 0,
+            adopted: true,
+        }))
+    }
+
+    /// Moves an entry of `from` into it.
+    pub(super) fn take(&mut self, from: &Directory, name: &str) -> Result<(), Fault> {
+        let Some(directory) = &self.directory else {
+            return Err(Fault::new("moving", from.path().join(name), rustix::io::Errno::XDEV));
+        };
+        from.rename(name, directory, format!("{}-{name}", self.moved))?;
+        self.moved += 1;
+        Ok(())
+    }
+
+    /// Removes all that is in it, and itself. What would not go (immutable files) is put into
+    /// `layers` under a random id: an orphan, which every library version tolerates, whereas
+    /// some try in vain to empty a temporary directory each time they open the store.
+    pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
+        let Self { parent, tempdirs, number, lock, directory, .. } = self;
+        let mut all = Removal::default();
+        if let Some(directory) = directory {
+            for name in directory.names()? {
+                let removal = directory.remove_tree(&name);
+                if let Some(layers) = layers.filter(|_| !removal.is_complete())
+                    && directory.has(&name)?
+                    && let Err(fault) = directory.rename(&name, layers, orphan_name())
+                {
+                    tracing::warn!(%fault, "what could not be removed stays in the temporary directory");
+                }
+                all.absorb(removal);
+            }
+        }
+        let name = directory_name(&number);
+        if tempdirs.remove_empty(&name) || !tempdirs.has(&name)? {
+            tempdirs.unlink(lock_name(&number))?;
+        }
+        drop(lock);
+        if let Some(name) = tempdirs.path().file_name() {
+            parent.remove_empty(name);
+        }
+        Ok(all)
+    }
+}
+
+/// A number for one that is still to be made.
+pub(super) fn new_number() -> String {
+    (noise64() % 10_000_000_000).to_string()
+}
+
+/// The numbers of the temporary directories among `names`, with or without a lock file.
+pub(super) fn numbers(names: &[OsString]) -> BTreeSet<&str> {
+    let names = names.iter().filter_map(|name| name.to_str());
+    names.filter_map(|name| name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"))).collect()
+}
+
+fn lock_name(number: &str) -> OsString {
+    format!("lock-{number}").into()
+}
+
+fn directory_name(number: &str) -> OsString {
+    format!("temp-dir-{number}").into()
+}
+
+/// An id that no pull will ever make.
+fn orphan_name() -> String {
+    (0..4).map(|_| format!("{:016x}", noise64())).collect()
+}

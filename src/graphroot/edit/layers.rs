@@ -1,0 +1,203 @@
+//! Deleting layers whose record says that they are there.
+
+use std::collections::BTreeSet;
+
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+
+use super::error::{Error, Fault, Refusal};
+use super::links;
+use super::locks::Guards;
+use super::mounted;
+use super::place::Role;
+use super::session::Session;
+
+/// A layer and what the proof has found out about it.
+pub(super) struct Doomed {
+    pub(super) id: String,
+    /// Position of the record file.
+    pub(super) file: usize,
+    /// Position of the place that has its directory.
+    pub(super) place: usize,
+    /// Its short names there.
+    pub(super) links: BTreeSet<String>,
+}
+
+impl Session<'_> {
+    /// Proves that nothing needs these layers but themselves, whatever the records say: no
+    /// mount, no other directory's `lower`, and that they can be taken away at all.
+    pub(super) fn prove_layers(&mut self, ids: &[String]) -> Result<Vec<Doomed>, Error> {
+        let mut doomed = Vec::new();
+        for id in ids {
+            let file = self.records.file_of(Guards::Layers, id)?;
+            let place = self.directory_place(file);
+            let links = self.links_of(place, id)?;
+            doomed.push(Doomed { id: id.clone(), file, place, links });
+        }
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        for layer in &doomed {
+            self.prove_no_lower(&layer.id, &layer.links, &ids)?;
+            self.prove_mutable(layer.place, &layer.id)?;
+        }
+        self.prove_directories_unmounted(
+            &doomed.iter().map(|layer| (layer.place, layer.id.as_str(), &layer.links)).collect::<Vec<_>>(),
+        )?;
+        Ok(doomed)
+    }
+
+    /// The place that has the directories of the layers in a record file: volatile records in a
+    /// runroot describe directories of the graphroot.
+    pub(super) fn directory_place(&self, file: usize) -> usize {
+        let recorded = self.records.files[file].place;
+        if self.places[recorded].role == Role::Runroot { 0 } else { recorded }
+    }
+
+    pub(super) fn links_of(&self, place: usize, id: &str) -> Result<BTreeSet<String>, Fault> {
+        let Some(layers) = &self.places[place].layers else { return Ok(BTreeSet::new()) };
+        self.with_links(place, |links| links.of(id, layers)).unwrap_or_else(|| Ok(BTreeSet::new()))
+    }
+
+    /// No layer that has a record, other than those that go as well, has any of `names` in its
+    /// `lower`. The records should say the same; a directory without a record does not count,
+    /// since nobody can mount it.
+    pub(super) fn prove_no_lower(
+        &self,
+        id: &str,
+        names: &BTreeSet<String>,
+        except: &[&str],
+    ) -> Result<(), Refusal> {
+        let needs = |user: &str| !except.contains(&user) && self.records.layer(user).is_some();
+        // In a split store a container's layer in the graphroot lies on the imagestore's.
+        for place in 0..self.places.len() {
+            if let Some(Some(child)) = self.with_links(place, |links| links.user(names, needs)) {
+                return Err(Refusal::HasChild { layer: id.to_owned(), child });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn prove_directories_unmounted(
+        &mut self,
+        directories: &[(usize, &str, &BTreeSet<String>)],
+    ) -> Result<(), Refusal> {
+        let mut paths = Vec::new();
+        for &(place, id, links) in directories {
+            let Some(layers) = &self.places[place].layers else { continue };
+            let words = std::iter::once(id).chain(links.iter().map(String::as_str)).collect::<Vec<_>>();
+            paths.push((layers.path().join(id), words));
+        }
+        let doomed: Vec<_> =
+            paths.iter().map(|(path, words)| mounted::Doomed { path, words: words.clone() }).collect();
+        self.prove_unmounted(&doomed)
+    }
+
+    /// An immutable directory cannot be moved; a layer that is flagged and stays would stop
+    /// every command of the runtime.
+    pub(super) fn prove_mutable(&self, place: usize, id: &str) -> Result<(), Error> {
+        let Some(layers) = &self.places[place].layers else { return Ok(()) };
+        for name in [".", id] {
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+            let stat = match rustix::fs::statx(layers.fd(), name, flags, StatxFlags::BASIC_STATS) {
+                Ok(stat) => stat,
+                // Without a directory there is nothing to take away; without statx we just try.
+                Err(_) => continue,
+            };
+            if stat.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND) {
+                return Err(Refusal::Immutable(layers.path().join(name)).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes layers that were proven, in the order given: each before the one it lies on.
+    pub(super) fn delete_layers(&mut self, doomed: &[Doomed]) -> Result<(), Error> {
+        if self.flags() {
+            return doomed.iter().try_for_each(|layer| self.delete_flagged(layer));
+        }
+        // No mark: all records go first, and a crash leaves plain orphans.
+        let files: BTreeSet<usize> = doomed.iter().map(|layer| layer.file).collect();
+        for layer in doomed {
+            self.records.remove(layer.file, &layer.id)?;
+        }
+        for file in files {
+            self.save(file)?;
+        }
+        for layer in doomed {
+            self.take_apart(layer)?;
+            self.done.layers.push(layer.id.clone());
+        }
+        Ok(())
+    }
+
+    /// Flag, take apart, forget: whoever comes after a crash sees the flag and goes on.
+    fn delete_flagged(&mut self, layer: &Doomed) -> Result<(), Error> {
+        let before = self.records.files[layer.file].table.clone();
+        let flagged = self.records.files[layer.file].table.flag_incomplete(&layer.id);
+        flagged.map_err(|error| Refusal::Damaged {
+            path: self.records.files[layer.file].path.clone(),
+            message: error.to_string(),
+        })?;
+        self.save(layer.file)?;
+        if let Err(error) = self.take_apart(layer) {
+            // Nothing of it is gone but its links, which the library makes anew.
+            tracing::warn!(%error, layer = layer.id, "taking the flag back");
+            self.records.files[layer.file].table = before;
+            self.restore_links(layer);
+            self.save(layer.file)?;
+            return Err(error);
+        }
+        self.records.remove(layer.file, &layer.id)?;
+        self.save(layer.file)?;
+        self.done.layers.push(layer.id.clone());
+        Ok(())
+    }
+
+    fn restore_links(&self, layer: &Doomed) {
+        let places = &self.places[layer.place];
+        let links = places.layers.as_ref().and_then(|layers| layers.below(links::DIRECTORY).ok().flatten());
+        let Some(links) = links else { return };
+        let target = std::path::Path::new("..").join(&layer.id).join("diff");
+        for name in &layer.links {
+            if let Err(fault) = links.make_symlink(&target, name) {
+                tracing::debug!(%fault, "the library makes it anew at the next mount");
+            }
+        }
+    }
+
+    /// Everything of a layer but its record.
+    pub(super) fn take_apart(&mut self, layer: &Doomed) -> Result<(), Error> {
+        self.remove_links(layer.place, &layer.links)?;
+        self.discard(layer.place, &layer.id)?;
+        self.remove_layer_data(&layer.id)
+    }
+
+    pub(super) fn remove_links(&self, place: usize, names: &BTreeSet<String>) -> Result<(), Error> {
+        let Some(layers) = self.places[place].layers.as_ref().filter(|_| !names.is_empty()) else {
+            return Ok(());
+        };
+        if let Some(links) = layers.below(links::DIRECTORY)? {
+            for name in names {
+                links.unlink(name)?;
+                self.step("link removed");
+            }
+        }
+        Ok(())
+    }
+
+    /// Tar-split and big data. In a split store they are in the graphroot whatever place has the
+    /// layer's directory.
+    pub(super) fn remove_layer_data(&mut self, id: &str) -> Result<(), Error> {
+        let mut failures = Vec::new();
+        for place in &self.places {
+            let Some(records) = place.records(Guards::Layers) else { continue };
+            for name in [format!("{id}.tar-split.gz"), id.to_owned()] {
+                let removal = records.remove_tree(&name);
+                if removal.removed > 0 {
+                    self.editor.step("layer data removed");
+                }
+                failures.push(removal);
+            }
+        }
+        failures.into_iter().for_each(|removal| self.done.note(removal));
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! The overlay driver's short names: `l/NAME -> ../<id>/diff`, each layer's `link` file, and
+//! the `lower` files that build mounts from them.
+//!
+//! A store of 10,000 layers has as many of each, so they are read before the locks are taken;
+//! under the locks only what has come since is read. Neither changes once it is written.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::path::{Component, Path};
+
+use super::directory::Directory;
+use super::error::Fault;
+
+/// The driver's directory for short names.
+pub(super) const DIRECTORY: &str = "l";
+
+/// What is known of the links of one area.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// Names in `l/` and the directory that each leads to.
+    targets: BTreeMap<OsString, Option<String>>,
+    /// Directory and inode number, and the short names in its `lower`.
+    lowers: HashMap<(OsString, u64), Vec<String>>,
+    /// The inode number of each directory that is there now.
+    directories: HashMap<OsString, u64>,
+}
+
+impl Links {
+    /// Reads what is not known yet, and forgets what is gone.
+    pub(super) fn refresh(&mut self, driver: &Directory) -> Result<(), Fault> {
+        let mut directories = HashMap::new();
+        for name in driver.names()? {
+            let Some(stat) = driver.stat(&name)? else { continue };
+            if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() && name != DIRECTORY {
+                directories.insert(name, stat.st_ino);
+            }
+        }
+        self.directories = directories;
+        let Self { lowers, directories, .. } = self;
+        lowers.retain(|(name, inode), _| directories.get(name) == Some(inode));
+        for (name, inode) in directories.iter() {
+            let key = (name.clone(), *inode);
+            if lowers.contains_key(&key) {
+                continue;
+            }
+            let text = driver.read_small(Path::new(name).join("lower"))?;
+            // Without one it is a base, or still being made: then it is read again.
+            if let Some(text) = text {
+                lowers.insert(key, text.split(':').map(short_name).collect());
+            }
+        }
+        let Some(links) = driver.below(DIRECTORY)? else {
+            self.targets.clear();
+            return Ok(());
+        };
+        let names: BTreeSet<OsString> = links.names()?.into_iter().collect();
+        self.targets.retain(|name, _| names.contains(name));
+        for name in names {
+            if let Entry::Vacant(entry) = self.targets.entry(name) {
+                let target = links.link_target(entry.key())?;
+                entry.insert(target.as_deref().and_then(target_id));
+            }
+        }
+        Ok(())
+    }
+
+    /// All short names of the layer: those in `l/` that lead to it, and the one in its `link`.
+    pub(super) fn of(&self, id: &str, driver: &Directory) -> Result<BTreeSet<String>, Fault> {
+        let mut names: BTreeSet<String> = self.names_of(id).map(str::to_owned).collect();
+        if let Some(link) = driver.read_small(Path::new(id).join("link"))?
+            && is_short_name(&link)
+            // A link file that was copied or went wrong must not cost another layer its name.
+            && self.target(&link).is_none_or(|target| target == id)
+        {
+            names.insert(link);
+        }
+        Ok(names)
+    }
+
+    /// The names in `l/` that lead to the layer.
+    pub(super) fn names_of<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a str> {
+        let of_id = self.targets.iter().filter(move |(_, target)| target.as_deref() == Some(id));
+        of_id.filter_map(|(name, _)| name.to_str())
+    }
+
+    /// The directory that a short name leads to.
+    pub(super) fn target(&self, name: &str) -> Option<&str> {
+        self.targets.get(std::ffi::OsStr::new(name))?.as_deref()
+    }
+
+    /// A directory whose `lower` has one of `names`, of those that `count`.
+    pub(super) fn user(&self, names: &BTreeSet<String>, count: impl Fn(&str) -> bool) -> Option<String> {
+        self.lowers
+            .iter()
+            .filter(|(_, lower)| lower.iter().any(|part| names.contains(part)))
+            .filter_map(|((name, _), _)| name.to_str())
+            .find(|name| count(name))
+            .map(str::to_owned)
+    }
+}
+
+/// `l/NAME` in a `lower`; libraries before 2018 wrote other things, which are kept whole.
+fn short_name(part: &str) -> String {
+    part.rsplit('/').next().unwrap_or(part).to_owned()
+}
+
+/// `../<id>/diff`.
+fn target_id(target: &Path) -> Option<String> {
+    let mut parts = target.components();
+    match (parts.next()?, parts.next()?, parts.next()?, parts.next()) {
+        (Component::ParentDir, Component::Normal(id), Component::Normal(diff), None) if diff == "diff" => {
+            id.to_str().map(str::to_owned)
+        }
+        _ => None,
+    }
+}
+
+/// 26 letters and digits of base 32.
+pub(super) fn is_short_name(name: &str) -> bool {
+    name.len() == 26 && name.bytes().all(|byte| matches!(byte, b'A'..=b'Z' | b'2'..=b'7'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAA";
+    const B: &str = "BBBBBBBBBBBBBBBBBBBBBBBBBB";
+    const C: &str = "CCCCCCCCCCCCCCCCCCCCCCCCCC";
+
+    #[test]
+    fn names_targets_and_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for layer in ["a", "b", "l"] {
+            std::fs::create_dir(at(layer)).unwrap();
+        }
+        std::fs::write(at("a/link"), A).unwrap();
+        std::fs::write(at("b/link"), B).unwrap();
+        std::fs::write(at("b/lower"), format!("l/{A}")).unwrap();
+        for (name, target) in [(A, "../a/diff"), (B, "../b/diff"), (C, "../a/diff"), ("odd", "/etc")] {
+            std::os::unix::fs::symlink(target, at("l").join(name)).unwrap();
+        }
+        let driver = Directory::top(dir.path()).unwrap();
+        let mut links = Links::default();
+        links.refresh(&driver).unwrap();
+        let names = links.of("a", &driver).unwrap();
+        assert_eq!(names.iter().collect::<Vec<_>>(), [A, C]);
+        assert_eq!(links.user(&names, |_| true).as_deref(), Some("b"));
+        assert_eq!(links.user(&names, |name| name != "b"), None);
+        assert_eq!((links.target(B), links.target("odd")), (Some("b"), None));
+        // A link file with another's name does not make it its own.
+        std::fs::write(at("a/link"), B).unwrap();
+        assert!(!links.of("a", &driver).unwrap().contains(B));
+        // What comes and goes is seen; a directory made anew is another one.
+        assert!(driver.remove_tree("b").is_complete());
+        std::fs::create_dir(at("c")).unwrap();
+        std::fs::write(at("c/lower"), format!("l/{B}:l/{C}")).unwrap();
+        std::fs::remove_file(at("l").join(A)).unwrap();
+        links.refresh(&driver).unwrap();
+        assert_eq!(links.user(&names, |_| true).as_deref(), Some("c"));
+        assert_eq!(links.target(A), None);
+    }
+
+    #[test]
+    fn short_names() {
+        for (part, name) in [("l/ABC", "ABC"), ("ABC", "ABC"), ("/x/l/ABC", "ABC"), ("", "")] {
+            assert_eq!(short_name(part), name);
+        }
+        assert!(is_short_name(A) && !is_short_name("l") && !is_short_name("../../../../../../etc/passwd"));
+        for odd in ["../a/diff/..", "/a/diff", "a/diff", "../a", "../../diff", "../a/work"] {
+            assert_eq!(target_id(Path::new(odd)), None, "{odd}");
+        }
+    }
+}

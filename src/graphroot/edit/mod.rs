@@ -1,0 +1,236 @@
+//! The only writer of a graphroot.
+//!
+//! Each recipe is one function of [`Editor`]: it takes the store's locks, reads the records
+//! anew, proves everything it needs (a plan is hours old by then, for all it knows), changes
+//! them in the order in which a crash at any point leaves a usable store, lets go of the locks
+//! and only then removes the bulk of the files.
+//!
+//! The protocol is that of containers/storage: the same locks in the same order, tokens of 64
+//! bytes, atomic replacement, the `incomplete` flag, temporary directories of its own kind.
+
+mod ballast;
+mod bin;
+mod container;
+mod debris;
+mod directory;
+mod doomed;
+mod error;
+mod image;
+mod intent;
+mod layers;
+mod links;
+mod locks;
+mod mounted;
+mod place;
+mod process;
+mod records;
+mod remedy;
+pub mod removal;
+mod repair;
+mod session;
+pub mod table;
+mod unused;
+mod write;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::snapshot::Places;
+pub use ballast::Ballast;
+pub use debris::{Kind, Leftover, Reclaimed};
+use directory::Directory;
+pub use error::{Error, Fault, Holder, Refusal};
+pub use image::PlannedImage;
+use links::Links;
+use place::Place;
+pub use remedy::Remedy;
+use removal::{Failure, Removal};
+pub use unused::Unused;
+
+/// The drivers whose layers we know how to take apart.
+const DRIVERS: [&str; 2] = ["overlay", "vfs"];
+
+/// Whether layers are flagged before they are taken apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Marking {
+    /// As the library does: whoever finds the flag after a crash finishes the deletion.
+    #[default]
+    Flag,
+    /// The records go first, and a crash leaves orphan directories: for the library version
+    /// that crashes on the flag (1.56.0, in podman 5.3.0 and CRI-O 1.32.0).
+    Free,
+}
+
+/// Called with the name of each step as it is done.
+pub type Observer = Box<dyn Fn(&'static str) + Send + Sync>;
+
+/// How to edit.
+pub struct Options {
+    /// How long to wait for the locks.
+    pub patience: Duration,
+    /// Whether layers are flagged.
+    pub marking: Marking,
+    /// Whether directories may be moved into `tempdirs` and removed after the locks are
+    /// released. If not, or if there is no room for it, they are removed where they are.
+    pub tempdirs: bool,
+    /// What may be given up for room, from [`Ballast::of_store`].
+    pub ballast: Vec<Ballast>,
+    /// Our own directory for notes of what is about to go ([`Editor::resume`]).
+    pub intents: Option<PathBuf>,
+    /// For logs, and for tests that want to interrupt.
+    pub observer: Option<Observer>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(20),
+            marking: Marking::default(),
+            tempdirs: true,
+            ballast: Vec::new(),
+            intents: None,
+            observer: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Options")
+            .field("patience", &self.patience)
+            .field("marking", &self.marking)
+            .field("tempdirs", &self.tempdirs)
+            .field("ballast", &self.ballast)
+            .field("intents", &self.intents)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an edit did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Ids of images whose record is gone.
+    pub images: Vec<String>,
+    /// Ids of layers whose record is gone.
+    pub layers: Vec<String>,
+    /// Ids of containers whose record is gone.
+    pub containers: Vec<String>,
+    /// Things without a record that are gone.
+    pub leftovers: Vec<PathBuf>,
+    /// Names that were unlinked, directories included.
+    pub removed: u64,
+    /// What would not go, with the reason. A directory that is left over is an orphan now.
+    pub failures: Vec<Failure>,
+    /// Failures that are not listed.
+    pub more_failures: u64,
+    /// Directories were removed where they were, under the locks.
+    pub in_place: bool,
+    /// The ballast was given up for it.
+    pub ballast_released: bool,
+    /// How long others had to wait at most.
+    pub locked_for: Duration,
+}
+
+impl Deleted {
+    /// Nothing was changed.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.images.is_empty()
+            && self.layers.is_empty()
+            && self.containers.is_empty()
+            && self.leftovers.is_empty()
+            && self.removed == 0
+    }
+
+    fn note(&mut self, removal: Removal) {
+        self.removed += removal.removed;
+        self.failures.extend(removal.failures);
+        self.more_failures += removal.more_failures;
+    }
+}
+
+/// Edits one store.
+#[derive(Debug)]
+pub struct Editor {
+    places: Places,
+    options: Options,
+    /// What is known of the links of each place; kept from one deletion to the next.
+    links: Mutex<HashMap<usize, Links>>,
+}
+
+impl Editor {
+    /// An editor of the store at `places`. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// Where the store is not one that we edit: an additional store, one below a mounted root,
+    /// one of a driver that we do not know.
+    pub fn new(places: &Places, options: Options) -> Result<Self, Refusal> {
+        if places.foreign {
+            return Err(Refusal::Foreign);
+        }
+        if places.read_only {
+            return Err(Refusal::ReadOnly(places.graphroot.clone()));
+        }
+        if !DRIVERS.contains(&places.driver.as_str()) {
+            return Err(Refusal::Driver(places.driver.clone()));
+        }
+        Ok(Self { places: places.clone(), options, links: Mutex::default() })
+    }
+
+    fn step(&self, name: &'static str) {
+        tracing::trace!(step = name);
+        if let Some(observer) = &self.options.observer {
+            observer(name);
+        }
+    }
+
+    /// Reads the links that are not known yet. Only overlay has any.
+    fn refresh_links(&self, places: &[Place]) -> Result<(), Fault> {
+        if self.places.driver != "overlay" {
+            return Ok(());
+        }
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, place) in places.iter().enumerate() {
+            if let Some(layers) = &place.layers {
+                links.entry(at).or_default().refresh(layers)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.get(&place).map(ask)
+    }
+
+    /// Gives up the ballast on the filesystem of `directory`; whether another attempt is worth it.
+    fn make_room(&self, directory: &Directory, attempt: u32) -> bool {
+        let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
+        let on_it = self.options.ballast.iter().filter(|ballast| Some(ballast.device()) == device);
+        let mut released = false;
+        for ballast in on_it {
+            match ballast.release() {
+                Ok(gone) => released |= gone,
+                Err(error) => tracing::warn!(%error, "the ballast cannot be released"),
+            }
+        }
+        // What was freed may be usable only after the filesystem's next commit (btrfs).
+        if (released || attempt > 0) && attempt < 4 {
+            let _ = rustix::fs::syncfs(directory.fd());
+            return true;
+        }
+        false
+    }
+
+    /// Makes the ballast again where a deletion has made room.
+    fn restore_ballast(&self) {
+        for ballast in &self.options.ballast {
+            if let Err(error) = ballast.prepare() {
+                tracing::debug!(%error, "the ballast is not restored");
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Removing a tree through directory descriptors.
+//!
+//! Every step goes from an open directory to an entry of it: no symlink is followed, no
+//! mount is entered, and whoever renames directories meanwhile cannot lead us out of the
+//! tree. What cannot be removed is named, and the rest goes on.
+//!
+//! A mount in another namespace is invisible here, and removing its mount point would
+//! silently detach it there: the caller asks [`crate::sys::mounts`] first.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::io::Errno;
+
+use crate::sys::beneath::{self, Opener};
+
+/// Directories held open at a time. Trees that go deeper are taken apart: what lies below
+/// is moved up to the top of the doomed tree and removed from there.
+const DEEPEST: usize = 64;
+
+/// Failures named one by one; the rest is counted.
+const MOST_FAILURES: usize = 20;
+
+/// What a removal did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// Names that were unlinked, directories included.
+    pub removed: u64,
+    /// What would not go, with the reason; at most 20 of them.
+    pub failures: Vec<Failure>,
+    /// Failures beyond those.
+    pub more_failures: u64,
+}
+
+/// Something that would not go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Why.
+    pub error: Errno,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { path, error } = self;
+        match *error {
+            Errno::XDEV | Errno::BUSY => write!(f, "{}: a filesystem is mounted there", path.display()),
+            Errno::PERM => write!(f, "{}: {error} (lsattr tells if it is immutable)", path.display()),
+            _ => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl Removal {
+    /// Nothing of the tree is left.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// Adds what another removal did.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.removed += other.removed;
+        self.more_failures += other.more_failures;
+        for failure in other.failures {
+            self.fail(failure.path, failure.error);
+        }
+    }
+
+    fn fail(&mut self, path: PathBuf, error: Errno) {
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.push(Failure { path, error });
+        } else {
+            self.more_failures += 1;
+        }
+    }
+}
+
+/// Removes `name`, an entry of the directory `parent`, and all below it. `shown` is the
+/// path of `parent` for messages. What is gone already is no failure.
+pub fn remove(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr) -> Removal {
+    let mut removal = Removal::default();
+    let Ok(entry) = CString::new(name.as_bytes()) else {
+        removal.fail(shown.join(name), Errno::INVAL);
+        return removal;
+    };
+    if name.is_empty() || name == "." || name == ".." || name.as_bytes().contains(&b'/') {
+        removal.fail(shown.join(name), Errno::INVAL);
+        return removal;
+    }
+    match rustix::fs::unlinkat(parent, &*entry, AtFlags::empty()) {
+        Ok(()) => removal.removed += 1,
+        Err(Errno::NOENT) => {}
+        // Linux says ISDIR, POSIX allows PERM, which an immutable file gives as well.
+        Err(Errno::ISDIR) => tree(parent, shown, name, &entry, &mut removal),
+        Err(Errno::PERM) if is_directory(parent, &entry) => tree(parent, shown, name, &entry, &mut removal),
+        Err(error) => removal.fail(shown.join(name), error),
+    }
+    removal
+}
+
+fn is_directory(parent: BorrowedFd<'_>, entry: &CStr) -> bool {
+    let stat = rustix::fs::statat(parent, entry, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
+/// An open directory of the doomed tree and what is still to be done in it.
+struct Level {
+    directory: OwnedFd,
+    name: CString,
+    subdirectories: Vec<CString>,
+}
+
+fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, removal: &mut Removal) {
+    let opener = Opener::detect(parent);
+    let top = shown.join(name);
+    let mut work = Work { opener, top: &top, removal, stuck: Vec::new(), moved: 0, next: 0 };
+    let Some(level) = work.open(parent, entry, &top) else { return };
+    let mut levels = vec![level];
+    while let Some(at) = levels.len().checked_sub(1) {
+        if let Some(child) = levels[at].subdirectories.pop() {
+            if at + 1 >= DEEPEST && work.move_up(&levels, &child) {
+                continue;
+            }
+            let path = work.path(&levels, &child);
+            if let Some(level) = work.open(levels[at].directory.as_fd(), &child, &path) {
+                levels.push(level);
+            }
+            continue;
+        }
+        // What was moved up from below lies in the top directory now.
+        if at == 0 && work.moved > 0 {
+            work.moved = 0;
+            let Level { directory, .. } = &levels[0];
+            let subdirectories = work.empty(directory, &top);
+            let stuck = &work.stuck;
+            levels[0].subdirectories =
+                subdirectories.into_iter().filter(|name| !stuck.contains(name)).collect();
+            if !levels[0].subdirectories.is_empty() {
+                continue;
+            }
+        }
+        let Some(done) = levels.pop() else { break };
+        let from = levels.last().map_or(parent, |level| level.directory.as_fd());
+        let path = if levels.is_empty() { top.clone() } else { work.path(&levels, &done.name) };
+        work.remove_directory(from, &done.name, path, levels.len() == 1);
+    }
+}
+
+struct Work<'a> {
+    opener: Opener,
+    top: &'a Path,
+    removal: &'a mut Removal,
+    /// Entries of the top directory that would not go.
+    stuck: Vec<CString>,
+    /// Directories moved up since the top directory was last listed.
+    moved: usize,
+    /// Number in the name of the next one.
+    next: u64,
+}
+
+impl Work<'_> {
+    fn path(&self, levels: &[Level], name: &CStr) -> PathBuf {
+        let mut path = self.top.to_path_buf();
+        path.extend(levels.iter().skip(1).map(|level| OsStr::from_bytes(level.name.to_bytes())));
+        path.push(OsStr::from_bytes(name.to_bytes()));
+        path
+    }
+
+    /// Opens a directory and unlinks all in it that is no directory.
+    fn open(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &Path) -> Option<Level> {
+        match self.opener.directory(parent, name) {
+            Ok(directory) => {
+                let subdirectories = self.empty(&directory, path);
+                Some(Level { directory, name: name.to_owned(), subdirectories })
+            }
+            Err(Errno::NOENT) => None,
+            Err(error) => {
+                self.removal.fail(path.to_path_buf(), error);
+                None
+            }
+        }
+    }
+
+    /// Unlinks what is no directory; returns the directories.
+    fn empty(&mut self, directory: &OwnedFd, path: &Path) -> Vec<CString> {
+        let names = match entries(directory.as_fd()) {
+            Ok(names) => names,
+            Err(error) => {
+                self.removal.fail(path.to_path_buf(), error);
+                return Vec::new();
+            }
+        };
+        let mut subdirectories = Vec::new();
+        for (name, kind) in names {
+            if kind == FileType::Directory {
+                subdirectories.push(name);
+                continue;
+            }
+            match rustix::fs::unlinkat(directory, &*name, AtFlags::empty()) {
+                Ok(()) => self.removal.removed += 1,
+                Err(Errno::NOENT) => {}
+                // It was no directory when it was listed, or the filesystem did not say.
+                Err(Errno::ISDIR) => subdirectories.push(name),
+                Err(error) => {
+                    self.removal.fail(path.join(OsStr::from_bytes(name.to_bytes())), error);
+                }
+            }
+        }
+        subdirectories
+    }
+
+    /// Moves a directory that lies too deep into the top directory; `false` if it stays.
+    fn move_up(&mut self, levels: &[Level], name: &CStr) -> bool {
+        let (Some(top), Some(from)) = (levels.first(), levels.last()) else { return false };
+        // Names of an earlier removal that was killed may be there.
+        for _ in 0..1000 {
+            self.next += 1;
+            let Ok(new) = CString::new(format!(".layersweep-deep-{}", self.next)) else { return false };
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(&from.directory, name, &top.directory, &*new, flags) {
+                Ok(()) => {
+                    self.moved += 1;
+                    return true;
+                }
+                Err(Errno::EXIST) => {}
+                // A mount point, say: going on in place says what it is.
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    fn remove_directory(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: PathBuf, in_top: bool) {
+        match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) => self.removal.removed += 1,
+            Err(Errno::NOENT) => {}
+            Err(error) => {
+                if in_top {
+                    self.stuck.push(name.to_owned());
+                }
+                // That something in it stayed has been said already.
+                if error != Errno::NOTEMPTY || self.removal.failures.is_empty() {
+                    self.removal.fail(path, error);
+                }
+            }
+        }
+    }
+}
+
+fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, Errno> {
+    let mut names = Vec::new();
+    // `read_from` opens the directory anew: `directory` keeps no position.
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != c"." && name != c".." {
+            names.push((name.to_owned(), entry.file_type()));
+        }
+    }
+    Ok(names)
+}
+
+/// Removes `path` below `root`, a directory that is trusted (a store's own).
+///
+/// # Errors
+/// When `root` or the directory that holds `path` cannot be opened: a symlink or a mount on
+/// the way, or no such directory.
+pub fn remove_beneath(root: &Path, path: &Path) -> Result<Removal, Errno> {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let top = rustix::fs::open(root, flags, rustix::fs::Mode::empty())?;
+    let opener = Opener::detect(top.as_fd());
+    let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().ok_or(Errno::INVAL)?);
+    let parent_fd = opener.beneath(top.as_fd(), parent, beneath::DIRECTORY, false)?;
+    let name: OsString = OsString::from_vec(name.as_bytes().to_vec());
+    Ok(remove(parent_fd.as_fd(), &root.join(parent), &name))
+}
+
+#[cfg(test)]
+mod tests;

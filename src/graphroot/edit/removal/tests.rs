@@ -1,0 +1,103 @@
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn remove_in(dir: &Path, name: &str) -> Removal {
+    remove_beneath(dir, Path::new(name)).unwrap()
+}
+
+#[test]
+fn removes_all_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let doomed = dir.path().join("doomed");
+    let outside = dir.path().join("outside");
+    fs::create_dir_all(doomed.join("a/b/c")).unwrap();
+    fs::create_dir_all(outside.join("kept")).unwrap();
+    fs::write(outside.join("kept/file"), b"x").unwrap();
+    fs::write(doomed.join("a/file"), b"x").unwrap();
+    fs::hard_link(outside.join("kept/file"), doomed.join("a/link")).unwrap();
+    symlink(&outside, doomed.join("a/b/to-directory")).unwrap();
+    symlink("../outside/kept", doomed.join("relative")).unwrap();
+    symlink("/none", doomed.join("dangling")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, doomed.join("fifo"), FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
+    for name in [&b"new\nline"[..], b"\xff\xfe", b" ", b"-rf", b"..."] {
+        fs::write(doomed.join(OsStr::from_bytes(name)), b"").unwrap();
+        fs::create_dir(doomed.join("a/b/c").join(OsStr::from_bytes(name))).unwrap();
+    }
+    let done = remove_in(dir.path(), "doomed");
+    assert_eq!(done.failures, []);
+    assert_eq!(done.removed, 4 + 2 + 4 + 10);
+    assert!(!doomed.exists());
+    assert_eq!(fs::read(outside.join("kept/file")).unwrap(), b"x");
+}
+
+#[test]
+fn single_files_and_what_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), b"").unwrap();
+    symlink(".", dir.path().join("link")).unwrap();
+    assert_eq!(remove_in(dir.path(), "file").removed, 1);
+    assert_eq!(remove_in(dir.path(), "link").removed, 1);
+    assert_eq!(remove_in(dir.path(), "file"), Removal::default());
+    assert!(dir.path().exists());
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("a/b")).unwrap();
+    symlink("a", dir.path().join("link")).unwrap();
+    let top = File::open(dir.path().join("a")).unwrap();
+    for name in ["", ".", "..", "b/..", "/", "/etc", "a\0b"] {
+        let done = remove(top.as_fd(), Path::new("a"), OsStr::new(name));
+        assert_eq!(done.failures.len(), 1, "{name:?}");
+        assert_eq!(done.removed, 0);
+    }
+    for path in ["link/b", "../x", "a/../a", "/etc/x", ".."] {
+        assert!(remove_beneath(dir.path(), Path::new(path)).is_err(), "{path}");
+    }
+    assert!(dir.path().join("a/b").exists());
+}
+
+#[test]
+fn deeper_than_descriptors_and_paths_go() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("doomed")).unwrap();
+    let mut here =
+        rustix::fs::open(dir.path().join("doomed"), rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
+            .unwrap();
+    // 3000 levels of names of 20 characters: 60 kB of path, PATH_MAX is 4 kB.
+    let name = "directory-of-a-chain";
+    for level in 0..3000 {
+        rustix::fs::mkdirat(&here, name, rustix::fs::Mode::RWXU).unwrap();
+        if level % 100 == 0 {
+            rustix::fs::symlinkat("nowhere", &here, "link").unwrap();
+        }
+        here = rustix::fs::openat(&here, name, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
+            .unwrap();
+    }
+    let done = remove_in(dir.path(), "doomed");
+    assert_eq!(done.failures, []);
+    assert_eq!(done.removed, 3001 + 30);
+    assert!(!dir.path().join("doomed").exists());
+}
+
+#[test]
+fn failures_are_named_in_words() {
+    let failure = |error| Failure { path: "/s/a".into(), error }.to_string();
+    assert_eq!(failure(Errno::BUSY), "/s/a: a filesystem is mounted there");
+    assert!(failure(Errno::PERM).contains("lsattr"));
+    assert!(failure(Errno::IO).starts_with("/s/a: "));
+}
+
+#[test]
+fn many_failures_are_counted() {
+    let mut removal = Removal::default();
+    for _ in 0..50 {
+        removal.fail("/x".into(), Errno::PERM);
+    }
+    assert_eq!((removal.failures.len(), removal.more_failures), (MOST_FAILURES, 30));
+    assert!(!removal.is_complete());
+}

@@ -1,0 +1,231 @@
+//! One hold of the store's locks: the records as they are now, and the means to change them.
+
+use std::time::{Duration, Instant};
+
+use super::bin::{self, Bin};
+use super::directory::Directory;
+use super::error::{Error, Fault, Refusal, is_no_space};
+use super::intent::Intent;
+use super::links::Links;
+use super::locks::Held;
+use super::mounted::{self, Mounts};
+use super::place::{self, Place};
+use super::records::{Records, Unread};
+use super::{Deleted, Editor, Marking, write};
+
+/// The locks are held from its making to [`Session::finish`].
+pub(super) struct Session<'e> {
+    pub(super) editor: &'e Editor,
+    pub(super) places: Vec<Place>,
+    pub(super) records: Records,
+    pub(super) done: Deleted,
+    held: Held,
+    since: Instant,
+    /// For each place, where doomed directories are moved; `None` if they cannot be.
+    bins: Vec<(usize, Option<Bin>)>,
+    mounts: Option<Mounts>,
+    intent: Option<Intent>,
+    /// Of the temporary directory, known before it is made.
+    pub(super) number: String,
+}
+
+impl<'e> Session<'e> {
+    /// Takes the locks and reads the records.
+    pub(super) fn open(editor: &'e Editor) -> Result<Self, Error> {
+        let places = Place::open_all(&editor.places)?;
+        editor.refresh_links(&places)?;
+        let held = Held::take(place::locks(&places)?, editor.options.patience)?;
+        let since = Instant::now();
+        editor.step("locked");
+        held.prove_current()?;
+        let records = Records::load(&places).map_err(|unread| match unread {
+            Unread::Refused(refusal) => Error::Refused(refusal),
+            Unread::Failed(fault) => fault.into(),
+        })?;
+        editor.refresh_links(&places)?;
+        let (done, number) = (Deleted::default(), bin::new_number());
+        Ok(Self {
+            editor,
+            places,
+            records,
+            done,
+            held,
+            since,
+            bins: Vec::new(),
+            mounts: None,
+            intent: None,
+            number,
+        })
+    }
+
+    pub(super) fn step(&self, name: &'static str) {
+        self.editor.step(name);
+    }
+
+    /// Runs `recipe`, lets go of the locks whatever came of it, and then removes what was set
+    /// aside, which may take long.
+    pub(super) fn run(
+        mut self,
+        recipe: impl FnOnce(&mut Self) -> Result<(), Error>,
+    ) -> Result<Deleted, Error> {
+        let result = recipe(&mut self);
+        let (done, finished) = self.finish(result);
+        finished.map_err(|error| error.after(&done))?;
+        Ok(done)
+    }
+
+    /// Notes what is about to go, for the case that we are killed before the end.
+    pub(super) fn intend(&mut self, intent: Intent) {
+        self.editor.note_intent(&intent);
+        self.intent = Some(intent);
+        self.step("proven");
+    }
+
+    /// Lets go of the locks, then removes what was set aside.
+    pub(super) fn finish(self, mut result: Result<(), Error>) -> (Deleted, Result<(), Error>) {
+        let Self { editor, places, mut done, held, since, bins, intent, .. } = self;
+        drop(held);
+        done.locked_for = since.elapsed();
+        editor.step("unlocked");
+        for (at, bin) in bins {
+            let Some(bin) = bin else { continue };
+            match bin.empty(places[at].layers.as_ref()) {
+                Ok(removal) => done.note(removal),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        editor.step("emptied");
+        if let (Some(intent), Ok(())) = (&intent, &result) {
+            editor.forget_intent(intent);
+        }
+        log_hold(&done);
+        editor.restore_ballast();
+        (done, result)
+    }
+
+    /// Refuses if anything is mounted on, from or below a directory. The mounts are read once
+    /// under the locks: the library mounts a layer under the same lock.
+    pub(super) fn prove_unmounted(&mut self, doomed: &[mounted::Doomed<'_>]) -> Result<(), Refusal> {
+        if self.mounts.is_none() {
+            self.mounts = Some(Mounts::read()?);
+        }
+        self.mounts.as_ref().map_or(Ok(()), |mounts| mounts.prove_unused(doomed))
+    }
+
+    /// The links of a place; other drivers than overlay have none.
+    pub(super) fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
+        self.editor.with_links(place, ask)
+    }
+
+    /// Whether layers are flagged before they are taken apart. Never two at a time: some
+    /// library versions skip the second or crash on it.
+    pub(super) fn flags(&self) -> bool {
+        self.editor.options.marking == Marking::Flag
+            && !self.records.layers.iter().any(|layer| layer.incomplete)
+    }
+
+    /// Writes a record file anew: token, file, token.
+    pub(super) fn save(&mut self, file: usize) -> Result<(), Error> {
+        let at = &self.records.files[file];
+        let (guards, content, name) = (at.guards, at.table.to_bytes(), at.name.clone());
+        let (durable, path) = (!at.volatile, at.path.clone());
+        let Some(directory) = self.places[at.place].records(guards) else {
+            return Err(Fault::new("opening", path, rustix::io::Errno::NOENT).into());
+        };
+        let mut attempt = 0;
+        loop {
+            let written = self.held.touch(guards).and_then(|()| {
+                self.step("token written");
+                write::replace(directory, &name, &content, durable, &|step| self.editor.step(step))
+            });
+            match written {
+                Ok(()) => break,
+                Err(fault) if fault.is_no_space() && self.editor.make_room(directory, attempt) => {
+                    attempt += 1;
+                    self.done.ballast_released = true;
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        self.step("record file replaced");
+        // Library versions up to 1.44 read the token before the file, later ones after it.
+        if let Err(fault) = self.held.touch(guards) {
+            tracing::warn!(%fault, "the second token could not be written");
+        }
+        self.step("second token written");
+        Ok(())
+    }
+
+    /// Takes a layer's directory out of the way; whether there was one.
+    pub(super) fn discard(&mut self, place: usize, name: &str) -> Result<bool, Error> {
+        let Some(layers) = &self.places[place].layers else { return Ok(false) };
+        let layers = layers.again()?;
+        self.discard_from(place, &layers, name)
+    }
+
+    /// Takes an entry of `from` out of the way: into a temporary directory if that can be, else
+    /// it is removed where it is. Whether there was one.
+    pub(super) fn discard_from(&mut self, place: usize, from: &Directory, name: &str) -> Result<bool, Error> {
+        if !from.has(name)? {
+            return Ok(false);
+        }
+        if let Some(bin) = Self::bin(&mut self.bins, self.editor, &self.places, place, &self.number) {
+            match bin.take(from, name) {
+                Ok(()) => {
+                    self.step("directory moved");
+                    return Ok(true);
+                }
+                Err(fault) if moves_nowhere(&fault) => {
+                    tracing::debug!(%fault, "removing in place");
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        let removal = from.remove_tree(name);
+        self.done.in_place = true;
+        self.done.note(removal);
+        self.step("directory removed");
+        Ok(true)
+    }
+
+    fn bin<'b>(
+        bins: &'b mut Vec<(usize, Option<Bin>)>,
+        editor: &Editor,
+        places: &[Place],
+        place: usize,
+        number: &str,
+    ) -> Option<&'b mut Bin> {
+        let at =
+            bins.iter().position(|(known, bin)| *known == place && bin.as_ref().is_none_or(Bin::is_ours));
+        let at = at.unwrap_or_else(|| {
+            let driver = places[place].driver.as_ref().filter(|_| editor.options.tempdirs);
+            let bin = driver.and_then(|driver| {
+                Bin::make(driver, number)
+                    .inspect_err(|fault| tracing::debug!(%fault, "no temporary directory: removing in place"))
+                    .ok()
+            });
+            editor.step("temporary directory made");
+            bins.push((place, bin));
+            bins.len() - 1
+        });
+        bins[at].1.as_mut()
+    }
+
+    /// Has a dead process's temporary directory removed with ours, once the locks are released.
+    pub(super) fn adopt(&mut self, place: usize, bin: Bin) {
+        self.bins.push((place, Some(bin)));
+    }
+}
+
+/// A rename that cannot work however often it is tried, where removing in place can.
+fn moves_nowhere(fault: &Fault) -> bool {
+    use rustix::io::Errno;
+    is_no_space(fault.error) || matches!(fault.error, Errno::XDEV | Errno::MLINK | Errno::NAMETOOLONG)
+}
+
+/// The longest that the locks were held, for the log.
+fn log_hold(done: &Deleted) {
+    if done.locked_for > Duration::from_secs(1) {
+        tracing::warn!(seconds = done.locked_for.as_secs_f64(), "the store was locked for long");
+    }
+}

@@ -1,0 +1,258 @@
+//! A record file as it is edited: every record and every field that is not touched stays
+//! byte for byte what it was. Pure.
+//!
+//! The library drops fields that it does not know when it rewrites a file; we must not, or a
+//! newer runtime on the same store loses what it wrote.
+
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Why a record file is not edited.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is no JSON array of objects.
+    #[error("is not an array of records: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A record has no id, or not as a text.
+    #[error("record {0} has no id")]
+    NoId(usize),
+    /// Two records have the same id.
+    #[error("has {0} twice")]
+    Twice(String),
+    /// A record that was there is not there any more.
+    #[error("has no {0}")]
+    Unknown(String),
+}
+
+/// The records of one file, in its order.
+#[derive(Clone, Debug)]
+pub struct Table {
+    records: Vec<Record>,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    id: String,
+    raw: Box<RawValue>,
+}
+
+/// An object whose values stay as they were written, in the order they were written.
+#[derive(Debug)]
+struct Object(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Object(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Object {
+    /// The last field of that name: what Go's decoder takes.
+    fn get(&self, name: &str) -> Option<&RawValue> {
+        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    fn set(&mut self, name: &str, value: Box<RawValue>) {
+        match self.0.iter_mut().rev().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+}
+
+impl Table {
+    /// Reads a record file. An empty file and `null` have no records.
+    ///
+    /// # Errors
+    /// When anything of it is not understood: nothing is edited then.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
+        if bytes.is_empty() {
+            return Ok(Self { records: Vec::new() });
+        }
+        let raw: Option<Vec<Box<RawValue>>> = serde_json::from_slice(bytes)?;
+        let mut records = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        for (at, raw) in raw.unwrap_or_default().into_iter().enumerate() {
+            let object: Object = serde_json::from_str(raw.get())?;
+            let id: String =
+                object.get("id").and_then(|id| serde_json::from_str(id.get()).ok()).ok_or(Error::NoId(at))?;
+            if !seen.insert(id.clone()) {
+                return Err(Error::Twice(id));
+            }
+            records.push(Record { id, raw });
+        }
+        Ok(Self { records })
+    }
+
+    /// Whether a record has this id.
+    #[must_use]
+    pub fn has(&self, id: &str) -> bool {
+        self.records.iter().any(|record| record.id == id)
+    }
+
+    /// All ids, in order.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.records.iter().map(|record| record.id.as_str())
+    }
+
+    /// Takes a record out.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn remove(&mut self, id: &str) -> Result<(), Error> {
+        let at = self.position(id)?;
+        self.records.remove(at);
+        Ok(())
+    }
+
+    /// Flags a layer as incomplete: every version of the library then deletes it on sight.
+    ///
+    /// # Errors
+    /// When it is not there, or its flags are no object.
+    pub fn flag_incomplete(&mut self, id: &str) -> Result<(), Error> {
+        let at = self.position(id)?;
+        let mut record: Object = serde_json::from_str(self.records[at].raw.get())?;
+        let flags: Option<Option<Object>> =
+            record.get("flags").map(|flags| serde_json::from_str(flags.get())).transpose()?;
+        let mut flags = flags.flatten().unwrap_or(Object(Vec::new()));
+        flags.set("incomplete", RawValue::from_string("true".into())?);
+        record.set("flags", serde_json::value::to_raw_value(&flags)?);
+        self.records[at].raw = serde_json::value::to_raw_value(&record)?;
+        Ok(())
+    }
+
+    fn position(&self, id: &str) -> Result<usize, Error> {
+        self.records.iter().position(|record| record.id == id).ok_or_else(|| Error::Unknown(id.to_owned()))
+    }
+
+    /// The file's new content.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![b'['];
+        for (at, record) in self.records.iter().enumerate() {
+            if at > 0 {
+                bytes.push(b',');
+            }
+            bytes.extend_from_slice(record.raw.get().as_bytes());
+        }
+        bytes.push(b']');
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// With everything a lossy rewrite would change: unknown fields, big and odd numbers,
+    /// escapes of Go's encoder, spaces, a field twice.
+    const FILE: &str = concat!(
+        r#"[{"id":"aa","future":{"x":[1e400,18446744073709551616,-0.0]},"names":["a\u003cb\u0026","\ud83d\ude00"]},"#,
+        r#"{"id":"bb", "flags" : {"y":1,"incomplete":false},"zz":null},"#,
+        r#"{"created":"2026-01-01T00:00:00.123456789Z","id":"no","id":"cc","flags":null}]"#
+    );
+
+    #[test]
+    fn untouched_records_stay_byte_for_byte() {
+        let table = Table::parse(FILE.as_bytes()).unwrap();
+        assert_eq!(table.ids().collect::<Vec<_>>(), ["aa", "bb", "cc"], "Go takes the last field");
+        assert_eq!(String::from_utf8(table.to_bytes()).unwrap(), FILE);
+        let mut table = table;
+        table.remove("bb").unwrap();
+        let start = FILE.find(r#"{"id":"bb""#).unwrap();
+        let end = FILE.find(r#"{"created""#).unwrap();
+        assert_eq!(
+            String::from_utf8(table.to_bytes()).unwrap(),
+            format!("{}{}", &FILE[..start], &FILE[end..])
+        );
+        assert!(matches!(table.remove("bb"), Err(Error::Unknown(_))));
+    }
+
+    #[test]
+    fn the_flag_is_set_beside_others() {
+        let mut table = Table::parse(FILE.as_bytes()).unwrap();
+        for id in ["aa", "bb", "cc"] {
+            table.flag_incomplete(id).unwrap();
+        }
+        let text = String::from_utf8(table.to_bytes()).unwrap();
+        assert!(
+            text.contains(r#""names":["a\u003cb\u0026","\ud83d\ude00"],"flags":{"incomplete":true}}"#),
+            "{text}"
+        );
+        assert!(text.contains(r#"{"id":"bb","flags":{"y":1,"incomplete":true},"zz":null}"#), "{text}");
+        assert!(text.contains(r#""id":"no","id":"cc","flags":{"incomplete":true}}"#), "{text}");
+        assert!(text.contains("[1e400,18446744073709551616,-0.0]"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_edited() {
+        for bad in [
+            "[",
+            "{}",
+            "[1]",
+            "[{}]",
+            r#"[{"id":1}]"#,
+            r#"[{"id":"a"}{"id":"b"}]"#,
+            "\0\0\0",
+            "[{\"id\":\"a\"}] x",
+            r#"[{"id":"a"},{"id":"a"}]"#,
+        ] {
+            assert!(Table::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+        let mut odd = Table::parse(br#"[{"id":"a","flags":[]}]"#).unwrap();
+        assert!(odd.flag_incomplete("a").is_err());
+        assert_eq!(odd.to_bytes(), br#"[{"id":"a","flags":[]}]"#);
+    }
+
+    #[test]
+    fn no_records() {
+        for none in ["", "null", "[]", " [ ] "] {
+            assert_eq!(Table::parse(none.as_bytes()).unwrap().to_bytes(), b"[]", "{none:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(table) = Table::parse(&bytes) {
+                Table::parse(&table.to_bytes()).unwrap();
+            }
+        }
+
+        #[test]
+        fn cut_files_are_refused(cut in 1..FILE.len()) {
+            prop_assert!(Table::parse(&FILE.as_bytes()[..cut]).is_err());
+        }
+    }
+}

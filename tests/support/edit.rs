@@ -1,0 +1,152 @@
+//! Editing a test's store, and looking whether it is whole afterwards.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use layersweep::graphroot::edit::{Deleted, Editor, Options, PlannedImage};
+use layersweep::graphroot::snapshot::Places;
+use serde_json::Value;
+
+use super::program::{self, list, text};
+use super::store::Store;
+
+/// Where the store's parts lie.
+pub fn places(store: &Store) -> Places {
+    Places {
+        temporary: Vec::new(),
+        graphroot: store.root().to_path_buf(),
+        imagestores: Vec::new(),
+        runroots: vec![store.runroot()],
+        driver: store.driver().to_owned(),
+        other_drivers: Vec::new(),
+        primary: true,
+        read_only: false,
+        foreign: false,
+    }
+}
+
+/// An editor with the defaults, but less patience.
+pub fn editor(store: &Store) -> Editor {
+    with(store, Options::default())
+}
+
+/// An editor with these options, but less patience.
+pub fn with(store: &Store, options: Options) -> Editor {
+    let options = Options { patience: Duration::from_secs(10), ..options };
+    Editor::new(&places(store), options).expect("a store that can be edited")
+}
+
+/// Deletes an image as `images[]` of the program has it.
+pub fn delete(editor: &Editor, image: &Value) -> Deleted {
+    let deleted = editor.delete_image(&planned(image)).expect("nothing uses the image");
+    assert_eq!(deleted.failures, []);
+    assert_eq!(deleted.images, [text(image, "/id")]);
+    deleted
+}
+
+/// The image as it was listed.
+pub fn planned(image: &Value) -> PlannedImage {
+    let names = Some(program::texts(image, "/names"));
+    PlannedImage { id: text(image, "/id").to_owned(), names }
+}
+
+/// Our own reading of the store: nothing is lost, nothing is missing. Returns the ids of the
+/// images.
+pub fn whole(store: &Store) -> Vec<String> {
+    ids(&whole_images(store))
+}
+
+/// The same; returns `images[]`.
+pub fn whole_images(store: &Store) -> Vec<Value> {
+    let scan = store.json("scan");
+    assert!(list(&scan, "/leaks").is_empty(), "{:#}", scan["leaks"]);
+    assert!(list(&scan, "/warnings").is_empty(), "{:#}", scan["warnings"]);
+    if store.driver() == "overlay" {
+        links_fit(&store.root().join("overlay"));
+    }
+    list(&scan, "/images").to_vec()
+}
+
+/// Sorted ids of `images[]`.
+pub fn ids(images: &[Value]) -> Vec<String> {
+    let mut ids: Vec<String> = images.iter().map(|image| text(image, "/id").to_owned()).collect();
+    ids.sort();
+    ids
+}
+
+/// Image ids as podman lists them, sorted.
+pub fn podman_ids(store: &Store) -> Vec<String> {
+    let listed = store.podman(["images", "--all", "--quiet", "--no-trunc"]);
+    let mut ids: Vec<String> = listed.lines().map(|id| id.trim_start_matches("sha256:").to_owned()).collect();
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+/// Every link leads to a layer, every layer has its link, and nothing temporary is left.
+fn links_fit(overlay: &Path) {
+    let names = |path: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(path).expect("listing");
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect()
+    };
+    let links = overlay.join("l");
+    let all = names(overlay);
+    assert!(!all.iter().any(|name| name == "tempdirs"), "tempdirs is left");
+    let mut known = Vec::new();
+    for name in all.iter().filter(|name| name.len() == 64) {
+        let link = std::fs::read_to_string(overlay.join(name).join("link")).expect("a layer's link");
+        assert!(links.join(&link).exists(), "{name}: {link} leads nowhere");
+        known.push(link);
+    }
+    for name in names(&links) {
+        assert!(known.contains(&name), "l/{name} belongs to no layer");
+    }
+}
+
+/// Copies a store (both roots) aside and back, so that podman finds it at its own path.
+#[derive(Debug)]
+pub struct Copy {
+    pairs: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Copy {
+    /// Copies the store into `to`.
+    pub fn of(store: &Store, to: &Path) -> Self {
+        store.unmount();
+        let parts = [("root", store.root().to_path_buf()), ("run", store.runroot())];
+        let libpod = ("libpod", store.scratch().join("libpod"));
+        let pairs: Vec<_> =
+            parts.into_iter().chain([libpod]).map(|(name, path)| (path, to.join(name))).collect();
+        std::fs::create_dir_all(to).expect("making the copy's directory");
+        for (path, copy) in &pairs {
+            mirror(path, copy);
+        }
+        Self { pairs }
+    }
+
+    /// Makes the store what it was when it was copied.
+    pub fn restore(&self, store: &Store) {
+        store.unmount();
+        for (path, copy) in &self.pairs {
+            mirror(copy, path);
+        }
+    }
+}
+
+/// Makes `to` the same as `from`.
+fn mirror(from: &Path, to: &Path) {
+    for arguments in [vec!["rm", "-rf", "--one-file-system"], vec!["cp", "-a", "--reflink=auto"]] {
+        let mut command = std::process::Command::new(arguments[0]);
+        command.args(&arguments[1..]);
+        if arguments[0] == "cp" {
+            command.arg(from);
+        }
+        super::store::succeed(command.arg(to));
+    }
+}
+
+/// What an edit would change of every path below `top`; reading it again changes nothing of it.
+pub fn facts(top: &Path) -> std::collections::BTreeMap<PathBuf, (u64, u64, (i64, i64))> {
+    let listing = super::tree::listing(top).into_iter();
+    listing.map(|(path, facts)| (path, (facts.inode, facts.size, facts.ctime))).collect()
+}
