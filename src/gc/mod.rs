@@ -14,6 +14,7 @@ pub mod names;
 pub mod plan;
 pub mod policy;
 pub mod rules;
+pub mod run;
 pub mod runtime_match;
 pub mod scenario;
 pub mod space;

@@ -147,6 +147,8 @@ pub struct Known {
     pub labels: Vec<(String, String)>,
     /// Earlier runs could not remove it.
     pub attempts: Option<Attempts>,
+    /// Why whoever is to delete cannot delete it, if so.
+    pub out_of_reach: Option<String>,
 }
 
 /// All that a plan is made from. Pure: whoever fills it has read the disk and the clock.

@@ -11,7 +11,7 @@ use crate::inventory::rules::Ruling;
 use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Owner};
 
 /// The names of the rules that hold before any plan, in their order.
-pub const RULES: [&str; 13] = [
+pub const RULES: [&str; 14] = [
     "in-use",
     "pinned",
     "sandbox-image",
@@ -21,6 +21,7 @@ pub const RULES: [&str; 13] = [
     "newest-of-repository",
     "read-only-store",
     "damaged-store",
+    "out-of-reach",
     "age-unknown",
     "min-age",
     "used-just-now",
@@ -114,6 +115,10 @@ impl<'a> Judge<'a> {
                 Says::stay("records of its store could not be read in full, so that it may be in use")
             }
             "damaged-store" => Says::go("the records of its store were read in full"),
+            "out-of-reach" => match self.input.known(at).and_then(|known| known.out_of_reach.as_ref()) {
+                Some(why) => Says::Stay(why.clone()),
+                None => Says::go("whoever deletes can reach it"),
+            },
             "age-unknown" if self.input.ages(at).is_none() => {
                 Says::stay("nothing tells since when it is here")
             }

@@ -72,7 +72,11 @@ pub fn hermetic(command: &mut Command) {
 /// A state directory for this test process alone, so that no test writes the machine's own.
 fn state_dir() -> &'static std::path::Path {
     static DIRECTORY: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
-    let make = || tempfile::Builder::new().prefix("layersweep-state-").tempdir().expect("a state directory");
+    let make = || {
+        // Statics are never dropped: what is left lies where `make clean` finds it.
+        let target = env!("CARGO_TARGET_TMPDIR");
+        tempfile::Builder::new().prefix("state-").tempdir_in(target).expect("a state directory")
+    };
     DIRECTORY.get_or_init(make).path()
 }
 

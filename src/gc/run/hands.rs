@@ -1,0 +1,72 @@
+//! What removes images: the runtime through CRI, or ourselves in the graphroot.
+
+use crate::inventory::refs::Refs;
+use crate::inventory::{ImageIx, Inventory};
+
+/// Removes images, and knows what else keeps them.
+pub trait Hands {
+    /// A name for people and documents: `cri` or `direct`.
+    fn name(&self) -> &'static str;
+
+    /// Asks afresh what uses and keeps the images of `inventory`, besides what the disk
+    /// says; one entry an image.
+    ///
+    /// # Errors
+    /// When that cannot be had in full: then nothing may be deleted.
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind>;
+
+    /// Removes an image with all its names.
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed;
+
+    /// Bytes of leaks of the measured inventory that the next removal takes along; 0 where it
+    /// takes none.
+    fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> u64 {
+        0
+    }
+}
+
+/// What is known of an image beyond the disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Users, each as `owner name`.
+    pub used_by: Vec<String>,
+    /// The runtime calls it pinned.
+    pub runtime_pins: bool,
+    /// Why these hands cannot remove it, if they cannot.
+    pub out_of_reach: Option<String>,
+}
+
+/// What came of asking for a removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// The answer was yes; whether it is true the store tells.
+    Answered,
+    /// It was refused: nothing has happened.
+    Refused(String),
+    /// There was no answer, or a failure half-way: the store tells.
+    InDoubt(String),
+}
+
+/// What is needed to prove a deletion cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Blind {
+    /// What could not be had, and why.
+    pub what: String,
+    /// It may be had a moment later: the disk and the runtime told of different moments.
+    pub stale: bool,
+}
+
+impl Blind {
+    /// The store cannot be read.
+    #[must_use]
+    pub fn disk(error: &dyn std::error::Error) -> Self {
+        let mut what = format!("looking at the store again: {error}");
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            what = format!("{what}: {error}");
+            cause = error.source();
+        }
+        Self { what, stale: false }
+    }
+}

@@ -1,0 +1,169 @@
+//! Removal by the runtime.
+//!
+//! The runtime's word is not taken for anything: containerd removes images in use and
+//! pinned ones when asked, and answers success where it removed nothing. So every protection is
+//! ours, its listings are matched with the disk, and the disk says what has gone.
+
+use std::collections::HashMap;
+
+use super::hands::{Blind, Extra, Hands, Removed};
+use crate::cri::in_use::Names;
+use crate::cri::{Client, CriError, RuntimeImage, StorePlace};
+use crate::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use crate::inventory::refs::{Refs, Root};
+use crate::inventory::{ImageIx, Inventory};
+
+/// Leak classes that containerd deletes by itself with the next removal of an image
+/// (`docs/leaks.md`). A graphroot has none of them.
+const COLLECTED_BY_CONTAINERD: [&str; 8] = [
+    "orphan-blob",
+    "content-unreferenced",
+    "snapshot-unreferenced",
+    "lease-expired",
+    "orphan-snapshot-dir",
+    "orphan-new-dir",
+    "orphan-rm-dir",
+    "backend-snapshot-unknown",
+];
+
+/// Works through a CRI socket.
+#[derive(Debug)]
+pub struct ThroughCri {
+    client: Client,
+    place: StorePlace,
+    /// What the runtime calls the images of the last look: our id to its ids and handlers.
+    handles: HashMap<String, Vec<(String, String)>>,
+    /// A removal of ours has made containerd collect its garbage.
+    collected: bool,
+}
+
+impl ThroughCri {
+    /// Finds out which store the runtime serves.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn new(client: Client) -> Result<Self, Blind> {
+        let place = client.store_place().map_err(|error| blind(&error))?;
+        let place = place.ok_or_else(|| Blind {
+            what: format!("{}: the runtime does not say where its images lie", client.endpoint()),
+            stale: false,
+        })?;
+        Ok(Self { client, place, handles: HashMap::new(), collected: false })
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its store.
+    #[must_use]
+    pub fn place(&self) -> &StorePlace {
+        &self.place
+    }
+}
+
+fn blind(error: &CriError) -> Blind {
+    Blind { what: error.to_string(), stale: false }
+}
+
+impl Hands for ThroughCri {
+    fn name(&self) -> &'static str {
+        "cri"
+    }
+
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
+        let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| Blind {
+            what: format!(
+                "the store of {} is {}, which was not read",
+                self.client.endpoint(),
+                self.place.root.display()
+            ),
+            stale: false,
+        })?;
+        // Containers first: one that is made in between uses an image of the later listing, and is
+        // on the disk by the next look.
+        let containers = self.client.containers().map_err(|error| blind(&error))?;
+        let sandboxes = self.client.sandboxes().map_err(|error| blind(&error))?;
+        let images = self.client.images().map_err(|error| blind(&error))?;
+        let found = ImageMatch::new(inventory, &stores, &images);
+        let objection = found.objection(&images).or_else(|| {
+            ContainerMatch::new(inventory, &stores, &containers, &sandboxes)
+                .objection(&containers, &sandboxes)
+        });
+        if let Some(what) = objection {
+            return Err(Blind { what, stale: true });
+        }
+        let mut extras = vec![Extra::default(); inventory.images.len()];
+        for (at, image) in inventory.images.iter().enumerate() {
+            if image.store != stores.own {
+                extras[at].out_of_reach =
+                    Some(format!("it is not in the store of {}", self.client.endpoint()));
+            }
+        }
+        for at in &found.foreign {
+            extras[at.get()].out_of_reach = Some("it is in another namespace than the runtime's".into());
+        }
+        for at in &found.unknown {
+            extras[at.get()].out_of_reach =
+                Some("the runtime does not list it, so it cannot remove it".into());
+        }
+        let mut of_listing: HashMap<usize, ImageIx> = HashMap::new();
+        self.handles.clear();
+        for (at, places) in &found.known {
+            let mut handles = Vec::new();
+            for place in places {
+                of_listing.insert(*place, *at);
+                let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*place];
+                handles.push((id.clone(), runtime_handler.clone()));
+                extras[at.get()].runtime_pins |= *pinned;
+            }
+            self.handles.insert(inventory.images[at.get()].id.clone(), handles);
+        }
+        let names = Names::new(&images);
+        for container in &containers {
+            for place in names.used_by(container).images {
+                let Some(at) = of_listing.get(&place) else { continue };
+                let known =
+                    inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
+                if !known {
+                    let name = if container.name.is_empty() { &container.id } else { &container.name };
+                    extras[at.get()].used_by.push(format!("the container {name}, says the runtime"));
+                }
+            }
+        }
+        Ok(extras)
+    }
+
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
+        let image = &inventory.images[image.get()];
+        let Some(handles) = self.handles.get(&image.id).filter(|handles| !handles.is_empty()) else {
+            return Removed::Refused("the runtime does not list it".into());
+        };
+        for (id, handler) in handles {
+            if let Err(error) = self.client.remove_image(id, handler) {
+                // Another handler's removal may have taken the image along.
+                return match error.problem.leaves_doubt() || handles.len() > 1 {
+                    true => Removed::InDoubt(error.to_string()),
+                    false => Removed::Refused(error.to_string()),
+                };
+            }
+        }
+        self.collected = true;
+        Removed::Answered
+    }
+
+    /// containerd collects all of its garbage with the first removal.
+    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> u64 {
+        let Some(stores) = RuntimeStores::find(&self.place, inventory).filter(|_| !self.collected) else {
+            return 0;
+        };
+        let garbage =
+            inventory.leaks.iter().enumerate().filter(|(_, leak)| {
+                leak.store == stores.own && COLLECTED_BY_CONTAINERD.contains(&leak.class)
+            });
+        let roots: Vec<_> = garbage.map(|(at, _)| Root::Leak(at.into())).collect();
+        refs.weight_of_set(inventory, &roots).exclusive.frees_bytes
+    }
+}
