@@ -36,13 +36,13 @@ fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     };
     let (found, quiet) =
         records.read(|connection| Ok((runs::list(connection, &query)?, runs::quiet(connection, since)?)))?;
-    let origin = json::Origin { now, database: records.database(), since };
+    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since };
     let document = json::history(origin, found, &quiet);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::history(&document, &terminal::screen()))?,
     }
-    Ok(Exit::Done)
+    Ok(if records.blind { Exit::Incomplete } else { Exit::Done })
 }
 
 fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Result<Exit, Failure> {
@@ -62,13 +62,13 @@ fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Re
     };
     let (series, acts) = records
         .read(|connection| Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?)))?;
-    let origin = json::Origin { now, database: records.database(), since };
+    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since };
     let document = json::history_usage(origin, series, acts);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::history_usage(&document, &terminal::screen(), &[]))?,
     }
-    Ok(Exit::Done)
+    Ok(if records.blind { Exit::Incomplete } else { Exit::Done })
 }
 
 fn unknown(path: &Path, known: &[usage::Known]) -> Failure {

@@ -20,7 +20,7 @@ pub(super) fn run(global: &Global, own: &PinArgs) -> Result<Exit, Failure> {
         PinCommand::List => {
             let records = records::open(global, Access::Read)?;
             print(global, &records, Vec::new(), Vec::new(), true)?;
-            Ok(Exit::Done)
+            Ok(if records.blind { Exit::Incomplete } else { Exit::Done })
         }
     }
 }
@@ -127,7 +127,8 @@ fn print(
     removed: Vec<String>,
     whole: bool,
 ) -> Result<(), Failure> {
-    let mut document = json::pins(Timestamp::now(), records.database(), records.read(pins::list)?);
+    let mut document =
+        json::pins(Timestamp::now(), records.database(), !records.blind, records.read(pins::list)?);
     document.added = added;
     document.removed = removed;
     match global.format {

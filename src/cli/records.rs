@@ -34,8 +34,10 @@ pub(super) struct Open {
     pub(super) records: Records,
     /// Where they lie.
     pub(super) place: Place,
-    /// Whether there was a database.
+    /// Whether there was a database that could be read.
     pub(super) found: bool,
+    /// Whether there is one that could not: what it says is unknown, not nothing.
+    pub(super) blind: bool,
 }
 
 impl Open {
@@ -116,7 +118,8 @@ fn own_paths(survey: &Survey) -> Inventory {
 fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
     let place = place(global);
     let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
-    Ok((Open { records: opened.records, place, found: opened.found }, opened.degraded))
+    let blind = !opened.found && !opened.degraded.is_empty();
+    Ok((Open { records: opened.records, place, found: opened.found, blind }, opened.degraded))
 }
 
 /// Opens the records to change something that has to be kept.
@@ -218,6 +221,9 @@ impl Memory {
     /// Adds our own keep-list to what keeps the images.
     pub(super) fn pin(&self, survey: &mut Survey) {
         for image in &mut survey.inventory.images {
+            if self.open.blind {
+                image.pinned_by.push("our keep-list may name it, but cannot be read".into());
+            }
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
             image.pinned_by.extend(pins);
         }

@@ -34,6 +34,8 @@ pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Failure> {
     };
     match global.format {
         Format::Json => output::json(&document)?,
+        // A timer wants to hear of what is wrong alone.
+        Format::Table if global.quiet => {}
         Format::Table => output::text(&text::scan(&document, &terminal::screen()))?,
     }
     Ok(surveyed.exit())

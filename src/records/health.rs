@@ -113,7 +113,10 @@ impl Degraded {
                 format!("report this; to begin anew, move {} away", path.display())
             }
             Self::Corrupt { aside: Some(aside), .. } => {
-                format!("keep {} for inspection, or remove it", aside.display())
+                format!(
+                    "keep {} for inspection, or remove it; look whether `layersweep pin list` still has all",
+                    aside.display()
+                )
             }
             Self::Corrupt { aside: None, path, .. } => {
                 format!("the next run that may write sets {} aside and starts a new one", path.display())

@@ -153,6 +153,8 @@ pub(super) fn check_integrity(connection: &Connection) -> rusqlite::Result<()> {
         return Ok(());
     }
     let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    // SQLite heads its finding with the name of the database, on a line of its own.
+    let first = first.lines().last().unwrap_or_default().trim().to_owned();
     Err(rusqlite::Error::SqliteFailure(failure, Some(first)))
 }
 

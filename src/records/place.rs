@@ -64,7 +64,11 @@ impl Caller {
 /// or else to a directory of the running system: `/run/layersweep/unsaved/<hash>`.
 #[must_use]
 pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Place {
-    let dir = state_dir.map_or_else(|| default_dir(caller), Path::to_path_buf);
+    let Some(dir) = state_dir.map(Path::to_path_buf).or_else(|| default_dir(caller)) else {
+        let cause = "this user has no home directory; name one with --state-dir DIR".to_owned();
+        let unresolved = Some((io::ErrorKind::PermissionDenied, cause));
+        return Place { dir: SYSTEM.into(), spool: Vec::new(), foreign: sysroot.is_foreign(), unresolved };
+    };
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if sysroot.is_foreign() {
         let (dir, unresolved) = match sysroot.resolve(&dir) {
@@ -76,24 +80,26 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Pl
     let mut spool = vec![dir.join("unsaved")];
     let mut hash = Fnv::default();
     hash.write(dir.as_os_str().as_bytes());
+    // In /tmp anybody may have made a directory before us.
     let runtime = match absolute(caller.xdg_runtime_dir.as_ref()) {
-        _ if caller.uid == 0 => PathBuf::from("/run/layersweep"),
-        Some(runtime) => runtime.join("layersweep"),
-        None => std::env::temp_dir().join(format!("layersweep-{}", caller.uid)),
+        _ if caller.uid == 0 => Some(PathBuf::from("/run/layersweep")),
+        runtime => runtime.map(|runtime| runtime.join("layersweep")),
     };
-    spool.push(runtime.join("unsaved").join(format!("{:016x}", hash.finish())));
+    spool.extend(runtime.map(|dir| dir.join("unsaved").join(format!("{:016x}", hash.finish()))));
     Place { dir, spool, foreign: false, unresolved: None }
 }
 
-fn default_dir(caller: &Caller) -> PathBuf {
+/// Where root's records lie.
+const SYSTEM: &str = "/var/lib/layersweep";
+
+/// `None` for a user without a home.
+fn default_dir(caller: &Caller) -> Option<PathBuf> {
     if caller.uid == 0 {
-        return PathBuf::from("/var/lib/layersweep");
+        return Some(SYSTEM.into());
     }
     let state = absolute(caller.xdg_state_home.as_ref())
         .or_else(|| absolute(caller.home.as_ref()).map(|home| home.join(".local/state")));
-    // Without a home there is only what the user can write anywhere.
-    let state = state.unwrap_or_else(|| std::env::temp_dir().join(format!("layersweep-{}", caller.uid)));
-    state.join("layersweep")
+    state.map(|state| state.join("layersweep"))
 }
 
 /// The XDG specification: a relative path is to be ignored.

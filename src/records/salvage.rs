@@ -46,6 +46,9 @@ type Row = BTreeMap<String, Value>;
 /// # Errors
 /// When the new database cannot be written; then nothing was taken over.
 pub(super) fn salvage(content: &[u8], path: &Path) -> rusqlite::Result<u64> {
+    if content.len() < HEADER {
+        return Ok(0);
+    }
     let content = mended(content)?;
     let mut damaged = Connection::open_in_memory()?;
     damaged.deserialize_read_exact("main", content.as_slice(), content.len(), true)?;

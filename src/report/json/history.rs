@@ -21,6 +21,8 @@ pub struct HistoryDoc {
     pub generated_at: Timestamp,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
+    /// The database could be read, or there is none; if false, what it says is unknown.
+    pub complete: bool,
     /// Only what happened since then; null for all.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub since: Option<Timestamp>,
@@ -159,6 +161,8 @@ pub struct HistoryUsageDoc {
     pub generated_at: Timestamp,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
+    /// The database could be read, or there is none; if false, what it says is unknown.
+    pub complete: bool,
     /// Only points since then; null for all (the command always has a time).
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub since: Option<Timestamp>,
@@ -244,6 +248,8 @@ pub struct Origin {
     pub now: Timestamp,
     /// The database, where there is one.
     pub database: Option<String>,
+    /// It could be read, or there is none.
+    pub complete: bool,
     /// Only what happened since then was asked for.
     pub since: Option<Timestamp>,
 }
@@ -256,6 +262,7 @@ pub fn history(origin: Origin, (runs, more): (Vec<Act>, bool), quiet: &Quiet) ->
         kind: "history",
         generated_at: origin.now,
         database: origin.database,
+        complete: origin.complete,
         since: origin.since,
         runs: runs.into_iter().map(run).collect(),
         more,
@@ -285,6 +292,7 @@ pub fn history_usage(origin: Origin, series: Vec<Series>, acts: Vec<Act>) -> His
         kind: "history-usage",
         generated_at: origin.now,
         database: origin.database,
+        complete: origin.complete,
         since: origin.since,
         filesystems: series.into_iter().map(of).collect(),
         runs: acts.into_iter().map(run).collect(),

@@ -19,6 +19,8 @@ pub struct PinsDoc {
     pub generated_at: Timestamp,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
+    /// The database could be read, or there is none; if false, the list is unknown.
+    pub complete: bool,
     /// The keep-list as it is now.
     pub pins: Vec<PinDoc>,
     /// Patterns that this run added.
@@ -42,13 +44,14 @@ pub struct PinDoc {
 
 /// The document.
 #[must_use]
-pub fn pins(now: Timestamp, database: Option<String>, pins: Vec<Pin>) -> PinsDoc {
+pub fn pins(now: Timestamp, database: Option<String>, complete: bool, pins: Vec<Pin>) -> PinsDoc {
     let entry = |pin: Pin| PinDoc { pattern: pin.pattern, note: pin.note, added_at: pin.added };
     PinsDoc {
         schema_version: SCHEMA_VERSION,
         kind: "pins",
         generated_at: now,
         database,
+        complete,
         pins: pins.into_iter().map(entry).collect(),
         added: Vec::new(),
         removed: Vec::new(),

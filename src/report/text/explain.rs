@@ -52,7 +52,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         out.push_str(&table.render());
         match document.rules.iter().find(|rule| rule.verdict == "stay") {
             Some(rule) => out.push_str(&format!("It stays, by the rule {}.\n", rule.rule)),
-            None => out.push_str("It may go: no rule keeps it.\n"),
+            None => out.push_str("It may go: none of these rules keeps it.\n"),
         }
     }
     out.push_str(&leaks(&document.leaks));

@@ -12,7 +12,7 @@ use crate::report::json::{ImageDoc, UserDoc};
 pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
     // Without records nobody knows, and the columns would only take room.
     let remembered = images.iter().any(|image| image.first_detected.is_some());
-    let mut headings = vec!["IMAGE", "ID", ">AGE"];
+    let mut headings = vec!["IMAGE", "ID", ">CREATED"];
     if remembered {
         headings.extend([">DETECTED", ">LAST USED"]);
     }
@@ -39,8 +39,15 @@ pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
     }
     let place = |wanted: &str| headings.iter().position(|heading| heading.trim_start_matches('>') == wanted);
     // SHARED is SIZE less EXCLUSIVE; the build date says least of an image whose coming is known.
-    let spare =
-        ["SHARED", if remembered { "AGE" } else { "PINNED" }, "FREES", "PINNED", "ID", "AGE", "USED BY"];
+    let spare = [
+        "SHARED",
+        if remembered { "CREATED" } else { "PINNED" },
+        "FREES",
+        "PINNED",
+        "ID",
+        "CREATED",
+        "USED BY",
+    ];
     let spare: Vec<usize> = spare.into_iter().filter_map(place).collect();
     let elastic: Vec<_> = [("IMAGE", 22), ("USED BY", 10)]
         .iter()

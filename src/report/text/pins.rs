@@ -46,14 +46,14 @@ mod tests {
             added: Timestamp::UNIX_EPOCH,
         };
         let screen = Screen { width: Some(60), unicode: true, zone: TimeZone::UTC };
-        let document = json::pins(Timestamp::UNIX_EPOCH, None, vec![pin]);
+        let document = json::pins(Timestamp::UNIX_EPOCH, None, true, vec![pin]);
         let shown = anstream::adapter::strip_str(&pins(&document, &screen)).to_string();
         assert_eq!(
             shown,
             "PATTERN    SINCE             NOTE\nquay.io/*  1970-01-01 00:00  a\\u{1b}[31m\\u{202e}\n"
         );
         assert_eq!(
-            pins(&json::pins(Timestamp::UNIX_EPOCH, None, vec![]), &screen),
+            pins(&json::pins(Timestamp::UNIX_EPOCH, None, true, vec![]), &screen),
             "No pattern is pinned.\n"
         );
     }

@@ -50,7 +50,8 @@ fn act() -> Act {
 }
 
 fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
-    let origin = Origin { now: at("2026-11-21T14:00:00Z"), database: Some("/db".into()), since: None };
+    let origin =
+        Origin { now: at("2026-11-21T14:00:00Z"), database: Some("/db".into()), complete: true, since: None };
     let screen = Screen { width, unicode, zone: TimeZone::fixed(jiff::tz::offset(1)) };
     anstream::adapter::strip_str(&history(&json::history(origin, (runs, false), quiet), &screen)).to_string()
 }
