@@ -59,7 +59,7 @@ pub(super) struct Global {
     #[arg(long, global = true, help_heading = "Output")]
     pub(super) no_progress: bool,
 
-    /// Print ids alone (images, layers), nothing (scan), or nothing that is not a result
+    /// Print ids alone (images, layers), nothing but warnings (scan), or nothing that is not a result
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(super) quiet: bool,
 

@@ -302,11 +302,7 @@ impl Memory {
                 findings.push(finding(&open.place, format!("sizes of layers were not kept: {error}")));
             }
         }
-        let lost = saved.notes.iter().find(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
-        if let Some(lost) = lost.filter(|_| global.quiet) {
-            // Nothing is lost in silence, not even where silence was asked for.
-            let _ = writeln!(std::io::stderr(), "warning: {}", safe(&lost.to_string()));
-        }
+        let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
         self.known = open.read(known::images)?;
         // Others wait for the right to write; what is left to do here may take as long as a pager.
         self.open = if open.records.is_kept() {
@@ -315,6 +311,6 @@ impl Memory {
         } else {
             open
         };
-        Ok(lost.is_none())
+        Ok(!lost)
     }
 }

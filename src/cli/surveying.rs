@@ -74,7 +74,8 @@ fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
     memory.pin(&mut survey);
     let kept = !record || memory.save(global, &mut survey)?;
     memory.tell(&mut survey);
-    if !global.quiet {
+    // A scan from a timer is quiet, but not about what is wrong.
+    if !global.quiet || record {
         warn(&survey.inventory.findings);
     }
     let ages = memory.ages(&survey);
