@@ -1,7 +1,7 @@
 //! Carries a plan out: one deletion at a time, each proven again right before it, each
 //! measured after it.
 //!
-//! The planner decides, [`hands`] remove, [`proof`] looks again. Everything that is done is
+//! The planner decides, [`hands`] remove, `proof` looks again. Everything that is done is
 //! told to a [`Witness`] at once, so that a run that is killed has still recorded it.
 
 pub mod hands;

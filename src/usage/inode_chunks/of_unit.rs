@@ -6,7 +6,7 @@ use crate::sys::xfs::inumbers::INODES_PER_CHUNK;
 /// Version of the encoding: its first byte.
 const VERSION: u8 = 1;
 
-/// Inodes of one window of one filesystem: see [`super::notes::Note`].
+/// Inodes of one window of one filesystem: as the notes of a walk have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Window {
     /// `st_dev` of the filesystem.
