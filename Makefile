@@ -6,6 +6,9 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## The program, optimised: target/release/layersweep
+	@command -v protoc >/dev/null || { \
+		echo 'error: protoc is not there, and the CRI client is made with it' >&2; \
+		echo 'hint: apt-get install protobuf-compiler, or make setup' >&2; exit 1; }
 	cargo build --release --locked
 
 setup: ## Installs the Debian packages that the tests and the demo need

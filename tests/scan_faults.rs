@@ -255,6 +255,9 @@ fn what_cannot_be_read_keeps_everything() {
     for words in [&["pin", "list"][..], &["history"], &["history", "usage"]] {
         let document = node.run(&[words, &["--format", "json"]].concat()).expect_code(3).json();
         assert_eq!(document["complete"], false, "{words:?}");
+        // And a person is not told that there is nothing.
+        let said = node.run(words).expect_code(3).stdout;
+        assert!(said.contains("cannot be read"), "{words:?}: {said}");
     }
     // With the next scan it is known again what is kept.
     let run = node.run(&["scan", "--quiet"]).expect_code(0);

@@ -13,12 +13,6 @@ pub(super) enum Exit {
     Usage = 2,
     /// Done but incomplete: something could not be read, figures are lower bounds.
     Incomplete = 3,
-    /// The target was not reached though everything worked.
-    #[allow(dead_code)] // gc
-    NotReached = 4,
-    /// Another run holds the lock, a listing was partial, or a precondition is not proven.
-    #[allow(dead_code)] // gc
-    Refused = 5,
     /// No store found.
     NoStore = 10,
 }

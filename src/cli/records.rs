@@ -9,12 +9,12 @@ use jiff::Timestamp;
 
 use super::args::Global;
 use super::failure::Failure;
-use crate::inventory::{Finding, ImageIx, Inventory};
+use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
 use crate::records::scans::{self, Scan};
-use crate::records::sighting::{Sighting, StoreKey};
+use crate::records::sighting::Sighting;
 use crate::records::{
     self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, sizes,
 };

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names;
 use super::policy::{Input, NamedBy};
 use crate::inventory::rules::Ruling;
-use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Owner};
+use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx};
 
 /// The names of the rules that hold before any plan, in their order.
 pub const RULES: [&str; 14] = [
@@ -262,18 +262,10 @@ fn users(input: &Input<'_>, images: usize) -> Vec<Vec<usize>> {
 
 /// A container for people: `cri-o nginx (running)`.
 fn user(container: &Container) -> String {
-    let owner = match container.owner {
-        Owner::CriO => "cri-o",
-        Owner::Podman => "podman",
-        Owner::Buildah => "buildah",
-        Owner::Containerd => "containerd",
-        Owner::Unknown => "unknown",
-    };
+    let owner = container.owner.word();
     let state = match container.state {
-        ContainerState::Created => " (created)",
-        ContainerState::Running => " (running)",
-        ContainerState::Exited => " (exited)",
-        ContainerState::Unknown => "",
+        ContainerState::Unknown => String::new(),
+        state => format!(" ({})", state.word()),
     };
     format!("the {owner} container {}{state}", container.name)
 }

@@ -10,6 +10,8 @@ pub mod evidence;
 mod ids;
 pub mod refs;
 pub mod rules;
+mod store_key;
+mod words;
 
 use std::path::PathBuf;
 
@@ -18,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use evidence::{Evidence, EvidenceKind};
 pub use ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
+pub use store_key::StoreKey;
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +82,7 @@ impl Filesystem {
 }
 
 /// What kind of store a [`Store`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreKind {
     /// containers/storage: CRI-O, Podman, Buildah.

@@ -9,8 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule};
 use super::clock::ClockState;
 use super::paths;
-use super::sighting::{StoreKey, kind_from, kind_text};
-use crate::inventory::{Image, Inventory};
+use crate::inventory::{Image, Inventory, StoreKey, StoreKind};
 
 /// A life of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,7 +184,7 @@ pub fn lives(from: &Connection, store: &StoreKey, image_id: &str) -> rusqlite::R
     select_lives(
         from,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY handler, life DESC",
-        params![kind_text(store.kind), paths::to_text(&store.root), store.driver, image_id],
+        params![store.kind.word(), paths::to_text(&store.root), store.driver, image_id],
     )
 }
 
@@ -302,7 +301,7 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
 fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreKey>> {
     let (kind, root): (String, String) = (row.get(at)?, row.get(at + 1)?);
     let driver = row.get(at + 2)?;
-    Ok(kind_from(&kind).map(|kind| StoreKey { kind, root: paths::from_text(&root), driver }))
+    Ok(StoreKind::of_word(&kind).map(|kind| StoreKey { kind, root: paths::from_text(&root), driver }))
 }
 
 /// `None` where the text is not what we write.

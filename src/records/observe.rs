@@ -12,7 +12,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
-use super::sighting::{Sighting, kind_text};
+use super::sighting::Sighting;
 use super::{known, paths, retention};
 use crate::inventory::{Consistency, StoreKind};
 
@@ -172,7 +172,7 @@ impl Writer<'_> {
         let mut stores: Vec<StoreRow> = Vec::new();
         for (at, seen) in self.sighting.stores.iter().enumerate() {
             let is_complete = seen.consistency == Consistency::Consistent;
-            let key = (kind_text(seen.key.kind), paths::to_text(&seen.key.root), seen.key.driver.as_str());
+            let key = (seen.key.kind.word(), paths::to_text(&seen.key.root), seen.key.driver.as_str());
             let found = self
                 .to
                 .prepare_cached(

@@ -10,7 +10,7 @@ use super::clock::{self, ClockState};
 use super::paths;
 use crate::inventory::refs::{Refs, Root};
 use crate::inventory::{
-    Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreKind,
+    Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreKey, StoreKind,
 };
 use crate::sys::clock::Reading;
 
@@ -48,23 +48,21 @@ pub struct SeenFilesystem {
     pub inodes_free: u64,
 }
 
-/// What makes a store the same store: its kind, its root, its driver.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct StoreKey {
-    /// What kind it is.
-    pub kind: StoreKind,
-    /// Its root.
+/// A [`StoreKey`] as it is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "StoreKey")]
+struct StoreKeyText {
+    kind: StoreKind,
     #[serde(with = "path_text")]
-    pub root: PathBuf,
-    /// Storage driver or snapshotter.
-    pub driver: String,
+    root: PathBuf,
+    driver: String,
 }
 
 /// A store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStore {
     /// Which.
-    #[serde(flatten)]
+    #[serde(flatten, with = "StoreKeyText")]
     pub key: StoreKey,
     /// Its filesystem: a position in `filesystems`.
     pub filesystem: usize,
@@ -213,46 +211,6 @@ impl SeenFilesystem {
             inodes: filesystem.inodes,
             inodes_free: filesystem.inodes_free,
         }
-    }
-}
-
-impl StoreKey {
-    /// Of a store of the inventory.
-    #[must_use]
-    pub fn of(store: &crate::inventory::Store) -> Self {
-        Self { kind: store.kind, root: store.root.clone(), driver: store.driver.clone() }
-    }
-}
-
-/// The word for a kind of store, as in the documents.
-#[must_use]
-pub fn kind_text(kind: StoreKind) -> &'static str {
-    match kind {
-        StoreKind::ContainersStorage => "containers-storage",
-        StoreKind::Containerd => "containerd",
-    }
-}
-
-pub(super) fn kind_from(text: &str) -> Option<StoreKind> {
-    [StoreKind::ContainersStorage, StoreKind::Containerd].into_iter().find(|kind| kind_text(*kind) == text)
-}
-
-pub(super) fn owner_text(owner: Owner) -> &'static str {
-    match owner {
-        Owner::CriO => "cri-o",
-        Owner::Podman => "podman",
-        Owner::Buildah => "buildah",
-        Owner::Containerd => "containerd",
-        Owner::Unknown => "unknown",
-    }
-}
-
-pub(super) fn state_text(state: ContainerState) -> &'static str {
-    match state {
-        ContainerState::Created => "created",
-        ContainerState::Running => "running",
-        ContainerState::Exited => "exited",
-        ContainerState::Unknown => "unknown",
     }
 }
 

@@ -11,10 +11,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
+use crate::inventory::{StoreKey, StoreKind};
 use crate::usage::inode_chunks::UnitInodes;
-use crate::usage::kept::{
-    How, KeptUnit, Remembered, StoreKey, ToKeep, UnitKey, decode_groups, encode_groups, kind_named,
-};
+use crate::usage::kept::{How, KeptUnit, Remembered, ToKeep, UnitKey, decode_groups, encode_groups, scope};
 use crate::usage::{Extents, Fingerprint, Fingerprinter, Tally};
 
 /// How long a store is remembered that no scan meets any more.
@@ -35,7 +34,7 @@ pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<Remembered> 
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let kind: String = row.get(1)?;
-        if let Some(kind) = kind_named(&kind) {
+        if let Some(kind) = StoreKind::of_word(&kind) {
             let root = PathBuf::from(OsString::from_vec(row.get(2)?));
             stores.insert(row.get(0)?, StoreKey { kind, root, driver: row.get(3)? });
         }
@@ -107,7 +106,9 @@ fn store_id(transaction: &Transaction<'_>, store: &StoreKey, now: i64) -> rusqli
     let sql = "SELECT id, last_used FROM size_stores WHERE kind = ?1 AND root = ?2 AND driver = ?3";
     let mut select = transaction.prepare_cached(sql)?;
     let found = select
-        .query_row(params![store.kind, root, store.driver], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))
+        .query_row(params![store.kind.word(), root, store.driver], |row| {
+            Ok((row.get(0)?, row.get::<_, i64>(1)?))
+        })
         .optional()?;
     match found {
         // A clock that went back is a clock, too.
@@ -118,7 +119,7 @@ fn store_id(transaction: &Transaction<'_>, store: &StoreKey, now: i64) -> rusqli
         }
         None => {
             let sql = "INSERT INTO size_stores (kind, root, driver, last_used) VALUES (?1, ?2, ?3, ?4)";
-            transaction.execute(sql, params![store.kind, root, store.driver, now])?;
+            transaction.execute(sql, params![store.kind.word(), root, store.driver, now])?;
             Ok(transaction.last_insert_rowid())
         }
     }
@@ -164,7 +165,7 @@ fn forget(transaction: &Transaction<'_>, met: &ToKeep, now: i64) -> rusqlite::Re
     transaction.prepare_cached(sql)?.execute([limit])?;
     transaction.prepare_cached("DELETE FROM size_stores WHERE last_used < ?1")?.execute([limit])?;
     let stores: Vec<StoreKey> = met.stores.iter().map(|(store, _)| store.clone()).collect();
-    let (scope, every) = (StoreKey::scope(&stores), i64::try_from(USED_EVERY.as_micros()).unwrap_or(0));
+    let (scope, every) = (scope(&stores), i64::try_from(USED_EVERY.as_micros()).unwrap_or(0));
     let sql = "UPDATE outside_shares SET last_used = ?2 WHERE scope = ?1 AND abs(last_used - ?2) >= ?3";
     transaction.prepare_cached(sql)?.execute(params![scope.0, now, every])?;
     transaction.prepare_cached("DELETE FROM outside_shares WHERE last_used < ?1")?.execute([limit])?;

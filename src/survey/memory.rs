@@ -11,10 +11,10 @@ use super::recall::{
     Age, Contradiction, Facts, Shared, contradiction, is_usable, retain_whole, sample, together,
 };
 use super::weigh::Wanted;
-use crate::inventory::FilesystemIx;
+use crate::inventory::{FilesystemIx, StoreKey};
 use crate::usage::inode_chunks::UnitInodes;
 use crate::usage::kept::{
-    How, KeptEntry, KeptGroup, KeptUnit, MOST_MEMBERS, Remembered, StoreKey, ToKeep, UnitKey,
+    How, KeptEntry, KeptGroup, KeptUnit, MOST_MEMBERS, Remembered, ToKeep, UnitKey, scope,
 };
 use crate::usage::{Extents, Fingerprint, Measured, SharedInodes};
 
@@ -77,7 +77,7 @@ enum State {
 impl Memory {
     pub(super) fn new(request: &Request, readings: &[Box<dyn Reading>]) -> Self {
         let stores = readings.iter().map(|reading| reading.store(FilesystemIx::from(0)));
-        let stores = stores.map(|store| StoreKey::new(store.kind, store.root, store.driver));
+        let stores = stores.map(|store| StoreKey::of(&store));
         let Some(remembered) = request.remembered.clone() else { return Self::default() };
         let distrusted = if request.full { (0..readings.len()).collect() } else { HashSet::new() };
         Self { remembered: Some(remembered), stores: stores.collect(), distrusted, layers: HashMap::new() }
@@ -287,7 +287,7 @@ impl Memory {
 
     /// Those who shared with somebody outside when these stores were last measured in full.
     pub(super) fn outside(&self) -> Option<&HashSet<Fingerprint>> {
-        self.remembered.as_ref()?.outside.get(&StoreKey::scope(&self.stores))
+        self.remembered.as_ref()?.outside.get(&scope(&self.stores))
     }
 
     /// What to leave: of `alive` slots. `outside` is given after a walk over everything.
@@ -298,7 +298,7 @@ impl Memory {
     ) -> Option<ToKeep> {
         self.remembered.as_ref()?;
         let outside = outside.filter(|found| self.outside() != Some(found));
-        let outside = outside.map(|found| (StoreKey::scope(&self.stores), found));
+        let outside = outside.map(|found| (scope(&self.stores), found));
         let mut stores: Vec<_> = self.stores.into_iter().map(|store| (store, Vec::new())).collect();
         let mut layers: Vec<_> = self.layers.into_iter().filter(|(slot, _)| alive.contains(slot)).collect();
         layers.sort_unstable_by_key(|(slot, _)| *slot);

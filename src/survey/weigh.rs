@@ -18,7 +18,7 @@ use super::{Request, Weigh, chunks, incomplete};
 use crate::inventory::{Finding, Inventory, NodeIx};
 use crate::usage::filesystem::CostModel;
 use crate::usage::inode_chunks::{Filesystems, InodeHoldings};
-use crate::usage::kept::{ToKeep, UnitKey};
+use crate::usage::kept::{ToKeep, UnitKey, tell_apart};
 use crate::usage::{
     self, Extents, Fingerprint, Fingerprinter, Progress, Tally, Tree, WalkError, WalkOptions, evidence,
 };
@@ -258,7 +258,7 @@ impl Weighing {
             let mut name = Fingerprinter::new("unit, 1");
             if let Some(Some((reading, tag, id, _))) = keys.get(slot) {
                 if let Some(store) = self.memory.store(*reading) {
-                    store.name(&mut name);
+                    tell_apart(store, &mut name);
                 }
                 name.bytes(tag.as_bytes()).bytes(id.as_bytes());
             }

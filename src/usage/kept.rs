@@ -5,7 +5,6 @@ mod groups;
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -14,18 +13,7 @@ pub use groups::{KeptGroup, MOST_MEMBERS, decode as decode_groups, encode as enc
 
 use super::inode_chunks::UnitInodes;
 use super::{Extents, Fingerprint, Fingerprinter, Tally};
-use crate::inventory::StoreKind;
-
-/// A store by what it is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StoreKey {
-    /// What kind of store, in the words of the JSON documents.
-    pub kind: &'static str,
-    /// Its root.
-    pub root: PathBuf,
-    /// Its driver.
-    pub driver: String,
-}
+use crate::inventory::StoreKey;
 
 /// A layer or snapshot of one store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,7 +62,7 @@ pub struct KeptUnit {
 pub struct Remembered {
     /// Sizes by store and layer.
     pub stores: HashMap<StoreKey, HashMap<UnitKey, Arc<KeptUnit>>>,
-    /// For each set of stores that was once measured in full ([`StoreKey::scope`]): who
+    /// For each set of stores that was once measured in full ([`scope`]): who
     /// shared inodes or extents with somebody outside these stores.
     pub outside: HashMap<Fingerprint, HashSet<Fingerprint>>,
     /// Which layers are measured again in spite of all: another choice for each number.
@@ -102,45 +90,23 @@ pub struct KeptEntry {
     pub changed: bool,
 }
 
-impl StoreKey {
-    /// The key of a store.
-    #[must_use]
-    pub fn new(kind: StoreKind, root: PathBuf, driver: String) -> Self {
-        Self { kind: kind_name(kind), root, driver }
+/// A name for a set of stores, in whatever order.
+#[must_use]
+pub fn scope(stores: &[StoreKey]) -> Fingerprint {
+    let mut stores: Vec<_> = stores.iter().collect();
+    stores.sort_unstable();
+    let mut name = Fingerprinter::new("stores");
+    for store in stores {
+        tell_apart(store, &mut name);
     }
-
-    /// A name for a set of stores, in whatever order.
-    #[must_use]
-    pub fn scope(stores: &[Self]) -> Fingerprint {
-        let mut stores: Vec<_> = stores.iter().collect();
-        stores.sort_unstable();
-        let mut name = Fingerprinter::new("stores");
-        for store in stores {
-            store.name(&mut name);
-        }
-        name.finish()
-    }
-
-    /// Takes what tells the store from others.
-    pub fn name(&self, to: &mut Fingerprinter) {
-        to.bytes(self.kind.as_bytes()).bytes(self.root.as_os_str().as_bytes()).bytes(self.driver.as_bytes());
-    }
+    name.finish()
 }
 
-/// The word for a kind of store.
-#[must_use]
-pub fn kind_name(kind: StoreKind) -> &'static str {
-    match kind {
-        StoreKind::ContainersStorage => "containers-storage",
-        StoreKind::Containerd => "containerd",
-    }
-}
-
-/// The kind of that word.
-#[must_use]
-pub fn kind_named(name: &str) -> Option<&'static str> {
-    let kinds = [StoreKind::ContainersStorage, StoreKind::Containerd];
-    kinds.into_iter().map(kind_name).find(|known| *known == name)
+/// Takes what tells the store from others.
+pub fn tell_apart(store: &StoreKey, to: &mut Fingerprinter) {
+    to.bytes(store.kind.word().as_bytes())
+        .bytes(store.root.as_os_str().as_bytes())
+        .bytes(store.driver.as_bytes());
 }
 
 impl UnitKey {

@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use layersweep::inventory::{Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreKind};
+use layersweep::inventory::{
+    Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreKey, StoreKind,
+};
 use layersweep::records::clock::advance;
 use layersweep::records::known::{self, Known};
 use layersweep::records::observe::{Observed, observe};
-use layersweep::records::sighting::{
-    SeenContainer, SeenFilesystem, SeenImage, SeenStore, Sighting, StoreKey,
-};
+use layersweep::records::sighting::{SeenContainer, SeenFilesystem, SeenImage, SeenStore, Sighting};
 use layersweep::records::{Access, Records};
 use layersweep::sys::clock::Reading;
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::{StoreRow, Writer, integer};
-use crate::records::sighting::{SeenContainer, owner_text, state_text};
+use crate::records::sighting::SeenContainer;
 
 /// A container as stored.
 struct Stored {
@@ -117,11 +117,11 @@ impl Writer<'_> {
                 store.id,
                 container.id,
                 container.name,
-                owner_text(container.owner),
+                container.owner.word(),
                 life,
                 container.image_id.as_ref().filter(|_| life.is_none()),
                 container.created.map(Timestamp::as_microsecond),
-                state_text(container.state),
+                container.state.word(),
                 container.sandbox,
                 integer(container.bytes),
                 self.micros,
@@ -143,7 +143,7 @@ impl Writer<'_> {
     fn update(&mut self, container: &SeenContainer, stored: &Stored) -> rusqlite::Result<()> {
         let life = self.life_of(container).or(stored.image);
         let created = container.created.map(Timestamp::as_microsecond).or(stored.created);
-        let (state, bytes) = (state_text(container.state), integer(container.bytes));
+        let (state, bytes) = (container.state.word(), integer(container.bytes));
         // `ctr run` may give the same name again and again: another container.
         let is_another = created != stored.created && stored.created.is_some();
         if is_another || life != stored.image {

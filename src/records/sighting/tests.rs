@@ -109,15 +109,15 @@ proptest! {
 #[test]
 fn words_in_json_are_those_of_the_documents() {
     for kind in [StoreKind::ContainersStorage, StoreKind::Containerd] {
-        assert_eq!(serde_json::to_value(kind).unwrap(), kind_text(kind));
-        assert_eq!(kind_from(kind_text(kind)), Some(kind));
+        assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
+        assert_eq!(StoreKind::of_word(kind.word()), Some(kind));
     }
     for owner in [Owner::CriO, Owner::Podman, Owner::Buildah, Owner::Containerd, Owner::Unknown] {
-        assert_eq!(serde_json::to_value(owner).unwrap(), owner_text(owner));
+        assert_eq!(serde_json::to_value(owner).unwrap(), owner.word());
     }
     for state in
         [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown]
     {
-        assert_eq!(serde_json::to_value(state).unwrap(), state_text(state));
+        assert_eq!(serde_json::to_value(state).unwrap(), state.word());
     }
 }

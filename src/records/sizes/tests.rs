@@ -20,7 +20,7 @@ fn stored(records: &mut Records, to_keep: &ToKeep, at: Timestamp) -> Remembered 
 }
 
 fn a_store(root: &str) -> StoreKey {
-    StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
+    StoreKey { kind: StoreKind::ContainersStorage, root: root.into(), driver: "overlay".into() }
 }
 
 fn group(number: u64) -> KeptGroup {
@@ -67,7 +67,7 @@ fn what_was_kept_is_remembered_and_what_is_gone_is_not() {
     let mut records = open(&dir);
     assert_eq!(records.read(|connection| load(connection, 7)).unwrap(), expected(&[]));
     let groups = [Fingerprint([3; 16]), Fingerprint([4; 16])].into_iter().collect();
-    let outside = Some((StoreKey::scope(&[a_store("/a")]), groups));
+    let outside = Some((scope(&[a_store("/a")]), groups));
     let first = ToKeep { outside, ..keeping("/a", vec![entry(1, 3), entry(2, 0), entry(3, 9)]) };
     assert_eq!(stored(&mut records, &first, now()), expected(&[&first]));
     let other = keeping("/b", vec![entry(1, 1)]);
@@ -75,7 +75,7 @@ fn what_was_kept_is_remembered_and_what_is_gone_is_not() {
     // Layer 1 is gone, layer 2 is another; nobody outside shares any more.
     let mut second = keeping("/a", vec![entry(2, 5), KeptEntry { changed: false, ..entry(3, 9) }]);
     assert_eq!(stored(&mut records, &second, now()).outside, expected(&[&first]).outside);
-    second.outside = Some((StoreKey::scope(&[a_store("/a")]), HashSet::new()));
+    second.outside = Some((scope(&[a_store("/a")]), HashSet::new()));
     assert_eq!(stored(&mut records, &second, now()), expected(&[&second, &other]));
 }
 
@@ -110,7 +110,7 @@ fn only_what_changed_is_written() {
 fn stores_that_nobody_meets_are_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let mut records = open(&dir);
-    let outside = |root: &str| Some((StoreKey::scope(&[a_store(root)]), HashSet::new()));
+    let outside = |root: &str| Some((scope(&[a_store(root)]), HashSet::new()));
     let old = ToKeep { outside: outside("/old"), ..keeping("/old", vec![entry(1, 1)]) };
     let met = ToKeep { outside: outside("/met"), ..keeping("/met", vec![entry(1, 1)]) };
     stored(&mut records, &old, now());

@@ -8,25 +8,12 @@ use super::parts::{
 };
 use crate::inventory::refs::{self, Refs, Root, RowKind, Standing};
 use crate::inventory::{
-    Consistency, ContainerIx, ContainerState, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind,
-    Owner, StoreIx, StoreKind, Verdict,
+    Consistency, ContainerIx, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx, Verdict,
 };
 use crate::survey::Survey;
 
 fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
-}
-
-/// The word for an owner.
-#[must_use]
-pub fn owner(owner: Owner) -> &'static str {
-    match owner {
-        Owner::CriO => "cri-o",
-        Owner::Podman => "podman",
-        Owner::Buildah => "buildah",
-        Owner::Containerd => "containerd",
-        Owner::Unknown => "unknown",
-    }
 }
 
 /// The word for a verdict.
@@ -77,10 +64,7 @@ pub fn store(survey: &Survey, at: StoreIx) -> StoreDoc {
     let nodes = || inventory.nodes.iter().filter(|node| node.store == at);
     let other = nodes().filter(|node| node.kind == NodeKind::Other);
     StoreDoc {
-        kind: match store.kind {
-            StoreKind::ContainersStorage => "containers-storage",
-            StoreKind::Containerd => "containerd",
-        },
+        kind: store.kind.word(),
         root: path(&store.root),
         driver: store.driver.clone(),
         filesystem: mount(survey, store.filesystem),
@@ -185,7 +169,7 @@ pub fn user(survey: &Survey, root: Root) -> UserDoc {
                 kind: "container",
                 id: container.id.clone(),
                 name: container.name.clone(),
-                owner: Some(owner(container.owner)),
+                owner: Some(container.owner.word()),
             }
         }
         Root::Leak(at) => {
@@ -246,13 +230,8 @@ pub fn container(survey: &Survey, at: ContainerIx) -> ContainerDoc {
         store: root(survey, container.store),
         image: named.or_else(|| container.image_id.clone()),
         image_id: container.image_id.clone(),
-        owner: owner(container.owner),
-        state: match container.state {
-            ContainerState::Created => "created",
-            ContainerState::Running => "running",
-            ContainerState::Exited => "exited",
-            ContainerState::Unknown => "unknown",
-        },
+        owner: container.owner.word(),
+        state: container.state.word(),
         sandbox: container.sandbox,
         created_at: container.created,
         bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),

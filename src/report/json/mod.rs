@@ -3,7 +3,6 @@
 
 mod build;
 mod explain;
-mod gc;
 mod history;
 mod parts;
 mod pins;
@@ -14,7 +13,6 @@ use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
 pub use explain::explain;
-pub use gc::{DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, gc};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryUsageDoc, Origin, PercentRangeDoc, PointDoc, QuietDoc, RangeDoc, RunDoc,
     RunErrorDoc, SeriesDoc, TriggerDoc, differs, history, history_usage,

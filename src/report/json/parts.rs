@@ -102,7 +102,8 @@ pub struct ImageDoc {
     pub store: String,
     /// A manifest list: names other images, has no layers.
     pub manifest_list: bool,
-    /// When its record was made here.
+    /// As its record says: in containerd when the record was made here, in containers/storage the
+    /// date of its build, for an image that was pulled or loaded.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub created_at: Option<Timestamp>,
     /// Since when it is here, as far as that is proven; null without records.

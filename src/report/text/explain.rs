@@ -82,7 +82,7 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
         out.push_str(&format!("  digest  {}\n", safe(digest)));
     }
     out.push_str(&format!(
-        "  made    {} ago; total {}, shared {}, exclusive {}; the runtime lists {}\n",
+        "  created {} ago; total {}, shared {}, exclusive {}; the runtime lists {}\n",
         age(image.created_at, document.generated_at),
         bytes(image.total_bytes),
         bytes(image.shared_bytes),

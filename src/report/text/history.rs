@@ -42,6 +42,7 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         out.push_str("There are older runs: --limit N or --since TIME shows them.\n");
     }
     match (document.runs.is_empty(), &document.database) {
+        (true, None) if !document.complete => out.push_str("What was recorded cannot be read.\n"),
         (true, None) => out.push_str("Nothing has been recorded yet.\n"),
         (true, Some(_)) => out.push_str("Nothing was deleted and nothing failed.\n"),
         (false, _) => {}
@@ -206,7 +207,9 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
             out.push_str(&points(series, screen));
         }
     }
-    if document.filesystems.is_empty() {
+    if !document.complete {
+        out.push_str("What was recorded cannot be read.\n");
+    } else if document.filesystems.is_empty() {
         out.push_str("Nothing has been recorded yet.\n");
     }
     out

@@ -8,6 +8,9 @@ use crate::report::json::PinsDoc;
 /// The table of pins.
 #[must_use]
 pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
+    if !document.complete {
+        return "The keep-list cannot be read.\n".into();
+    }
     if document.pins.is_empty() {
         return "No pattern is pinned.\n".into();
     }
