@@ -135,8 +135,8 @@ fn ext4() -> Option<LoopFs> {
 fn a_full_disk_delays_nothing_and_loses_nothing() {
     let Some(disk) = ext4() else { return };
     for had_database in [true, false] {
-        let node = Node::on(disk.path());
-        let _ = std::fs::remove_dir_all(&node.place.dir);
+        let node = Node::on(&disk.path().join(format!("{had_database}")));
+        std::fs::create_dir_all(&node.place.dir).unwrap();
         if had_database {
             drop(Records::open(&node.place.dir, Access::Write).unwrap());
         }
@@ -268,7 +268,11 @@ fn another_process() {
     match std::env::var("LAYERSWEEP_TEST_JOURNAL").unwrap().as_str() {
         "ours" => {
             let mut records = Records::open(&dir, Access::Write).unwrap();
-            records.write(|_| Ok(wait())).unwrap();
+            let held = records.write(|_| {
+                wait();
+                Ok(())
+            });
+            held.unwrap();
         }
         "sqlite" => {
             let foreign = rusqlite::Connection::open(dir.join(DATABASE)).unwrap();

@@ -138,7 +138,7 @@ fn nowhere() -> Journal {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Whatever states were put before, as JSON from the spool or not, whole or in pieces, twice
     /// or in another order: the rows are those of the last state.
@@ -173,6 +173,12 @@ proptest! {
         sequence.insert(last_put.index(sequence.len() + 1), last.clone());
         prop_assert_eq!(rows_of(&sequence), expected);
     }
+
+}
+
+proptest! {
+    // Each opens a database dozens of times.
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// The database and the spool fail and recover at random, the run is killed or ends, and
     /// the next command saves what waits: nothing is missing that could be written anywhere.
@@ -241,7 +247,7 @@ proptest! {
 /// A long run while nothing can be written to the database.
 #[test]
 fn pieces_stay_short() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let place = Place::local(dir.path());
     let mut journal = Journal::begin(&place, start());
     journal.place.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
