@@ -48,7 +48,12 @@ fn a_use_makes_an_image_young_again() {
     let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
     node.age();
     // Used for a while, and now no more.
-    let made = node.server.podman().container(&node.server.podman().sandbox("pod-2", &name(0)), "pod-2", "app", &name(0));
+    let made = node.server.podman().container(
+        &node.server.podman().sandbox("pod-2", &name(0)),
+        "pod-2",
+        "app",
+        &name(0),
+    );
     let nobodys = node.store.pin(&name(1));
     node.run(&["scan", "-q"]).expect_code(0);
     let containers = node.store.storage(["containers", "--json"]);

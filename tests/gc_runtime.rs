@@ -7,7 +7,7 @@
 mod cri_server;
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cri_server::gc_node::{GcNode, assert_exact, assert_recorded, deleted, events, kept, name, rule};
 use cri_server::{Behaviour, Listing, Removal};
@@ -56,8 +56,7 @@ fn a_runtime_that_dies_ends_the_run_and_the_next_one_goes_on() {
         node.server.restart();
         node.server.behave(|behaviour| *behaviour = Behaviour::default());
         let next = node.json(4, &ALL);
-        let expected: &[usize] = if dies == Removal::DieAfter { &[3, 4, 6, 7] } else { &[3, 4, 6, 7] };
-        assert_eq!(deleted(&next), names(expected.iter().copied()), "{next:#}");
+        assert_eq!(deleted(&next), names([3, 4, 6, 7]), "{next:#}");
         if dies == Removal::DieBefore {
             // Its removal may be what killed the runtime.
             assert_eq!(rule(&next, &name(2)), "backing-off");
@@ -146,10 +145,11 @@ fn a_signal_does_not_wait_for_a_runtime_that_never_answers() {
     node.wait_for_a_removal();
     node.server.behave(|behaviour| behaviour.images = Listing::Hang);
     // The deletion comes to its end; the proof for the next one hangs.
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(6));
     running.signal(Signal::SIGTERM);
+    let signalled = Instant::now();
     let run = running.end().expect_no_crash().expect_code(1);
-    assert!(run.took < Duration::from_secs(30), "{:?}", run.took);
+    assert!(signalled.elapsed() < Duration::from_secs(10), "{:?}", signalled.elapsed());
     let document = node::document(run);
     assert_eq!(document["outcome"], "failed");
     assert_eq!(deleted(&document), names([0]));
@@ -192,7 +192,8 @@ fn a_run_that_is_killed_has_recorded_what_it_did() {
 fn what_would_not_go_is_set_aside_for_longer_and_longer() {
     let Some(node) = GcNode::new(Fs::Ext4, 12) else { return };
     node.age();
-    node.store.podman(["tag", &name(2), "reg.local/second-name:1"]);
+    const SECOND: &str = "reg.local/second-name:1";
+    node.store.podman(["tag", &name(2), SECOND]);
     node.server.behave(|behaviour| {
         behaviour.removals = vec![
             (name(0), Removal::Refuse),
@@ -207,7 +208,10 @@ fn what_would_not_go_is_set_aside_for_longer_and_longer() {
     assert_eq!(deleted(&first)[..2], names([3, 4]), "what goes late has gone: {first:#}");
     assert_eq!(of_rule(&first, "refused").len(), 3, "{first:#}");
     for (at, words) in [(0, "in use by a container"), (1, "still there"), (2, "device or resource busy")] {
-        let id = if at == 2 { node.id(node.names().iter().find(|name| name.contains("second") || **name == self::name(2)).unwrap()) } else { node.id(&name(at)) };
+        // One name of the third is gone: half of it failed.
+        let there = node.names();
+        let second = at == 2 && there.iter().any(|one| one == SECOND);
+        let id = node.id(&if second { SECOND.to_owned() } else { name(at) });
         let kept = list(&first, "/kept").iter().find(|kept| kept["id"] == id.as_str()).unwrap();
         assert_eq!(kept["rule"], "refused");
         assert!(text(kept, "/detail").contains(words), "{kept:#}");
@@ -227,7 +231,11 @@ fn what_would_not_go_is_set_aside_for_longer_and_longer() {
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
             rows.map(Result::unwrap).collect()
         };
-        assert_eq!(waits, [(round, minutes * 60 * 1_000_000); 3], "round {round}");
+        assert_eq!(waits.len(), 3, "{waits:?}");
+        for (failures, wait) in waits {
+            let off = (wait - minutes * 60 * 1_000_000).abs();
+            assert!(failures == round && off < 1_000_000, "round {round}: {failures} {wait}");
+        }
         node.removals();
         node.make_room();
         let before = node.names().len();
@@ -242,10 +250,10 @@ fn what_would_not_go_is_set_aside_for_longer_and_longer() {
         node.database().execute("UPDATE attempts SET next_try = 0", []).unwrap();
         if round < 3 {
             node.server.behave(|behaviour| {
-                behaviour.removals =
-                    vec![("*".into(), Removal::Refuse)];
+                behaviour.removals = vec![("*".into(), Removal::Refuse)];
             });
-            let config = node.config("[protect]\nnames = [\"reg.local/old-[4-9]*\", \"reg.local/old-1[01]*\"]\n");
+            let config =
+                node.config("[protect]\nnames = [\"reg.local/old-[4-9]*\", \"reg.local/old-1[01]*\"]\n");
             let again = node.json(4, &[&ALL[..], &["--config", &config]].concat());
             assert_eq!(of_rule(&again, "refused").len(), 3, "{again:#}");
             assert_eq!(list(&again, "/deleted").len(), 0);
@@ -256,8 +264,7 @@ fn what_would_not_go_is_set_aside_for_longer_and_longer() {
     let last = node.json(4, &ALL);
     assert_eq!(of_rule(&last, "in-use"), [name(cri_server::gc_node::IN_USE)]);
     assert_eq!(list(&last, "/kept").len(), 1, "{last:#}");
-    let left: i64 =
-        node.database().query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
+    let left: i64 = node.database().query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);
 }
 

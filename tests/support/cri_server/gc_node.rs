@@ -55,10 +55,19 @@ impl GcNode {
     }
 
     pub fn sized(fs: Fs, images: usize, bytes: u64) -> Option<Self> {
+        Self::on(fs, images, bytes, &[])
+    }
+
+    /// The same as [`Self::new`], with further flags for mkfs.
+    pub fn with_mkfs(fs: Fs, images: usize, flags: &[&str]) -> Option<Self> {
+        Self::on(fs, images, 400 * MIB, flags)
+    }
+
+    fn on(fs: Fs, images: usize, bytes: u64, flags: &[&str]) -> Option<Self> {
         if !store::require_tools() || !fs.require() {
             return None;
         }
-        let loopfs = LoopFs::new(fs, bytes);
+        let loopfs = LoopFs::with(fs, bytes, flags, &[]);
         let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
         let specs: Vec<_> = (0..images)
             .map(|at| ImageSpec {
