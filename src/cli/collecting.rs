@@ -91,7 +91,7 @@ impl<'a> Job<'a> {
         let mut hands = ThroughCri::new(runtime::connect(global, &options)?).map_err(refusal)?;
         let surveyed = match self.dry_run {
             true => surveying::survey(global)?,
-            false => surveying::survey_and_record(global)?,
+            false => surveying::survey_to_delete(global)?,
         };
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {

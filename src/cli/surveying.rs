@@ -57,19 +57,26 @@ impl Surveyed {
 
 /// Surveys what the flags name, and records nothing.
 pub(super) fn survey(global: &Global) -> Result<Surveyed, Failure> {
-    surveyed(global, false)
+    surveyed(global, |_| false)
 }
 
 /// Surveys what the flags name, and records it (never with `--sysroot`).
 pub(super) fn survey_and_record(global: &Global) -> Result<Surveyed, Failure> {
-    surveyed(global, global.sysroot.is_none())
+    surveyed(global, |_| global.sysroot.is_none())
 }
 
-fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
+/// The same for whoever deletes, who refuses where there are records that cannot be read: these
+/// stay as they are, since setting them aside loses what they pin, and the next run would not know.
+pub(super) fn survey_to_delete(global: &Global) -> Result<Surveyed, Failure> {
+    surveyed(global, |memory| !memory.is_blind())
+}
+
+fn surveyed(global: &Global, record: impl FnOnce(&Memory) -> bool) -> Result<Surveyed, Failure> {
     let mut findings = Vec::new();
     let mut memory = Memory::open(global, &mut findings)?;
     let mut survey = measured(global, memory.sizes())?;
     memory.ended()?;
+    let record = record(&memory);
     survey.inventory.findings.extend(findings);
     memory.pin(&mut survey);
     let kept = !record || memory.save(global, &mut survey)?;
