@@ -88,6 +88,7 @@ impl Node {
             environment: Environment::default(),
             threads: 0,
             weigh: Weigh::Everything,
+            labels: layersweep::inventory::LabelsOf::Nobody,
             patience: layersweep::graphroot::snapshot::Patience::default(),
             now: Timestamp::now(),
             remembered: None,

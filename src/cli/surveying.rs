@@ -105,6 +105,7 @@ fn measured(global: &Global, remembered: Arc<Remembered>) -> Result<Survey, Fail
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
         weigh: survey::Weigh::Everything,
+        labels: crate::inventory::LabelsOf::Nobody,
         now: Timestamp::now(),
         remembered: Some(remembered),
         full: global.full,
