@@ -187,7 +187,10 @@ impl GcNode {
     /// Takes away what [`Self::fill`] and [`Self::fill_to_the_last_byte`] wrote.
     pub fn make_room(&self) {
         for name in ["ballast", "rest"] {
-            let _ = std::fs::remove_file(self.loopfs.path().join(name));
+            let path = self.loopfs.path().join(name);
+            if path.exists() {
+                std::fs::remove_file(path).expect("making room");
+            }
         }
         self.loopfs.sync();
     }
