@@ -37,15 +37,18 @@ fn assert_warned(run: &Run, parts: &[&str]) {
 /// 0 bytes free, and our database on that disk. What the runtime can still do there is its own
 /// affair; ours is that nothing is lost, that it is told, and that the disk is freed as soon as
 /// it can be.
+///
+/// Not on btrfs: once all of a small one is set aside for data, no file can be made there any more,
+/// however much is deleted, until it is balanced on a larger device.
 #[test]
 fn a_disk_that_is_full_to_the_last_byte() {
-    for fs in Fs::ALL {
+    for fs in [Fs::Ext4, Fs::Xfs] {
         let Some(node) = GcNode::new(fs, 8).map(GcNode::state_beside_store) else { return };
         node.age();
         // Room for deletions to matter: 60 MiB of 400 are ours.
         node.fill_to_the_last_byte();
         assert!(available(&node) < 8 * MIB, "{fs:?}: {}", available(&node));
-        let low = if fs == Fs::Btrfs { "99" } else { "94" };
+        let low = "94";
         let words = ["gc", "--high", "99", "--low", low];
         let run = json(&node, &words);
         let document = node::document(run.clone());

@@ -148,21 +148,7 @@ impl GcNode {
                 self.loopfs.sync();
             }
         }
-        // btrfs takes another piece of the disk for its metadata as soon as something is deleted
-        // on a filesystem that is rather full, and calls all of it used at once.
-        if self.loopfs.fs() == Fs::Btrfs {
-            let junk = self.loopfs.path().join("junk");
-            for round in 0..3 {
-                std::fs::create_dir(&junk).expect("a directory");
-                for at in 0..500 {
-                    std::fs::write(junk.join(format!("{round}-{at}")), [7; 1000]).expect("a file");
-                }
-                self.loopfs.sync();
-                #[allow(clippy::disallowed_methods)] // our own files
-                std::fs::remove_dir_all(&junk).expect("removing them");
-                self.loopfs.sync();
-            }
-        }
+        self.take_metadata();
         while self.used_percent() > used + 0.5 && length > MIB {
             length -= MIB;
             file.set_len(length).expect("a smaller file");
@@ -170,8 +156,29 @@ impl GcNode {
         }
     }
 
+    /// btrfs takes another piece of the disk for its metadata as soon as something is deleted on a
+    /// filesystem that is rather full, and calls all of it used at once; and where all pieces are
+    /// taken for data, no file can be made any more, however much of that is deleted.
+    fn take_metadata(&self) {
+        if self.loopfs.fs() != Fs::Btrfs {
+            return;
+        }
+        let junk = self.loopfs.path().join("junk");
+        for round in 0..3 {
+            std::fs::create_dir(&junk).expect("a directory");
+            for at in 0..500 {
+                std::fs::write(junk.join(format!("{round}-{at}")), [7; 1000]).expect("a file");
+            }
+            self.loopfs.sync();
+            #[allow(clippy::disallowed_methods)] // our own files
+            std::fs::remove_dir_all(&junk).expect("removing them");
+            self.loopfs.sync();
+        }
+    }
+
     /// Fills it until not one more byte can be written.
     pub fn fill_to_the_last_byte(&self) {
+        self.take_metadata();
         let file = File::create(self.loopfs.path().join("ballast")).expect("a file");
         let mut at = 0;
         for piece in [16 * MIB, MIB, 65536, 4096] {
