@@ -13,11 +13,14 @@ use super::failure::Failure;
 use super::recording::Recording;
 use super::surveying::{self, Surveyed};
 use super::{output, records, runtime, stop, terminal};
-use crate::config::Config;
+use crate::config::{Config, Decides};
 use crate::cri::Options;
+use crate::gc::compare::{GATES, kubelet_policy};
+use crate::gc::kubelet::Report;
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
 use crate::gc::protect::labels_for;
+use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
 use crate::gc::run::hands::{Blind, Hands};
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
@@ -100,16 +103,33 @@ impl<'a> Job<'a> {
             Command::Rm => Task::Named(&named),
             _ => Task::Policy,
         };
+        let theirs = self.theirs()?;
         let survey = &surveyed.survey;
-        let (plan, before) = run::dry(survey, &config.images, task, &mind, &mut hands).map_err(refusal)?;
-        let planned = self.document(&surveyed, &config, &plan, None, &before);
+        let mut planned = match theirs {
+            None => {
+                let (plan, before) =
+                    run::dry(survey, &config.images, task, &mind, &mut hands).map_err(refusal)?;
+                self.document(&surveyed, &config, &plan, None, &before, None)
+            }
+            Some(theirs) => {
+                let ByKubelet { ran, report } =
+                    by_kubelet::dry(survey, &config.images, &mind, &mut hands, theirs).map_err(refusal)?;
+                self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report))
+            }
+        };
         if self.dry_run {
+            if let Some(theirs) = theirs {
+                let both = run::side_by_side(survey, &config.images, &mind, &mut hands, theirs.policy);
+                let both = both.map_err(refusal)?;
+                planned.comparison =
+                    both.iter().map(|both| json::comparison(&survey.inventory, both)).collect();
+            }
             self.print(&planned)?;
             return Ok(exit(&planned, &surveyed));
         }
-        if !plan.steps.is_empty() && ask::somebody_is_there(global) {
+        if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             output::text(&text::gc(&planned, &terminal::screen()))?;
-            let question = match plan.steps.len() {
+            let question = match planned.deleted.len() {
                 1 => "Delete this image?".to_owned(),
                 count => format!("Delete these {count} images?"),
             };
@@ -117,7 +137,19 @@ impl<'a> Job<'a> {
                 return Ok(Exit::Done);
             }
         }
-        self.delete(&surveyed, &config, &request, &mind, &mut hands, task, &planned)
+        self.delete(&surveyed, &config, &request, &mind, &mut hands, (task, theirs), &planned)
+    }
+
+    /// The kubelet's settings, where its algorithm decides: not over what somebody names.
+    fn theirs(&self) -> Result<Option<Theirs>, Failure> {
+        if self.config.decides == Decides::Exact || self.command == Command::Rm {
+            return Ok(None);
+        }
+        let policy = kubelet_policy(&self.config.images).ok_or_else(|| Failure::BadArgument {
+            message: "policy kubelet knows percentages only, and there are none".into(),
+            hint: "set images.high_percent and images.low_percent, or --high and --low".into(),
+        })?;
+        Ok(Some(Theirs { policy, gates: GATES }))
     }
 
     #[allow(clippy::too_many_arguments)] // all that a run works with
@@ -128,7 +160,7 @@ impl<'a> Job<'a> {
         request: &Request,
         mind: &Mind<'_>,
         hands: &mut dyn Hands,
-        task: Task<'_>,
+        (task, theirs): (Task<'_>, Option<Theirs>),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
         let stop = stop::flag()?;
@@ -144,8 +176,17 @@ impl<'a> Job<'a> {
             patience: Patience::default(),
             task,
         };
-        let ran = runner.run(&surveyed.survey).map_err(refusal)?;
-        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before);
+        let survey = &surveyed.survey;
+        let (ran, report) = match theirs {
+            None => (runner.run(survey).map_err(refusal)?, None),
+            Some(theirs) => {
+                let ByKubelet { ran, report } =
+                    by_kubelet::run(&mut runner, survey, theirs).map_err(refusal)?;
+                (ran, Some(report))
+            }
+        };
+        let mut document =
+            self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before, report.as_ref());
         let lost = recording.end(&mut document);
         self.print(&document)?;
         let exit = exit(&document, surveyed);
@@ -171,6 +212,7 @@ impl<'a> Job<'a> {
         plan: &Plan,
         ran: Option<&Ran>,
         before: &[Measured],
+        theirs: Option<&Report>,
     ) -> GcDoc {
         let survey = &surveyed.survey;
         let mut document = json::gc(&GcFacts {
@@ -180,7 +222,7 @@ impl<'a> Job<'a> {
             ran,
             before,
             targets: &config.images.targets,
-            policy: "exact",
+            theirs,
             via: self.via.word(),
             run_id: &self.run_id,
             failed_before: surveyed.memory.last_failed(self.command),
