@@ -45,11 +45,6 @@ impl GcNode {
     }
 
     pub fn sized(fs: Fs, images: usize, bytes: u64) -> Option<Self> {
-        if !store::require_tools() || !fs.require() {
-            return None;
-        }
-        let loopfs = LoopFs::new(fs, bytes);
-        let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
         let layer = |name: &str, bytes: u64| LayerSpec {
             files: vec![bytes],
             small_files: 20,
@@ -62,12 +57,24 @@ impl GcNode {
                 label: name(at),
             })
             .collect();
-        store.load(&specs);
+        let node = Self::with_images(fs, bytes, &specs)?;
+        let sandbox = node.server.podman().sandbox("pod-1", &name(IN_USE));
+        node.server.podman().container(&sandbox, "pod-1", "app", &name(IN_USE));
+        Some(node)
+    }
+
+    /// A node with these images and no container, on a filesystem of so many bytes. `None` where
+    /// the machine lacks something.
+    pub fn with_images(fs: Fs, bytes: u64, specs: &[ImageSpec]) -> Option<Self> {
+        if !store::require_tools() || !fs.require() {
+            return None;
+        }
+        let loopfs = LoopFs::new(fs, bytes);
+        let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
+        store.load(specs);
         let server = CriServer::start(&store);
-        let sandbox = server.podman().sandbox("pod-1", &name(IN_USE));
-        server.podman().container(&sandbox, "pod-1", "app", &name(IN_USE));
         let state = store.scratch().join("state");
-        Some(Self { server, store, state, loopfs, images })
+        Some(Self { server, store, state, loopfs, images: specs.len() })
     }
 
     /// Puts the records on the store's own filesystem.
