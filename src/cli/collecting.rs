@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use jiff::Timestamp;
 
 use super::args::{Format, Global, Via};
@@ -44,6 +47,8 @@ pub(super) struct Job<'a> {
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
+    /// Set by a signal while something is being deleted.
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl<'a> Job<'a> {
@@ -51,7 +56,7 @@ impl<'a> Job<'a> {
         let began = Instant::now();
         let run_id = runs::new_id(Timestamp::now());
         let via = via.unwrap_or(Via::Cri);
-        Self { global, config, command, dry_run: false, via, named: &[], began, run_id }
+        Self { global, config, command, dry_run: false, via, named: &[], began, run_id, stop: Arc::default() }
     }
 
     fn kind(&self) -> &'static str {
@@ -85,7 +90,9 @@ impl<'a> Job<'a> {
         }
         // Held until the end.
         let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
-        let mut hands = ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?;
+        // A signal does not wait for a listing that may never come.
+        let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
+        let mut hands = ThroughCri::new(runtime::connect(global, &options)?).map_err(refusal)?;
         let surveyed = surveying::survey_to_judge(global, !self.dry_run, self.config)?;
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {
@@ -163,7 +170,7 @@ impl<'a> Job<'a> {
         (task, theirs): (Task<'_>, Option<Theirs>),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
-        let stop = stop::flag()?;
+        stop::listen(&self.stop)?;
         let inventory = &surveyed.survey.inventory;
         let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
         let mut runner = Runner {
@@ -172,7 +179,7 @@ impl<'a> Job<'a> {
             memory: mind,
             hands,
             witness: &mut recording,
-            stop: &stop,
+            stop: &self.stop,
             patience: Patience::default(),
             task,
         };

@@ -31,7 +31,7 @@ impl ArticleNode {
     pub fn new(divisor: u64) -> Option<Self> {
         let made = Scenario::article();
         let images: Vec<_> = (0..made.images.len()).map(|at| spec(&made, at, divisor)).collect();
-        let node = GcNode::with_images(Fs::Xfs, made.capacity_bytes / divisor + LOG, &images)?;
+        let node = GcNode::with_images(Fs::Xfs, made.capacity_bytes / divisor + LOG, &[], &images)?;
         let name = |image: usize| made.images[image].name.as_str();
         let podman = node.server.podman();
         let sandbox = podman.sandbox("pod", name(made.containers[0]));
