@@ -1,6 +1,8 @@
 //! What `gc` and `rm` have in common: the lock, a fresh scan, the plan, the question, the run,
 //! and what is told and recorded of it.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 
 use super::args::{Format, Global, Via};
@@ -36,14 +38,14 @@ pub(super) struct Job<'a> {
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
     /// When it began.
-    pub(super) began: Timestamp,
+    pub(super) began: Instant,
     pub(super) run_id: String,
 }
 
 impl<'a> Job<'a> {
     pub(super) fn new(global: &'a Global, config: &'a Config, command: Command, via: Option<Via>) -> Self {
-        let began = Timestamp::now();
-        let run_id = runs::new_id(began);
+        let began = Instant::now();
+        let run_id = runs::new_id(Timestamp::now());
         let via = via.unwrap_or(Via::Cri);
         Self { global, config, command, dry_run: false, via, named: &[], began, run_id }
     }
