@@ -85,11 +85,10 @@ impl ContainerdNode {
         self.rig.shell(&format!("{command} {} >/dev/null", path.display()));
     }
 
-    /// Makes a container in a pod that is there (`pod1`, `pod2`).
+    /// Makes a container in a pod that is there (`pod1`, `pod2`), with the short name of its image.
     pub fn container(&self, pod: &str, image: &str, start: bool) -> String {
         let sandbox = self.rig.noted("pods", pod);
-        let image = full(image);
-        let words = ["--one", &sandbox, pod, &format!("more-{}", image.len()), &image];
+        let words = ["--one", &sandbox, pod, image, &full(image)];
         let start: &[&str] = if start { &["start"] } else { &[] };
         self.rig.script("30-pods.sh", &[&words[..], start].concat()).trim().to_owned()
     }
