@@ -162,7 +162,9 @@ fn ends_at_the_low_mark(node: &ContainerdNode) {
     }
     // containerd's own garbage went with the first, and is not taken for its gain.
     let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| number(one, "/byproduct_bytes")).collect();
-    assert!(gone[0] >= garbage, "{gone:?}: {real:#}");
+    // What btrfs gives back for small files is less than their bytes.
+    let least = if fs == Fs::Btrfs { garbage / 2 } else { garbage };
+    assert!(gone[0] >= least, "{gone:?}: {real:#}");
     assert!(gone[1..].iter().all(|bytes| *bytes == 0), "{gone:?}");
     assert_eq!(number(&real, "/byproduct_bytes"), gone[0]);
     assert!(!node.snapshots().join("9999").exists());
@@ -260,7 +262,7 @@ impl Watched {
 
 #[test]
 fn others_at_work() {
-    const OLD: usize = 12;
+    const OLD: usize = 14;
     let Some(node) = ContainerdNode::new(Fs::Ext4, SIZE, &old(OLD)) else { return };
     age_old(&node, OLD);
     a_container_that_starts_meanwhile_protects_its_image(&node);
@@ -289,7 +291,7 @@ fn a_container_that_starts_meanwhile_protects_its_image(node: &ContainerdNode) {
 }
 
 fn an_import_meanwhile_stays_whole(node: &ContainerdNode) {
-    let news: Vec<_> = (0..3).map(|at| image(&[&format!("new-{at}")], &format!("new-{at}"), 3)).collect();
+    let news: Vec<_> = (0..2).map(|at| image(&[&format!("new-{at}")], &format!("new-{at}"), 2)).collect();
     let archive = node.archive("news", &news);
     ballast::fill(&node.loopfs, 80.0);
     let mut run = Watched::start(&mut node.command(&gc("79", "76")));
@@ -300,7 +302,7 @@ fn an_import_meanwhile_stays_whole(node: &ContainerdNode) {
     assert!([0, 4].contains(&code), "{code}: {real:#}");
     assert!(!deleted(&real).is_empty());
     assert!(deleted(&real).iter().all(|name| name.contains("/old-")), "{real:#}");
-    for at in 0..3 {
+    for at in 0..2 {
         let name = full(&format!("new-{at}"));
         let check = node.rig.shell(&format!("C images check name=={name}"));
         assert!(check.contains("complete") && check.contains("true"), "{check}");
@@ -314,7 +316,7 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     let left: Vec<_> = names.into_iter().filter(|name| name.contains("/old-")).collect();
     assert!(left.len() >= 4, "{left:?}");
     ballast::fill(&node.loopfs, 80.0);
-    let mut run = Watched::start(&mut node.command(&gc("75", "72")));
+    let mut run = Watched::start(&mut node.command(&gc("75", "70")));
     run.until("deleted");
     run.until("deleting");
     node.kill();
@@ -330,12 +332,12 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     let gone = list(recorded, "/deleted").iter().filter(|one| one["error"].is_null());
     assert_eq!(gone.map(|one| one["id"].clone()).collect::<Vec<_>>(), ids);
     // Without containerd, nothing is tried.
-    node.json(5, &gc("75", "72"));
+    node.json(5, &gc("75", "70"));
 
     node.restart(5);
-    let second = node.json(0, &gc("75", "72"));
+    let second = node.json(0, &gc("75", "70"));
     assert_eq!(text(&second, "/outcome"), "reached", "{second:#}");
-    assert!(used_percent(&node.loopfs) <= 72.0);
+    assert!(used_percent(&node.loopfs) <= 70.0);
     assert_eq!(rule(&second, &full("old-2")), "in-use", "its container went on");
 
     // Ages are ours: no restart makes anything younger.
@@ -344,8 +346,14 @@ fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
     let third = node.json(0, &["gc", "--max-age", "10d", "--high", "99", "--low", "98"]);
     assert!(third["trigger"]["age"].as_bool().unwrap(), "{third:#}");
     let left = node.names("k8s.io");
-    let old: Vec<_> = left.iter().filter(|name| name.contains("/old-")).cloned().collect();
-    assert_eq!(old, [full("old-2")]);
+    // An image that was in containerd's hands when it died waits: perhaps it was the cause.
+    let failed: Vec<_> = list(&first, "/errors").iter().map(|error| &error["id"]).collect();
+    let waits = |name: &String| {
+        let mut kept = list(&third, "/kept").iter().filter(|one| texts(one, "/names").contains(name));
+        kept.any(|one| one["rule"] == "backing-off" && failed.contains(&&one["id"]))
+    };
+    let old = left.iter().filter(|name| name.contains("/old-") && !waits(name));
+    assert_eq!(old.cloned().collect::<Vec<_>>(), [full("old-2")], "{third:#}");
     assert!(left.contains(&full("new-0")), "it came just now");
 }
 
