@@ -112,6 +112,7 @@ pub(super) fn request(global: &Global) -> Result<Request, Failure> {
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
         weigh: survey::Weigh::Everything,
+        labels: crate::inventory::LabelsOf::Nobody,
         now: Timestamp::now(),
         remembered: None,
         full: global.full,

@@ -11,7 +11,7 @@ use super::{Facts, Memory};
 use crate::gc::policy::{Known, Policy};
 use crate::gc::rules::Judge;
 use crate::inventory::rules::Ruling;
-use crate::inventory::{Consistency, Image, ImageIx, Inventory, Store, StoreIx, StoreKind};
+use crate::inventory::{Consistency, Image, ImageIx, Inventory, LabelsOf, Store, StoreIx, StoreKind};
 use crate::survey::{self, Request, Survey, Weigh};
 use crate::usage::Progress;
 
@@ -89,8 +89,9 @@ impl Fresh {
 }
 
 impl Proof<'_> {
-    fn look(&self) -> Result<Survey, survey::Error> {
-        let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.request.clone() };
+    fn look(&self, labels: LabelsOf) -> Result<Survey, survey::Error> {
+        let request =
+            Request { weigh: Weigh::Nothing, now: Timestamp::now(), labels, ..self.request.clone() };
         survey::run(&request, &Progress::default())
     }
 
@@ -98,7 +99,7 @@ impl Proof<'_> {
     pub(super) fn of(&self, store: &StoreKey, id: &str, hands: &mut dyn Hands) -> Result<Found, Blind> {
         let mut attempt = 1;
         loop {
-            let survey = self.look().map_err(|error| Blind::disk(&error))?;
+            let survey = self.look(self.request.labels.only(id)).map_err(|error| Blind::disk(&error))?;
             match hands.look(&survey.inventory) {
                 Ok(extra) => return self.judge(survey, store, id, extra),
                 Err(blind) if blind.stale && attempt < ATTEMPTS => {
@@ -134,7 +135,7 @@ impl Proof<'_> {
     pub(super) fn is_gone(&self, store: &StoreKey, id: &str) -> Result<bool, Blind> {
         let began = Instant::now();
         loop {
-            let inventory = self.look().map_err(|error| Blind::disk(&error))?.inventory;
+            let inventory = self.look(LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
             let at = store.find(&inventory)?;
             let is_there = find(&inventory, at, id).is_some();
             let is_damaged = is_damaged(&inventory, at);
