@@ -14,13 +14,14 @@ use super::recording::Recording;
 use super::surveying::{self, Surveyed};
 use super::{output, records, runtime, stop, terminal};
 use crate::config::Config;
-use crate::cri::Options;
+use crate::cri::{Options, StorePlace, StoreType};
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
 use crate::gc::run::hands::{Blind, Hands};
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
 use crate::gc::space::Measured;
+use crate::graphroot::edit::Ballast;
 use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
@@ -82,6 +83,8 @@ impl<'a> Job<'a> {
         // Held until the end.
         let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
         let mut hands = ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?;
+        let ballast = (!self.dry_run).then(|| ballast(&records::place(global), hands.place())).flatten();
+        hands = hands.with_ballast(ballast.clone());
         let surveyed = match self.dry_run {
             true => surveying::survey(global)?,
             false => surveying::survey_and_record(global)?,
@@ -118,7 +121,10 @@ impl<'a> Job<'a> {
                 return Ok(Exit::Done);
             }
         }
-        self.delete(&surveyed, &config, &request, &mind, &mut hands, task, &planned)
+        let exit = self.delete(&surveyed, &config, &request, &mind, &mut hands, task, &planned);
+        // Again, where it was given up and there is room now.
+        prepare(ballast.as_ref());
+        exit
     }
 
     #[allow(clippy::too_many_arguments)] // all that a run works with
@@ -198,6 +204,27 @@ impl<'a> Job<'a> {
             Format::Table if self.global.quiet && document.outcome == "not_needed" => Ok(()),
             Format::Table => output::text(&text::gc(document, &terminal::screen())),
         }
+    }
+}
+
+/// The room that this run can give up, if our records lie on the filesystem of the runtime's store.
+fn ballast(place: &Place, store: &StorePlace) -> Option<Ballast> {
+    // Without containerd's database in between, podman's and CRI-O's stores have their own.
+    if store.store_type != StoreType::Containerd {
+        return None;
+    }
+    let ballast = Ballast::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no ballast: {error}");
+        None
+    });
+    prepare(ballast.as_ref());
+    ballast
+}
+
+/// A run goes on without it.
+fn prepare(ballast: Option<&Ballast>) {
+    if let Some(Err(error)) = ballast.map(Ballast::prepare) {
+        tracing::debug!("the ballast is not prepared: {error}");
     }
 }
 

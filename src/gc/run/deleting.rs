@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::gauges::Gauges;
 use super::hands::{Blind, Hands, Removed};
-use super::proof::{Found, Proof, StoreKey};
+use super::proof::{FAILED_WITHIN, Found, GONE_WITHIN, Proof, StoreKey};
 use super::{Deletion, Witness};
 use crate::gc::measure::{Ended, Patience, Room};
 use crate::gc::plan::{Gain, Outcome, Step};
@@ -75,12 +75,15 @@ impl Deleter<'_> {
         let gone = match &removed {
             Removed::Refused(_) => Ok(false),
             // Whatever the answer was, only the store tells.
-            Removed::Answered | Removed::InDoubt(_) => self.proof.is_gone(&store, &image.id),
+            Removed::Answered | Removed::InDoubt(_) => self.proof.is_gone(&store, &image.id, GONE_WITHIN),
+            Removed::Failed(_) => self.proof.is_gone(&store, &image.id, FAILED_WITHIN),
         };
         let said_yes = removed == Removed::Answered;
         let refusal = match (removed, gone.map_err(Lost::After)?) {
             (_, true) => None,
-            (Removed::Refused(message) | Removed::InDoubt(message), false) => Some(message),
+            (Removed::Refused(message) | Removed::InDoubt(message) | Removed::Failed(message), false) => {
+                Some(message)
+            }
             (Removed::Answered, false) => {
                 Some(format!("{} said that it is removed, but it is still there", self.hands.name()))
             }

@@ -61,8 +61,10 @@ pub enum Removed {
     Answered,
     /// It was refused: nothing has happened.
     Refused(String),
-    /// There was no answer, or a failure half-way: the store tells.
+    /// There was no answer, so that it may still be at work: the store tells, later perhaps.
     InDoubt(String),
+    /// It has ended with a failure, half-way perhaps: the store tells.
+    Failed(String),
 }
 
 /// What is needed to prove a deletion cannot be had.
