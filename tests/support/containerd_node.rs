@@ -27,11 +27,7 @@ pub fn full(name: &str) -> String {
 /// An image of the busybox of this machine and, on top, a layer of so many MiB that is its own.
 /// The first name is also the label, by which images of the same layers differ.
 pub fn image(names: &[&str], layer: &str, mebibytes: u64) -> ImageSpec {
-    let base = LayerSpec {
-        programs: vec![busybox()],
-        small_files: 5,
-        ..LayerSpec::new("base")
-    };
+    let base = LayerSpec { programs: vec![busybox()], small_files: 5, ..LayerSpec::new("base") };
     let own = LayerSpec { files: vec![mebibytes * MIB], small_files: 20, ..LayerSpec::new(layer) };
     ImageSpec {
         names: names.iter().map(|name| full(name)).collect(),
