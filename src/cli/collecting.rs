@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::cri::{Options, StorePlace, StoreType};
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
+use crate::gc::protect::labels_for;
 use crate::gc::run::hands::{Blind, Hands};
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
@@ -85,10 +86,7 @@ impl<'a> Job<'a> {
         let mut hands = ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?;
         let ballast = (!self.dry_run).then(|| ballast(&records::place(global), hands.place())).flatten();
         hands = hands.with_ballast(ballast.clone());
-        let surveyed = match self.dry_run {
-            true => surveying::survey(global)?,
-            false => surveying::survey_and_record(global)?,
-        };
+        let surveyed = surveying::survey_to_judge(global, !self.dry_run, self.config)?;
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {
                 message: "our records cannot be read, so that it is not known what is pinned".into(),
@@ -96,9 +94,10 @@ impl<'a> Job<'a> {
             });
         }
         let mut config = self.config.clone();
-        let request = surveying::request(global)?;
-        deciding::protect(&mut config, &request)?;
-        let mind = Mind::new(global, &surveyed.memory)?;
+        let labels = labels_for(&config.images.protect);
+        let request = Request { labels, ..surveying::request(global)? };
+        deciding::protect(global, &mut config, &request)?;
+        let mind = Mind::new(global, &surveyed.memory, &config)?;
         let named = self.find(&surveyed)?;
         let task = match self.command {
             Command::Rm => Task::Named(&named),

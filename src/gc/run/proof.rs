@@ -166,3 +166,46 @@ fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<ImageIx> {
     let same = |image: &Image| image.id == id && image.store == store;
     inventory.images.iter().position(same).map(ImageIx::from)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(root: &str, driver: &str) -> Store {
+        Store {
+            kind: StoreKind::ContainersStorage,
+            root: root.into(),
+            driver: driver.into(),
+            filesystem: 0.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        }
+    }
+
+    fn inventory(stores: &[Store]) -> Inventory {
+        Inventory { stores: stores.to_vec(), ..Inventory::default() }
+    }
+
+    /// One root can hold the stores of two drivers, and an image of the one proves nothing of
+    /// the other.
+    #[test]
+    fn a_store_is_known_by_its_driver_too() {
+        let both = inventory(&[store("/store", "overlay"), store("/store", "vfs")]);
+        for (at, one) in both.stores.iter().enumerate() {
+            assert_eq!(StoreKey::of(one).find(&both), Ok(at.into()));
+        }
+        // containerd's may be called by another snapshotter when the first is in use.
+        let containerd = |driver| Store { kind: StoreKind::Containerd, ..store("/store", driver) };
+        let key = StoreKey::of(&containerd("native"));
+        assert_eq!(key.find(&inventory(&[containerd("overlayfs")])), Ok(0.into()));
+    }
+
+    /// The images of a store that was not read are not gone.
+    #[test]
+    fn a_store_that_was_not_read_proves_nothing() {
+        let key = StoreKey::of(&store("/store", "overlay"));
+        let blind = key.find(&inventory(&[store("/other", "overlay")])).unwrap_err();
+        assert!(blind.what.contains("/store") && !blind.stale, "{blind}");
+    }
+}
