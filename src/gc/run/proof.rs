@@ -17,8 +17,6 @@ use crate::usage::Progress;
 
 /// A record may outlive the runtime's answer for a moment.
 pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
-/// The same where nobody is at work any more: on a full disk every image can fail.
-pub(super) const FAILED_WITHIN: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often disk and runtime are asked again when they told of different moments.
 const ATTEMPTS: u32 = 5;
@@ -131,7 +129,7 @@ impl Proof<'_> {
         })
     }
 
-    /// Whether the store no longer has the image; waits so long for it.
+    /// Whether the store no longer has the image; waits for so long for that.
     ///
     /// An error means that the store cannot tell.
     pub(super) fn is_gone(&self, store: &StoreKey, id: &str, within: Duration) -> Result<bool, Blind> {
@@ -141,12 +139,13 @@ impl Proof<'_> {
             let at = store.find(&inventory)?;
             let is_there = find(&inventory, at, id).is_some();
             let is_damaged = is_damaged(&inventory, at);
-            match began.elapsed() >= within {
-                _ if !is_there && !is_damaged => return Ok(true),
-                true if is_there => return Ok(false),
-                true => return Err(damaged(&inventory, at)),
-                // Records may be caught half-written.
-                false => {}
+            let waited = began.elapsed();
+            if !is_damaged && (!is_there || waited >= within) {
+                return Ok(!is_there);
+            }
+            // Records may be caught half-written.
+            if waited >= GONE_WITHIN {
+                return if is_there { Ok(false) } else { Err(damaged(&inventory, at)) };
             }
             std::thread::sleep(PAUSE);
         }

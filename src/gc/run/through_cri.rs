@@ -272,8 +272,10 @@ impl Hands for ThroughCri {
                 let message = error.to_string();
                 return match error.problem {
                     Problem::Other { .. } => Removed::Failed(message),
+                    problem if problem.leaves_doubt() => Removed::InDoubt(message),
                     // Another handler's removal may have taken the image along.
-                    problem if problem.leaves_doubt() || handles.len() > 1 => Removed::InDoubt(message),
+                    _ if handles.len() > 1 => Removed::Failed(message),
+                    Problem::Cancelled => Removed::NotAsked(message),
                     _ => Removed::Refused(message),
                 };
             }
