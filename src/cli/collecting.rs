@@ -17,7 +17,7 @@ use super::recording::Recording;
 use super::surveying::{self, Surveyed};
 use super::{output, records, runtime, stop, terminal};
 use crate::config::{Config, Decides};
-use crate::cri::Options;
+use crate::cri::{Options, StorePlace, StoreType};
 use crate::gc::compare::{GATES, kubelet_policy};
 use crate::gc::kubelet::Report;
 use crate::gc::measure::Patience;
@@ -28,6 +28,7 @@ use crate::gc::run::hands::Hands;
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
 use crate::gc::space::Measured;
+use crate::graphroot::edit::Ballast;
 use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
@@ -98,9 +99,18 @@ impl<'a> Job<'a> {
         // A signal does not wait for a listing that may never come.
         let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
         let mut hands = ThroughCri::new(runtime::connect(global, &options)?).map_err(Failure::Blind)?;
+        let ballast = (!self.dry_run).then(|| ballast(&records::place(global), hands.place())).flatten();
+        hands = hands.with_ballast(ballast.clone());
+        let result = self.scan_and_delete_patiently(&mut hands);
+        // Again, where it was given up and there is room now.
+        prepare(ballast.as_ref());
+        result
+    }
+
+    fn scan_and_delete_patiently(&self, hands: &mut ThroughCri) -> Result<Exit, Failure> {
         let mut attempt = 1;
         loop {
-            match self.scan_and_delete(&mut hands) {
+            match self.scan_and_delete(hands) {
                 // On a busy node something is always just coming or going, and what was scanned may
                 // then be of another moment than what the runtime lists. Nothing was deleted; the
                 // next scan takes only what is new, and is fast.
@@ -268,6 +278,27 @@ impl<'a> Job<'a> {
             Format::Table if self.global.quiet && document.outcome == "not_needed" => Ok(()),
             Format::Table => output::text(&text::gc(document, &terminal::screen())),
         }
+    }
+}
+
+/// The room that this run can give up, if our records lie on the filesystem of the runtime's store.
+fn ballast(place: &Place, store: &StorePlace) -> Option<Ballast> {
+    // Without containerd's database in between, podman's and CRI-O's stores have their own.
+    if store.store_type != StoreType::Containerd {
+        return None;
+    }
+    let ballast = Ballast::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no ballast: {error}");
+        None
+    });
+    prepare(ballast.as_ref());
+    ballast
+}
+
+/// A run goes on without it.
+fn prepare(ballast: Option<&Ballast>) {
+    if let Some(Err(error)) = ballast.map(Ballast::prepare) {
+        tracing::debug!("the ballast is not prepared: {error}");
     }
 }
 
