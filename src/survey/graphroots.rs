@@ -167,18 +167,15 @@ impl Found {
 /// # Errors
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
-    let Discovery { stores, pins, problems, .. } = config::discover(&request.sysroot, &request.environment);
+    let named = request.names_stores();
+    let Discovery { stores, pins, problems } = match named {
+        true => config::named(&request.sysroot, &request.environment, &request.graphroots),
+        false => config::discover(&request.sysroot, &request.environment),
+    };
     let mut found = Found { pins, ..Found::default() };
     for (path, message) in problems {
         found.findings.push(Finding { path, message, incomplete: false });
     }
-    let named = request.names_stores();
-    let stores = if named {
-        let of = |path: &PathBuf| config::named(&request.sysroot, &request.environment, path);
-        request.graphroots.iter().map(of).collect()
-    } else {
-        stores
-    };
     for store in stores {
         let before = found.stores.len();
         match found.store(request, &store) {
