@@ -60,5 +60,6 @@ fn same_images_containers_and_standings() {
     assert!(measured.inventory.containers.len() >= 3, "the rig has containers");
     assert_eq!(decisive(&listed), decisive(&measured));
     assert_eq!(listed.effort.inodes, 0, "nothing was walked");
+    assert!(measured.inventory.leaks.len() > listed.inventory.leaks.len(), "leaks take a closer look");
     assert!(measured.effort.inodes > 100);
 }
