@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use jiff::Timestamp;
 
 use super::args::{Format, Global, Via};
@@ -13,21 +16,28 @@ use super::failure::Failure;
 use super::recording::Recording;
 use super::surveying::{self, Surveyed};
 use super::{output, records, runtime, stop, terminal};
-use crate::config::Config;
-use crate::cri::Options;
+use crate::config::{Config, Decides};
+use crate::cri::{Options, StorePlace, StoreType};
+use crate::gc::compare::{GATES, kubelet_policy};
+use crate::gc::kubelet::Report;
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
 use crate::gc::protect::labels_for;
-use crate::gc::run::hands::{Blind, Hands};
+use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
+use crate::gc::run::hands::Hands;
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
 use crate::gc::space::Measured;
+use crate::graphroot::edit::Ballast;
 use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
 use crate::report::text;
 use crate::survey::Request;
+
+/// How often it is scanned again because the node does not keep still.
+const ATTEMPTS: u32 = 5;
 
 /// What is to be done.
 pub(super) struct Job<'a> {
@@ -41,6 +51,8 @@ pub(super) struct Job<'a> {
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
+    /// Set by a signal while something is being deleted.
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl<'a> Job<'a> {
@@ -48,7 +60,7 @@ impl<'a> Job<'a> {
         let began = Instant::now();
         let run_id = runs::new_id(Timestamp::now());
         let via = via.unwrap_or(Via::Cri);
-        Self { global, config, command, dry_run: false, via, named: &[], began, run_id }
+        Self { global, config, command, dry_run: false, via, named: &[], began, run_id, stop: Arc::default() }
     }
 
     fn kind(&self) -> &'static str {
@@ -58,12 +70,14 @@ impl<'a> Job<'a> {
     /// Does it. A refusal is told to programs as a document, too.
     pub(super) fn run(&self) -> Result<Exit, Failure> {
         match self.carry_out() {
-            Err(Failure::Refused { message, hint }) if self.global.format == Format::Json => {
-                let at = Timestamp::now();
+            Err(refusal @ (Failure::Refused { .. } | Failure::Blind(_)))
+                if self.global.format == Format::Json =>
+            {
+                let (message, at) = (refusal.to_string(), Timestamp::now());
                 let document =
                     json::refused(self.kind(), &self.run_id, self.via.word(), self.dry_run, &message, at);
                 output::json(&document)?;
-                Err(Failure::Refused { message, hint })
+                Err(refusal)
             }
             other => other,
         }
@@ -82,7 +96,35 @@ impl<'a> Job<'a> {
         }
         // Held until the end.
         let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
-        let mut hands = ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?;
+        // A signal does not wait for a listing that may never come.
+        let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
+        let mut hands = ThroughCri::new(runtime::connect(global, &options)?).map_err(Failure::Blind)?;
+        let ballast = (!self.dry_run).then(|| ballast(&records::place(global), hands.place())).flatten();
+        hands = hands.with_ballast(ballast.clone());
+        let result = self.scan_and_delete_patiently(&mut hands);
+        // Again, where it was given up and there is room now.
+        prepare(ballast.as_ref());
+        result
+    }
+
+    fn scan_and_delete_patiently(&self, hands: &mut ThroughCri) -> Result<Exit, Failure> {
+        let mut attempt = 1;
+        loop {
+            match self.scan_and_delete(hands) {
+                // On a busy node something is always just coming or going, and what was scanned may
+                // then be of another moment than what the runtime lists. Nothing was deleted; the
+                // next scan takes only what is new, and is fast.
+                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS => {
+                    tracing::info!("{blind}; scanning again");
+                    attempt += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn scan_and_delete(&self, hands: &mut ThroughCri) -> Result<Exit, Failure> {
+        let global = self.global;
         let surveyed = surveying::survey_to_judge(global, !self.dry_run, self.config)?;
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {
@@ -100,16 +142,33 @@ impl<'a> Job<'a> {
             Command::Rm => Task::Named(&named),
             _ => Task::Policy,
         };
+        let theirs = self.theirs()?;
         let survey = &surveyed.survey;
-        let (plan, before) = run::dry(survey, &config.images, task, &mind, &mut hands).map_err(refusal)?;
-        let planned = self.document(&surveyed, &config, &plan, None, &before);
+        let mut planned = match theirs {
+            None => {
+                let (plan, before) =
+                    run::dry(survey, &config.images, task, &mind, hands).map_err(Failure::Blind)?;
+                self.document(&surveyed, &config, &plan, None, &before, None)
+            }
+            Some(theirs) => {
+                let ByKubelet { ran, report } =
+                    by_kubelet::dry(survey, &config.images, &mind, hands, theirs).map_err(Failure::Blind)?;
+                self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report))
+            }
+        };
         if self.dry_run {
+            if let Some(theirs) = theirs {
+                let both = run::side_by_side(survey, &config.images, &mind, hands, theirs.policy);
+                let both = both.map_err(Failure::Blind)?;
+                planned.comparison =
+                    both.iter().map(|both| json::comparison(&survey.inventory, both)).collect();
+            }
             self.print(&planned)?;
             return Ok(exit(&planned, &surveyed));
         }
-        if !plan.steps.is_empty() && ask::somebody_is_there(global) {
+        if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             output::text(&text::gc(&planned, &terminal::screen()))?;
-            let question = match plan.steps.len() {
+            let question = match planned.deleted.len() {
                 1 => "Delete this image?".to_owned(),
                 count => format!("Delete these {count} images?"),
             };
@@ -117,7 +176,19 @@ impl<'a> Job<'a> {
                 return Ok(Exit::Done);
             }
         }
-        self.delete(&surveyed, &config, &request, &mind, &mut hands, task, &planned)
+        self.delete(&surveyed, &config, &request, &mind, hands, (task, theirs), &planned)
+    }
+
+    /// The kubelet's settings, where its algorithm decides: not over what somebody names.
+    fn theirs(&self) -> Result<Option<Theirs>, Failure> {
+        if self.config.decides == Decides::Exact || self.command == Command::Rm {
+            return Ok(None);
+        }
+        let policy = kubelet_policy(&self.config.images).ok_or_else(|| Failure::BadArgument {
+            message: "policy kubelet knows percentages only, and there are none".into(),
+            hint: "set images.high_percent and images.low_percent, or --high and --low".into(),
+        })?;
+        Ok(Some(Theirs { policy, gates: GATES }))
     }
 
     #[allow(clippy::too_many_arguments)] // all that a run works with
@@ -128,10 +199,10 @@ impl<'a> Job<'a> {
         request: &Request,
         mind: &Mind<'_>,
         hands: &mut dyn Hands,
-        task: Task<'_>,
+        (task, theirs): (Task<'_>, Option<Theirs>),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
-        let stop = stop::flag()?;
+        stop::listen(&self.stop)?;
         let inventory = &surveyed.survey.inventory;
         let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
         let mut runner = Runner {
@@ -140,12 +211,21 @@ impl<'a> Job<'a> {
             memory: mind,
             hands,
             witness: &mut recording,
-            stop: &stop,
+            stop: &self.stop,
             patience: Patience::default(),
             task,
         };
-        let ran = runner.run(&surveyed.survey).map_err(refusal)?;
-        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before);
+        let survey = &surveyed.survey;
+        let (ran, report) = match theirs {
+            None => (runner.run(survey).map_err(Failure::Blind)?, None),
+            Some(theirs) => {
+                let ByKubelet { ran, report } =
+                    by_kubelet::run(&mut runner, survey, theirs).map_err(Failure::Blind)?;
+                (ran, Some(report))
+            }
+        };
+        let mut document =
+            self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before, report.as_ref());
         let lost = recording.end(&mut document);
         self.print(&document)?;
         let exit = exit(&document, surveyed);
@@ -171,6 +251,7 @@ impl<'a> Job<'a> {
         plan: &Plan,
         ran: Option<&Ran>,
         before: &[Measured],
+        theirs: Option<&Report>,
     ) -> GcDoc {
         let survey = &surveyed.survey;
         let mut document = json::gc(&GcFacts {
@@ -180,7 +261,7 @@ impl<'a> Job<'a> {
             ran,
             before,
             targets: &config.images.targets,
-            policy: "exact",
+            theirs,
             via: self.via.word(),
             run_id: &self.run_id,
             failed_before: surveyed.memory.last_failed(self.command),
@@ -197,6 +278,27 @@ impl<'a> Job<'a> {
             Format::Table if self.global.quiet && document.outcome == "not_needed" => Ok(()),
             Format::Table => output::text(&text::gc(document, &terminal::screen())),
         }
+    }
+}
+
+/// The room that this run can give up, if our records lie on the filesystem of the runtime's store.
+fn ballast(place: &Place, store: &StorePlace) -> Option<Ballast> {
+    // Without containerd's database in between, podman's and CRI-O's stores have their own.
+    if store.store_type != StoreType::Containerd {
+        return None;
+    }
+    let ballast = Ballast::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no ballast: {error}");
+        None
+    });
+    prepare(ballast.as_ref());
+    ballast
+}
+
+/// A run goes on without it.
+fn prepare(ballast: Option<&Ballast>) {
+    if let Some(Err(error)) = ballast.map(Ballast::prepare) {
+        tracing::debug!("the ballast is not prepared: {error}");
     }
 }
 
@@ -219,10 +321,6 @@ fn lock(place: &Place) -> Result<RunLock, Failure> {
         }
         other => other.map_err(refused),
     }
-}
-
-fn refusal(blind: Blind) -> Failure {
-    Failure::Refused { message: format!("nothing was deleted: {blind}"), hint: String::new() }
 }
 
 fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {

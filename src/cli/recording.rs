@@ -162,6 +162,12 @@ impl Witness for Recording<'_> {
     fn refused(&mut self, image: &Image, message: &str) {
         let Some(step) = self.step.take() else { return };
         let key = self.key(image);
+        if crate::cri::is_no_space(message) {
+            // The disk's fault: there is no reason to leave the image alone once there is room.
+            let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
+            self.journal.refused(deletion, None);
+            return;
+        }
         let earlier = self.mind.attempts.get(&(key.clone(), image.id.clone()));
         let Attempts { failures, next_try, last_error } =
             Attempts::after(earlier, self.mind.memory.now(), message);

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::compare::{Comparison, compare};
 use super::measure::{Ended, Patience, tolerance};
 pub use super::plan::Task;
 use super::plan::{Next, Plan, Planner, Problem, Step};
@@ -99,6 +100,13 @@ pub enum Stopped {
     Blind(String),
 }
 
+impl Stopped {
+    /// Nothing can be proven any more; after a signal that is for its sake.
+    fn after(blind: Blind, signal: bool) -> Self {
+        if signal { Self::Signal } else { Self::Blind(blind.what) }
+    }
+}
+
 /// What became of a run.
 #[derive(Clone, Debug)]
 pub struct Ran {
@@ -159,6 +167,24 @@ pub fn dry(
     let facts = Facts::gather(survey, memory, hands)?;
     let measured = Gauges::open(&survey.inventory).measure();
     Ok((super::plan::plan(facts.input(survey, policy), task, &measured), measured))
+}
+
+/// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime
+/// behind the hands, or the filesystem's numbers cannot be believed.
+///
+/// # Errors
+/// When what the hands need to know cannot be had in full.
+pub fn side_by_side(
+    survey: &Survey,
+    policy: &Policy,
+    memory: &dyn Memory,
+    hands: &mut dyn Hands,
+    theirs: super::kubelet::Policy,
+) -> Result<Option<Comparison>, Blind> {
+    let facts = Facts::gather(survey, memory, hands)?;
+    let measured = Gauges::open(&survey.inventory).measure();
+    let Some(listing) = hands.listing() else { return Ok(None) };
+    Ok(compare(facts.input(survey, policy), &measured, listing, theirs))
 }
 
 /// What is known of the images of a survey when a run begins.
@@ -225,7 +251,7 @@ impl Runner<'_> {
                 Err(lost) => {
                     let (blind, outcome) = lost.told();
                     planner.answer(outcome);
-                    stopped = Some(Stopped::Blind(blind.what));
+                    stopped = Some(Stopped::after(blind, self.stop.load(Ordering::Relaxed)));
                     break;
                 }
             }

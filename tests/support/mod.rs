@@ -3,17 +3,21 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod ballast;
 pub mod chunks;
 pub mod containerd;
+pub mod containerd_node;
 pub mod du;
 pub mod edit;
 pub mod fixture;
+pub mod gc_document;
 pub mod locks;
 pub mod loopfs;
 pub mod node;
 pub mod past;
 pub mod program;
 pub mod rescan;
+pub mod running;
 pub mod schema;
 pub mod sightings;
 pub mod small;
