@@ -84,6 +84,7 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
         platform: "linux/amd64",
         labels: &layersweep::inventory::LabelsOf::Everybody,
         now: Timestamp::now() + later,
+        leaks: true,
         in_flight: SignedDuration::from_mins(15),
     };
     fill(&mut inventory, &snapshot, &sorted, &tallies, &context);
