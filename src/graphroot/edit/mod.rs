@@ -29,6 +29,7 @@ pub mod removal;
 mod repair;
 mod session;
 pub mod table;
+mod temporary;
 mod unused;
 mod write;
 
