@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Options};
-use crate::inventory::StoreIx;
+use crate::inventory::{Store, StoreKey};
 use crate::survey::Survey;
 
 /// One editor a store, where it can be edited.
 #[derive(Debug)]
 pub struct Editors {
-    /// In the order of the survey's stores; else why not.
-    stores: Vec<Result<Editor, String>>,
+    /// By what names a store in any survey; else why it is not edited.
+    stores: Vec<(StoreKey, Result<Editor, String>)>,
     ballast: Vec<Ballast>,
 }
 
@@ -30,8 +30,9 @@ impl Editors {
     pub fn of(survey: &Survey, state_dir: &Path, keep: Keep) -> Self {
         let mut all = Vec::new();
         let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
+            let key = StoreKey::of(store);
             let Some(places) = places else {
-                return Err(format!("only {} removes anything there", store.kind.word()));
+                return (key, Err(format!("only {} removes anything there", store.kind.word())));
             };
             let ballast = Ballast::of_store(places, state_dir).unwrap_or_else(|error| {
                 tracing::warn!(%error, store = %store.root.display(), "no ballast");
@@ -40,12 +41,12 @@ impl Editors {
             let ballast: Vec<_> =
                 ballast.into_iter().filter(|one| keep == Keep::Make || one.path().exists()).collect();
             for one in &ballast {
-                if !all.contains(one) {
+                if all.iter().all(|known: &Ballast| known.path() != one.path()) {
                     all.push(one.clone());
                 }
             }
             let options = Options { intents: Some(state_dir.to_path_buf()), ballast, ..Options::default() };
-            Editor::new(places, options).map_err(|refusal| refusal.to_string())
+            (key, Editor::new(places, options).map_err(|refusal| refusal.to_string()))
         });
         let stores = stores.collect();
         Self { stores, ballast: all }
@@ -55,20 +56,26 @@ impl Editors {
     ///
     /// # Errors
     /// Why it is not edited.
-    pub fn store(&self, at: StoreIx) -> Result<&Editor, &str> {
-        match self.stores.get(at.get()) {
-            Some(Ok(editor)) => Ok(editor),
-            Some(Err(why)) => Err(why),
+    pub fn store(&self, store: &Store) -> Result<&Editor, &str> {
+        let key = StoreKey::of(store);
+        match self.stores.iter().find(|(known, _)| *known == key) {
+            Some((_, Ok(editor))) => Ok(editor),
+            Some((_, Err(why))) => Err(why),
             None => Err("it was not there when the run began"),
         }
     }
 
+    /// No store can be edited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stores.iter().all(|(_, editor)| editor.is_err())
+    }
+
     /// Finishes what killed runs of ours began; one entry a store that has an editor.
     #[must_use]
-    pub fn resume(&self) -> Vec<(StoreIx, Result<Deleted, Error>)> {
-        let editors =
-            self.stores.iter().enumerate().filter_map(|(at, editor)| Some((at, editor.as_ref().ok()?)));
-        editors.map(|(at, editor)| (StoreIx::from(at), editor.resume())).collect()
+    pub fn resume(&self) -> Vec<(StoreKey, Result<Deleted, Error>)> {
+        let editors = self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)));
+        editors.map(|(key, editor)| (key.clone(), editor.resume())).collect()
     }
 
     /// Makes the ballast where there is room, so that later deletions find it. What it takes is

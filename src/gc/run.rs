@@ -4,7 +4,9 @@
 //! The planner decides, [`hands`] remove, `proof` looks again. Everything that is done is
 //! told to a [`Witness`] at once, so that a run that is killed has still recorded it.
 
+pub mod direct;
 pub mod hands;
+pub mod owner;
 mod proof;
 pub mod through_cri;
 

@@ -143,7 +143,7 @@ impl Sweeper<'_> {
                 ran.problems.push(problem(ProblemKind::Locked, message.clone()));
                 continue;
             }
-            let editor = match self.editors.store(leak.store) {
+            let editor = match self.editors.store(&self.inventory.stores[leak.store.get()]) {
                 Ok(editor) => editor,
                 Err(why) => {
                     ran.problems.push(problem(ProblemKind::Kept, why.to_owned()));
