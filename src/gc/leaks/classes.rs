@@ -1,5 +1,8 @@
 //! Every class of findings, and what can be done about it. `docs/leaks.md` tells the same at length.
 
+use jiff::SignedDuration;
+
+use crate::graphroot::edit::Remedy;
 use crate::inventory::StoreKind;
 
 /// A class of findings.
@@ -114,14 +117,18 @@ pub fn find(name: &str) -> Option<&'static Class> {
     CLASSES.iter().find(|class| class.name == name)
 }
 
+/// Names of the classes that a recipe of ours mends.
+#[must_use]
+pub fn repairable() -> Vec<&'static str> {
+    let mends = |name: &&str| Remedy::of_class(name, SignedDuration::ZERO) == Some(Remedy::RepairLink);
+    CLASSES.iter().map(|class| class.name).filter(mends).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use jiff::SignedDuration;
-
     use super::*;
-    use crate::graphroot::edit::Remedy;
 
     #[test]
     fn the_list_is_that_of_the_document() {

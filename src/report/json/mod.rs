@@ -7,6 +7,7 @@ mod history;
 mod parts;
 mod pins;
 mod remembered;
+mod sweep;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -24,6 +25,9 @@ pub use parts::{
 
 pub use pins::{PinDoc, PinsDoc, pins};
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
+pub use sweep::{
+    RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepFacts, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
+};
 
 /// Version of the documents' shape; a field is never renamed or removed within one.
 pub const SCHEMA_VERSION: u32 = 1;
