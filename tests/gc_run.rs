@@ -19,7 +19,7 @@ use layersweep::gc::measure::{NOISE_BYTES, Patience};
 use layersweep::gc::plan::{Reason, Verdict};
 use layersweep::gc::run::hands::Blind;
 use layersweep::gc::run::through_cri::ThroughCri;
-use layersweep::gc::run::{self, Deletion, Memory, Ran, Runner, Stopped, Witness};
+use layersweep::gc::run::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
 use layersweep::gc::{Ages, Known, Marks, Policy, Targets};
 use layersweep::graphroot::config::Environment;
 use layersweep::inventory::{Image, Inventory};
@@ -33,6 +33,8 @@ use support::store::{self, Store};
 /// Images of 6 MiB each on a common base, the first one longest idle; `old-5` is in use.
 const IMAGES: usize = 8;
 const IN_USE: usize = 5;
+/// Record time is this far ahead of the wall clock.
+const AHEAD: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 struct Node {
     server: CriServer,
@@ -136,18 +138,29 @@ impl Node {
     }
 
     fn run(&self, policy: &Policy, witness: &mut Told) -> Result<Ran, Blind> {
+        self.run_task(policy, Task::Policy, witness, &self.survey())
+    }
+
+    fn run_task(
+        &self,
+        policy: &Policy,
+        task: Task<'_>,
+        witness: &mut Told,
+        survey: &Survey,
+    ) -> Result<Ran, Blind> {
         let mut hands = self.hands();
         let request = self.request();
         let mut runner = Runner {
             request: &request,
             policy,
+            task,
             memory: &ByName,
             hands: &mut hands,
             witness,
             stop: &AtomicBool::new(false),
             patience: Patience { still: Duration::from_millis(500), ..Patience::default() },
         };
-        runner.run(&self.survey())
+        runner.run(survey)
     }
 
     fn names(&self) -> Vec<String> {
@@ -168,16 +181,16 @@ impl Memory for ByName {
             let at = name.strip_prefix("reg.local/old-").and_then(|rest| rest.strip_suffix(":1"));
             at.and_then(|at| at.parse().ok()).map_or(0, |at: i64| 30 - at)
         };
-        let of = |image: &Image| Ages {
-            first_detected: Timestamp::now() - SignedDuration::from_hours(24 * day(image)),
-            last_used: None,
-            use_count: 0,
-        };
+        let of = |image: &Image| Ages::new(self.now() - SignedDuration::from_hours(24 * day(image)), None, 0);
         inventory.images.iter().map(of).collect()
     }
 
     fn known(&self, inventory: &Inventory) -> Vec<Known> {
         vec![Known::default(); inventory.images.len()]
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + AHEAD
     }
 }
 
@@ -185,12 +198,19 @@ impl Memory for ByName {
 struct Told {
     deleted: Vec<String>,
     refused: Vec<String>,
+    /// Calls in their order.
+    calls: Vec<&'static str>,
     /// Done before the deletion of the image of this name.
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
 impl Witness for Told {
+    fn gone(&mut self, _: &Image, _: &layersweep::gc::Step) {
+        self.calls.push("gone");
+    }
+
     fn begins(&mut self, image: &Image, _: &layersweep::gc::Step) {
+        self.calls.push("begins");
         if self.before.as_ref().is_some_and(|(name, _)| image.names.contains(name))
             && let Some((_, act)) = self.before.take()
         {
@@ -199,10 +219,12 @@ impl Witness for Told {
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
+        self.calls.push("deleted");
         self.deleted.extend(deletion.names.iter().cloned());
     }
 
     fn refused(&mut self, image: &Image, message: &str) {
+        self.calls.push("refused");
         self.refused.push(format!("{}: {message}", image.names.join(" ")));
     }
 }
@@ -262,7 +284,7 @@ fn a_dry_run_is_the_run_to_come() {
     node.fill(80.0);
     let policy = policy(75, 74);
     let survey = node.survey();
-    let (plan, _) = run::dry(&survey, &policy, &ByName, &mut node.hands()).unwrap();
+    let (plan, _) = run::dry(&survey, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
     let planned: Vec<_> =
         plan.steps.iter().flat_map(|step| survey.inventory.images[step.image.get()].names.clone()).collect();
     assert!(!planned.is_empty());
@@ -299,6 +321,11 @@ fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
     assert!(told.refused.iter().any(|line| line.contains("still there")), "{:?}", told.refused);
     assert!(told.refused.iter().any(|line| line.contains("in use")), "{:?}", told.refused);
     assert_eq!(told.refused.len(), 3, "{:?}", told.refused);
+    assert_eq!(
+        told.calls[..8],
+        ["begins", "refused", "begins", "refused", "begins", "refused", "begins", "gone"]
+    );
+    assert_eq!(told.calls[8], "deleted", "each as it happens");
     assert!(told.deleted.contains(&name(3)), "the others go: {:?}", told.deleted);
     assert!(!told.deleted.contains(&name(IN_USE)));
     assert_exact(&ran);
@@ -314,7 +341,7 @@ fn a_container_that_comes_in_between_protects_its_image() {
     let mut told = Told { before: Some((name(0), Box::new(act))), ..Told::default() };
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     assert!(node.names().contains(&name(1)));
-    let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("came into use"));
+    let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("since the run began"));
     assert!(kept.is_some_and(|kept| kept.rule == "in-use"), "{:?}", ran.plan.kept);
     assert!(told.deleted.contains(&name(2)), "{:?}", told.deleted);
 }
@@ -366,6 +393,7 @@ fn a_signal_finishes_the_deletion_in_flight() {
     let mut runner = Runner {
         request: &request,
         policy: &policy,
+        task: Task::Policy,
         memory: &ByName,
         hands: &mut hands,
         witness: &mut told,
@@ -376,4 +404,38 @@ fn a_signal_finishes_the_deletion_in_flight() {
     assert_eq!(ran.stopped, Some(Stopped::Signal));
     assert_eq!(told.deleted, [name(0), name(1)]);
     assert!(!node.names().contains(&name(1)), "it was finished");
+}
+
+#[test]
+fn named_images_go_and_protected_ones_stay() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    let ix = |wanted: &str| {
+        let mut images = survey.inventory.images.iter();
+        images.position(|image| image.names.contains(&wanted.to_owned())).unwrap().into()
+    };
+    let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
+    let policy = policy(99, 98);
+    let (plan, _) = run::dry(&survey, &policy, Task::Named(&named), &ByName, &mut node.hands()).unwrap();
+    let mut told = Told::default();
+    let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
+    assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
+    assert_eq!(node.names().len(), IMAGES - 2);
+    for plan in [&plan, &ran.plan] {
+        assert!(plan.steps.iter().all(|step| step.reason == Reason::Request));
+        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image, kept.rule)).collect();
+        assert_eq!(kept, [(named[1], "in-use")]);
+        assert_eq!(plan.verdict, Verdict::NotReached);
+    }
+    let predicted = |plan: &layersweep::gc::Plan| -> Vec<_> {
+        plan.steps.iter().map(|step| (step.image, step.gains.clone())).collect()
+    };
+    assert_eq!(predicted(&ran.plan), predicted(&plan));
+    assert_exact(&ran);
+    let left = [ix(&name(0))];
+    let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
+    assert_eq!(ran.plan.verdict, Verdict::Reached);
+    // It went since the survey.
+    let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
+    assert_eq!((ran.plan.verdict, ran.deletions.len(), told.deleted.len()), (Verdict::Reached, 0, 3));
 }

@@ -1,5 +1,6 @@
 //! The records that the flags name: what is known before a survey, and saving one after it.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::records::pins::{self, Pins};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::Sighting;
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, journal, sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -91,6 +92,35 @@ pub(super) fn open(global: &Global, access: Access) -> Result<Open, Failure> {
     let (open, degraded) = open_quietly(global, access)?;
     tell(global, &degraded);
     Ok(open)
+}
+
+/// Opens the records to show the past, with what waits to be saved; ids of the runs among that.
+/// What is wrong with any of it is told on stderr.
+pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
+    let mut open = open(global, Access::Read)?;
+    let (unsaved, notes) = foresee(&mut open)?;
+    if !global.quiet {
+        let mut stderr = std::io::stderr().lock();
+        for note in notes {
+            // As in `tell`.
+            let _ = writeln!(stderr, "warning: {}", safe(&note.to_string()));
+        }
+    }
+    Ok((open, unsaved))
+}
+
+/// Applies what waits to a copy of the records; ids of the runs that delete among that.
+fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
+    let Open { records, place, .. } = open;
+    if place.foreign {
+        return Ok((HashSet::new(), Vec::new()));
+    }
+    let spool = Spool::new(place.spool.clone());
+    let scans = records::foresee(records, &spool, scans::record);
+    let runs = scans.and_then(|scans| journal::foresee(records, place).map(|runs| (scans, runs)));
+    let (mut notes, (unsaved, more)) = runs.map_err(|source| failed(place, source))?;
+    notes.extend(more);
+    Ok((unsaved, notes))
 }
 
 fn read_clocks() -> Result<Reading, Failure> {
@@ -185,12 +215,8 @@ impl Memory {
     pub(super) fn open(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
         let clock = read_clocks()?;
         let (mut open, degraded) = open_quietly(global, Access::Read)?;
-        if !open.place.foreign {
-            let spool = Spool::new(open.place.spool.clone());
-            let notes = records::foresee(&mut open.records, &spool, scans::record)
-                .map_err(|source| failed(&open.place, source))?;
-            findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
-        }
+        let (_, notes) = foresee(&mut open)?;
+        findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
         let (known, pins, sizes) = open.read(|connection| {
@@ -294,6 +320,10 @@ impl Memory {
         findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);
+        }
+        match journal::save_all(&mut open.records, &open.place) {
+            Ok(runs) => findings.extend(runs.notes.iter().map(|note| finding(&open.place, note.to_string()))),
+            Err(error) => findings.push(finding(&open.place, format!("earlier runs wait on: {error}"))),
         }
         if let Some(to_keep) = survey.to_keep.take().filter(|_| saved.kept) {
             // Only a cache: what is not kept is measured again.

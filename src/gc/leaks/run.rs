@@ -2,7 +2,6 @@
 //! locks, each measured after it.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -275,7 +274,9 @@ struct FilesystemGauge {
 
 impl FilesystemGauge {
     fn open(path: &std::path::Path) -> std::io::Result<Self> {
-        Ok(Self { gauge: Gauge::open(path)?, device: std::fs::metadata(path)?.dev() })
+        let gauge = Gauge::open(path)?;
+        let device = gauge.device().unwrap_or(0);
+        Ok(Self { gauge, device })
     }
 
     fn look(&self, editors: &Editors) -> Option<Look> {

@@ -1,5 +1,6 @@
 //! What removes images: the runtime through CRI, or ourselves in the graphroot.
 
+use crate::gc::plan::Gain;
 use crate::inventory::refs::Refs;
 use crate::inventory::{ImageIx, Inventory};
 
@@ -24,10 +25,10 @@ pub trait Hands {
         0
     }
 
-    /// Bytes of leaks of the measured inventory that the next removal takes along; 0 where it
-    /// takes none.
-    fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> u64 {
-        0
+    /// What the leaks of the measured inventory give back that the next removal takes along,
+    /// for each filesystem; nothing where it takes none.
+    fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
+        Vec::new()
     }
 }
 

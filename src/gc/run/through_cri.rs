@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use super::hands::{Blind, Extra, Hands, Removed};
 use crate::cri::in_use::Names;
 use crate::cri::{Client, CriError, RuntimeImage, StorePlace};
+use crate::gc::plan::{Gain, Gains};
 use crate::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::inventory::refs::{Refs, Root};
 use crate::inventory::{ImageIx, Inventory};
@@ -155,15 +156,21 @@ impl Hands for ThroughCri {
     }
 
     /// containerd collects all of its garbage with the first removal.
-    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> u64 {
+    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
         let Some(stores) = RuntimeStores::find(&self.place, inventory).filter(|_| !self.collected) else {
-            return 0;
+            return Vec::new();
         };
         let garbage =
             inventory.leaks.iter().enumerate().filter(|(_, leak)| {
                 leak.store == stores.own && COLLECTED_BY_CONTAINERD.contains(&leak.class)
             });
-        let roots: Vec<_> = garbage.map(|(at, _)| Root::Leak(at.into())).collect();
-        refs.weight_of_set(inventory, &roots).exclusive.frees_bytes
+        let mut live = refs.live();
+        let mut gains = Gains::default();
+        for (at, _) in garbage {
+            let root = Root::Leak(at.into());
+            gains.add(inventory, live.last_held(root));
+            live.remove(inventory, root);
+        }
+        gains.sorted()
     }
 }

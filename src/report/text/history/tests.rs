@@ -18,6 +18,7 @@ fn act() -> Act {
         reason: Reason::Age,
         predicted_bytes,
         measured_bytes,
+        byproduct_bytes: 0,
         usage_after_percent: Some(79.04),
         error: error.map(str::to_owned),
     };
@@ -38,7 +39,11 @@ fn act() -> Act {
         wanted_bytes: Some(5 << 30),
         predicted_bytes: None,
         measured_bytes: Some(-1024),
+        byproduct_bytes: 0,
+        believed_bytes: None,
         errors: vec![],
+        events: vec![],
+        killed: false,
         runs: 1,
         quiet: false,
         deletions: vec![
@@ -50,8 +55,13 @@ fn act() -> Act {
 }
 
 fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
-    let origin =
-        Origin { now: at("2026-11-21T14:00:00Z"), database: Some("/db".into()), complete: true, since: None };
+    let origin = Origin {
+        now: at("2026-11-21T14:00:00Z"),
+        database: Some("/db".into()),
+        complete: true,
+        since: None,
+        unsaved: ["waits".to_owned()].into(),
+    };
     let screen = Screen { width, unicode, zone: TimeZone::fixed(jiff::tz::offset(1)) };
     anstream::adapter::strip_str(&history(&json::history(origin, (runs, false), quiet), &screen)).to_string()
 }
