@@ -1,18 +1,27 @@
 //! The command line: arguments in, one call, one rendering out.
 
 mod args;
+mod ask;
+mod collecting;
+mod deciding;
 mod exit;
 mod explain;
 mod failure;
 mod filter;
+mod gc;
 mod history;
 mod images;
 mod layers;
 mod output;
 mod pin;
 mod progress;
+mod recording;
 mod records;
+mod rm;
+mod runtime;
 mod scan;
+mod settings;
+mod stop;
 mod surveying;
 mod terminal;
 mod usage;
@@ -29,18 +38,24 @@ use failure::Failure;
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let mut args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage_error(&error).into(),
     };
     output::set_color(args.global.color);
     log_to_stderr(args.global.verbose);
+    let config = match settings::settle(&mut args.global, &args.command.settings()) {
+        Ok(config) => config,
+        Err(failure) => return failure.report().into(),
+    };
     let done = match &args.command {
         Command::Scan(own) => scan::run(&args.global, own),
         Command::Usage => usage::run(&args.global),
         Command::Images(own) => images::run(&args.global, own),
         Command::Layers(own) => layers::run(&args.global, own),
-        Command::Explain(own) => explain::run(&args.global, own),
+        Command::Explain(own) => explain::run(&args.global, &config, own),
+        Command::Gc(own) => gc::run(&args.global, &config, own),
+        Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),
         Command::Pin(own) => pin::run(&args.global, own),
     };

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{bytes, safe, short_id};
+use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::report::json::{DeletionDoc, HistoryDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc};
@@ -174,12 +174,6 @@ fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
 
 fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
-/// Bytes that came free, or were lost meanwhile.
-fn signed_bytes(number: i64) -> String {
-    let sign = if number < 0 { "-" } else { "" };
-    format!("{sign}{}", bytes(number.unsigned_abs()))
 }
 
 /// How long something took.

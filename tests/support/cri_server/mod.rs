@@ -16,6 +16,7 @@
 
 mod behaviour;
 mod broken;
+pub mod gc_node;
 mod podman;
 mod service;
 
