@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::filter::{Filter, SortKey};
 use super::values::Since;
 use crate::config::Flag;
+use crate::gc::leaks::classes;
 use crate::records::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
@@ -145,6 +147,9 @@ pub(super) enum Command {
     Layers(LayersArgs),
     /// Tell everything about one image, layer, container or path
     Explain(ExplainArgs),
+    /// List what nothing uses and what does not fit together; delete or mend it if asked
+    #[command(after_help = SWEEP_HELP)]
+    Sweep(SweepArgs),
     /// Delete images by age and until enough is free, one at a time, each measured
     Gc(GcArgs),
     /// Delete these images, unless something keeps them
@@ -187,6 +192,46 @@ pub(super) struct ExplainArgs {
     /// An image (name, digest, id or the start of one), a layer or container (id or the
     /// start of one, container name), or a path below a store
     pub(super) reference: String,
+}
+
+const SWEEP_HELP: &str = "\
+Without --delete and --repair nothing is changed. What is deleted is proven again right before, under \
+the store's locks, and measured after it; runtimes may go on working meanwhile. Stores of containerd are \
+only reported on: containerd removes what it lost by itself, or the report says what does. docs/leaks.md \
+has every class.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct SweepArgs {
+    /// Only findings of this class; may be repeated
+    #[arg(long, value_name = "CLASS", value_parser = class_of(all_classes()))]
+    pub(super) class: Vec<String>,
+
+    /// Touch nothing younger than this [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) min_age: Option<String>,
+
+    /// Delete what is proven safe to delete (verdict `reclaim`)
+    #[arg(long)]
+    pub(super) delete: bool,
+
+    /// Mend findings of this class (verdict `repair`); may be repeated
+    #[arg(long, value_name = "CLASS", value_parser = class_of(classes::repairable()))]
+    pub(super) repair: Vec<String>,
+
+    /// Show what --delete (and --repair) would do, and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+fn all_classes() -> Vec<&'static str> {
+    classes::CLASSES.iter().map(|class| class.name).collect()
+}
+
+/// One of these names; a bad one is answered with the good ones.
+fn class_of(names: Vec<&'static str>) -> impl TypedValueParser<Value = String> {
+    // Help would be longer than a screen if it listed them.
+    let names = names.into_iter().map(|name| PossibleValue::new(name).hide(true));
+    PossibleValuesParser::new(names.collect::<Vec<_>>())
 }
 
 #[derive(Debug, ClapArgs)]
@@ -269,6 +314,7 @@ impl Command {
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
                 ("images.policy", "--policy", own.policy.map(PolicyName::word)),
             ],
+            Self::Sweep(own) => vec![("leaks.min_age", "--min-age", own.min_age.as_deref())],
             Self::Rm(own) => vec![("images.min_age", "--min-age", own.min_age.as_deref())],
             _ => Vec::new(),
         };

@@ -200,7 +200,7 @@ impl<'a> Job<'a> {
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in.
-fn lock(place: &Place) -> Result<RunLock, Failure> {
+pub(super) fn lock(place: &Place) -> Result<RunLock, Failure> {
     let refused = |error: LockError| Failure::Refused {
         hint: match &error {
             LockError::Held { .. } => "wait for it to end".into(),

@@ -12,6 +12,7 @@ mod gc;
 mod history;
 mod images;
 mod layers;
+mod leak_recording;
 mod output;
 mod pin;
 mod progress;
@@ -23,6 +24,7 @@ mod scan;
 mod settings;
 mod stop;
 mod surveying;
+mod sweep;
 mod terminal;
 mod usage;
 mod values;
@@ -54,6 +56,7 @@ pub fn main() -> ExitCode {
         Command::Images(own) => images::run(&args.global, own),
         Command::Layers(own) => layers::run(&args.global, own),
         Command::Explain(own) => explain::run(&args.global, &config, own),
+        Command::Sweep(own) => sweep::run(&args.global, &config, own),
         Command::Gc(own) => gc::run(&args.global, &config, own),
         Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),

@@ -184,7 +184,7 @@ fn outcome(word: &str) -> Outcome {
 }
 
 /// What is wrong with the records goes to stderr, with its remedy.
-fn tell(global: &Global, degraded: &[Degraded], notes: &[Note]) {
+pub(super) fn tell(global: &Global, degraded: &[Degraded], notes: &[Note]) {
     if global.quiet && degraded.is_empty() {
         return;
     }

@@ -23,7 +23,7 @@ pub trait Witness {
     /// It was deleted and the result measured.
     fn deleted(&mut self, _leak: &Leak, _deletion: &Deletion) {}
     /// It would not go.
-    fn failed(&mut self, _leak: &Leak, _problem: &Problem) {}
+    fn failed(&mut self, _leak: &Leak, _entry: &Entry, _problem: &Problem) {}
 }
 
 /// A deletion that has happened.
@@ -121,8 +121,8 @@ enum Came {
 }
 
 impl Sweeper<'_> {
-    /// Carries `plan` out while `go_on` says so; it is asked before each leak.
-    pub fn run(&mut self, plan: &Plan, go_on: &mut dyn FnMut(&Entry) -> bool) -> Ran {
+    /// Carries `plan` out.
+    pub fn run(&mut self, plan: &Plan) -> Ran {
         let mut ran = Ran::default();
         let mut gauges = Gauges::default();
         // A store whose lock somebody keeps is not waited for again.
@@ -133,9 +133,6 @@ impl Sweeper<'_> {
                 break;
             }
             let entry = &plan.entries[at];
-            if !go_on(entry) {
-                continue;
-            }
             let leak = &self.inventory.leaks[entry.leak.get()];
             let problem = |kind, message: String| Problem { entry: at, kind, message };
             if let Some(message) = &locked[leak.store.get()] {
@@ -175,7 +172,7 @@ impl Sweeper<'_> {
                 }
             };
             if let Some(problem) = trouble {
-                self.witness.failed(leak, &problem);
+                self.witness.failed(leak, entry, &problem);
                 ran.problems.push(problem);
             }
         }

@@ -1,6 +1,6 @@
 //! What nothing uses, what becomes of it, and what was done about it.
 
-use super::format::{bytes, safe, short_id};
+use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
@@ -116,7 +116,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
             "\n{} deleted: predicted {}, measured {}\n",
             counted(document.deleted.len(), "finding", "findings"),
             bytes(predicted),
-            signed(document.measured_bytes),
+            document.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
         ));
     }
     if document.deleted.iter().any(|one| one.differs) {
@@ -134,7 +134,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
 }
 
 fn row(one: &SweptDoc) -> Vec<String> {
-    let measured = signed(one.measured_bytes);
+    let measured = one.measured_bytes.map_or_else(|| "-".into(), signed_bytes);
     vec![
         one.class.into(),
         short_id(&one.id),
@@ -143,14 +143,6 @@ fn row(one: &SweptDoc) -> Vec<String> {
         one.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.2}%")),
         safe(&one.path),
     ]
-}
-
-fn signed(measured: Option<i64>) -> String {
-    match measured {
-        None => "-".into(),
-        Some(measured) if measured < 0 => format!("-{}", bytes(measured.unsigned_abs())),
-        Some(measured) => bytes(measured.unsigned_abs()),
-    }
 }
 
 fn counted(count: usize, one: &str, more: &str) -> String {
