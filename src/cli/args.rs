@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::filter::{Filter, SortKey};
@@ -203,7 +203,7 @@ has every class.";
 #[derive(Debug, ClapArgs)]
 pub(super) struct SweepArgs {
     /// Only findings of this class; may be repeated
-    #[arg(long, value_name = "CLASS", value_parser = class_of(all_classes()))]
+    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(all_classes()))]
     pub(super) class: Vec<String>,
 
     /// Touch nothing younger than this [default: 24h]
@@ -214,7 +214,8 @@ pub(super) struct SweepArgs {
     #[arg(long)]
     pub(super) delete: bool,
 
-    /// Mend findings of this class (verdict `repair`); may be repeated
+    /// Mend findings of this class (verdict `repair`: the driver's short names of layers); may be
+    /// repeated
     #[arg(long, value_name = "CLASS", value_parser = class_of(classes::repairable()))]
     pub(super) repair: Vec<String>,
 
@@ -229,9 +230,7 @@ fn all_classes() -> Vec<&'static str> {
 
 /// One of these names; a bad one is answered with the good ones.
 fn class_of(names: Vec<&'static str>) -> impl TypedValueParser<Value = String> {
-    // Help would be longer than a screen if it listed them.
-    let names = names.into_iter().map(|name| PossibleValue::new(name).hide(true));
-    PossibleValuesParser::new(names.collect::<Vec<_>>())
+    PossibleValuesParser::new(names)
 }
 
 #[derive(Debug, ClapArgs)]
@@ -267,6 +266,11 @@ pub(super) struct GcArgs {
     /// What removes the images [default: cri]
     #[arg(long, value_enum, value_name = "HANDS")]
     pub(super) via: Option<Via>,
+
+    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
+    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    #[arg(long)]
+    pub(super) while_runtime_runs: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -281,6 +285,8 @@ pub(super) enum PolicyName {
 pub(super) enum Via {
     /// The container runtime, through its CRI socket
     Cri,
+    /// Ourselves, in the graphroot: when no runtime can, on a full disk for example
+    Direct,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -300,6 +306,11 @@ pub(super) struct RmArgs {
     /// What removes the images [default: cri]
     #[arg(long, value_enum, value_name = "HANDS")]
     pub(super) via: Option<Via>,
+
+    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
+    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    #[arg(long)]
+    pub(super) while_runtime_runs: bool,
 }
 
 impl Command {
@@ -328,6 +339,7 @@ impl Via {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Cri => "cri",
+            Self::Direct => "direct",
         }
     }
 }

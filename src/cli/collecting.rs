@@ -10,11 +10,15 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::recording::Recording;
 use super::surveying::{self, Surveyed};
-use super::{output, records, runtime, stop, terminal};
+use super::{directly, output, records, runtime, stop, terminal};
 use crate::config::Config;
 use crate::cri::Options;
+use crate::gc::editors::{Editors, Keep};
+use crate::gc::leaks;
+use crate::gc::leaks::run::Sweeper;
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
+use crate::gc::run::direct::Direct;
 use crate::gc::run::hands::{Blind, Hands};
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
@@ -33,6 +37,8 @@ pub(super) struct Job<'a> {
     pub(super) command: Command,
     pub(super) dry_run: bool,
     pub(super) via: Via,
+    /// With `--via direct`: even while the runtime that owns the store is at work.
+    pub(super) while_runtime_runs: bool,
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
     /// When it began.
@@ -45,7 +51,21 @@ impl<'a> Job<'a> {
         let began = Timestamp::now();
         let run_id = runs::new_id(began);
         let via = via.unwrap_or(Via::Cri);
-        Self { global, config, command, dry_run: false, via, named: &[], began, run_id }
+        Self {
+            global,
+            config,
+            command,
+            dry_run: false,
+            via,
+            while_runtime_runs: false,
+            named: &[],
+            began,
+            run_id,
+        }
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.via == Via::Direct
     }
 
     fn kind(&self) -> &'static str {
@@ -79,18 +99,37 @@ impl<'a> Job<'a> {
         }
         // Held until the end.
         let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
-        let mut hands = ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?;
-        let surveyed = match self.dry_run {
-            true => surveying::survey(global)?,
-            false => surveying::survey_and_record(global)?,
+        let mut through_cri = match self.via {
+            Via::Cri => {
+                Some(ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?)
+            }
+            Via::Direct => None,
         };
+        let mut surveyed = self.survey()?;
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {
                 message: "our records cannot be read, so that it is not known what is pinned".into(),
                 hint: "see the warning above; `layersweep scan` sets a damaged database aside".into(),
             });
         }
+        let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
+        let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
+        let mut direct = None;
+        if self.is_direct() {
+            let owners = directly::owners(global, self.while_runtime_runs)?;
+            directly::check(owners.as_ref(), &surveyed, &editors)?;
+            if !self.dry_run && self.resume(&editors) {
+                surveyed = self.survey()?;
+            }
+            direct = Some(Direct::new(&editors, owners));
+        }
+        let hands: &mut dyn Hands = match (&mut through_cri, &mut direct) {
+            (Some(hands), _) => hands,
+            (None, Some(hands)) => hands,
+            (None, None) => return Ok(Exit::Failed),
+        };
         let mut config = self.config.clone();
+        let leaks = directly::leaks(self, &config, &surveyed, &editors);
         let request = surveying::request(global)?;
         deciding::protect(&mut config, &request)?;
         let mind = Mind::new(global, &surveyed.memory)?;
@@ -100,23 +139,28 @@ impl<'a> Job<'a> {
             _ => Task::Policy,
         };
         let survey = &surveyed.survey;
-        let (plan, before) = run::dry(survey, &config.images, task, &mind, &mut hands).map_err(refusal)?;
-        let planned = self.document(&surveyed, &config, &plan, None, &before);
+        let (plan, before) = run::dry(survey, &config.images, task, &mind, hands).map_err(refusal)?;
+        let mut planned = self.document(&surveyed, &config, &plan, None, &before);
+        if let Some(leaks) = &leaks {
+            json::add_leaks(&mut planned, &survey.inventory, leaks, None);
+        }
         if self.dry_run {
             self.print(&planned)?;
             return Ok(exit(&planned, &surveyed));
         }
-        if !plan.steps.is_empty() && ask::somebody_is_there(global) {
+        if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             output::text(&text::gc(&planned, &terminal::screen()))?;
-            let question = match plan.steps.len() {
-                1 => "Delete this image?".to_owned(),
-                count => format!("Delete these {count} images?"),
+            let question = match (plan.steps.len(), leaks.as_ref().map_or(0, |leaks| leaks.order.len())) {
+                (1, 0) => "Delete this image?".to_owned(),
+                (images, 0) => format!("Delete these {images} images?"),
+                (0, leaks) => format!("Delete what nothing uses ({leaks} findings)?"),
+                (images, leaks) => format!("Delete these {images} images, and {leaks} leaks before them?"),
             };
             if !ask::confirm(global, &question)? {
                 return Ok(Exit::Done);
             }
         }
-        self.delete(&surveyed, &config, &request, &mind, &mut hands, task, &planned)
+        self.delete(&surveyed, &config, &request, &mind, (hands, &editors), (task, leaks.as_ref()), &planned)
     }
 
     #[allow(clippy::too_many_arguments)] // all that a run works with
@@ -126,13 +170,27 @@ impl<'a> Job<'a> {
         config: &Config,
         request: &Request,
         mind: &Mind<'_>,
-        hands: &mut dyn Hands,
-        task: Task<'_>,
+        (hands, editors): (&mut dyn Hands, &Editors),
+        (task, leaks): (Task<'_>, Option<&leaks::plan::Plan>),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
         let stop = stop::flag()?;
         let inventory = &surveyed.survey.inventory;
         let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
+        let swept = leaks.map(|plan| {
+            let mut sweeper = Sweeper {
+                inventory,
+                editors,
+                min_age: config.leaks.min_age,
+                witness: &mut recording,
+                stop: &stop,
+                patience: Patience::default(),
+            };
+            (plan, sweeper.run(plan))
+        });
+        if self.is_direct() {
+            editors.prepare();
+        }
         let mut runner = Runner {
             request,
             policy: &config.images,
@@ -144,11 +202,36 @@ impl<'a> Job<'a> {
             task,
         };
         let ran = runner.run(&surveyed.survey).map_err(refusal)?;
+        if self.is_direct() {
+            editors.prepare();
+        }
         let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before);
+        if let Some((plan, swept)) = &swept {
+            json::add_leaks(&mut document, inventory, plan, Some(swept));
+        }
         let lost = recording.end(&mut document);
         self.print(&document)?;
         let exit = exit(&document, surveyed);
         Ok(if lost && exit == Exit::Done { Exit::Failed } else { exit })
+    }
+
+    fn survey(&self) -> Result<Surveyed, Failure> {
+        match self.dry_run {
+            true => surveying::survey(self.global),
+            false => surveying::survey_and_record(self.global),
+        }
+    }
+
+    /// Finishes what killed runs began; whether there was anything.
+    fn resume(&self, editors: &Editors) -> bool {
+        let (resumed, problems) = super::sweep::resume(editors);
+        if resumed > 0 {
+            tracing::warn!("finished what a run that was killed had begun: {resumed} images and layers");
+        }
+        for problem in problems {
+            tracing::warn!("what a killed run began is not finished: {}", problem.message);
+        }
+        resumed > 0
     }
 
     /// The images that were named.

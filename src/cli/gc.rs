@@ -8,5 +8,6 @@ use crate::config::Config;
 use crate::records::runs::Command;
 
 pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Failure> {
-    Job { dry_run: own.dry_run, ..Job::new(global, config, Command::Gc, own.via) }.run()
+    let job = Job::new(global, config, Command::Gc, own.via);
+    Job { dry_run: own.dry_run, while_runtime_runs: own.while_runtime_runs, ..job }.run()
 }

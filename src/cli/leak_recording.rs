@@ -126,8 +126,8 @@ pub(super) fn of_leak(inventory: &Inventory, leak: &Leak, entry: &Entry) -> runs
         kind: Kind::Leak,
         store: inventory.stores[leak.store.get()].root.to_string_lossy().into_owned(),
         id: leak.id.clone(),
-        // Its class says more than an id that nobody knows.
-        names: vec![leak.class.to_owned()],
+        // An id that nobody knows says little.
+        names: vec![format!("{} {}", leak.class, leak.id)],
         reason: Reason::Leak,
         predicted_bytes: entry.gain.frees_bytes,
         measured_bytes: None,

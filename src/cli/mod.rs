@@ -4,6 +4,7 @@ mod args;
 mod ask;
 mod collecting;
 mod deciding;
+mod directly;
 mod exit;
 mod explain;
 mod failure;

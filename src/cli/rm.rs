@@ -12,7 +12,8 @@ use crate::survey::lookup::{self, Subject};
 
 pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit, Failure> {
     let job = Job::new(global, config, Command::Rm, own.via);
-    Job { dry_run: own.dry_run, named: &own.references, ..job }.run()
+    let while_runtime_runs = own.while_runtime_runs;
+    Job { dry_run: own.dry_run, named: &own.references, while_runtime_runs, ..job }.run()
 }
 
 /// The image that a reference means.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::classes;
+use crate::gc::rules::span;
 use crate::graphroot::edit::Remedy;
 use crate::inventory::refs::{Refs, Root};
 use crate::inventory::{Inventory, Leak, LeakIx, NodeIx, Size, StoreIx, StoreKind, Verdict};
@@ -83,6 +84,24 @@ impl Plan {
     #[must_use]
     pub fn predicted_bytes(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.gain.frees_bytes))
+    }
+
+    /// What frees space without needing any first, until so much of it is expected to come back;
+    /// nothing else goes. In the order of the plan, so that a dry run says the same.
+    #[must_use]
+    pub fn to_make_room(mut self, bytes: u64, inodes: u64) -> Self {
+        let mut sum = Size::default();
+        let entries = &self.entries;
+        self.order.retain(|at| {
+            let Fate::Delete(remedy) = entries[*at].fate else { return false };
+            let enough = sum.frees_bytes >= bytes && sum.inodes >= inodes;
+            let goes = remedy.needs_no_room() && !enough;
+            if goes {
+                sum += entries[*at].gain;
+            }
+            goes
+        });
+        self
     }
 
     /// The entries in the order of their turn.
@@ -213,7 +232,7 @@ pub fn reason(leak: &Leak, stay: &Stay, min_age: SignedDuration) -> String {
         }
         Stay::NotAsked => format!("--repair {} mends it", leak.class),
         Stay::Young(Some(age)) => {
-            format!("it is {} s old, younger than {} s", age.as_secs(), min_age.as_secs())
+            format!("it is {} old, and nothing below {} is touched", span(*age), span(min_age))
         }
         Stay::Young(None) => "its age is not known".to_owned(),
         Stay::Needed(user) => format!("{user} needs it"),

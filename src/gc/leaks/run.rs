@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -103,9 +104,13 @@ pub struct Sweeper<'a> {
     pub witness: &'a mut dyn Witness,
     /// Set by a signal: finish the deletion in flight and report.
     pub stop: &'a AtomicBool,
-    /// How long to wait for late frees.
+    /// How long to wait for late frees of what is big enough to be waited for.
     pub patience: Patience,
 }
+
+/// There may be ten thousand small ones, on a filesystem where others write and delete: for those
+/// it is synchronised and looked at once.
+const WORTH_WAITING: u64 = 4 << 20;
 
 impl std::fmt::Debug for Sweeper<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -221,7 +226,11 @@ impl Sweeper<'_> {
             ballast_released: deleted.ballast_released,
         };
         let Some((gauge, before)) = gauge else { return deletion };
-        match gauge.gauge.settle(&before.room, predicted_bytes, self.patience) {
+        let patience = match predicted_bytes >= WORTH_WAITING {
+            true => self.patience,
+            false => Patience { deadline: Duration::ZERO, ..self.patience },
+        };
+        match gauge.gauge.settle(&before.room, predicted_bytes, patience) {
             Ok(settled) => {
                 let ballast = self.editors.ballast_bytes(gauge.device);
                 let change = signed(ballast).saturating_sub(signed(before.ballast));

@@ -16,6 +16,8 @@ use crate::sys::sysroot::Sysroot;
 pub struct Owners {
     /// A socket that was named; the node's own are looked at as well.
     named: Option<Endpoint>,
+    /// The stores were found and not named, so that a socket on this node is likely theirs.
+    strict: bool,
     options: Options,
 }
 
@@ -38,10 +40,12 @@ pub enum Presence {
 }
 
 impl Owners {
-    /// Owners at `named` and at the sockets that the node's files and usual places name.
+    /// Owners at `named` and at the sockets that the node's files and usual places name. If
+    /// `strict`, one of those that does not tell its store may be the owner; the one at `named`
+    /// may in any case.
     #[must_use]
-    pub fn new(named: Option<Endpoint>, options: Options) -> Self {
-        Self { named, options: options.probing() }
+    pub fn new(named: Option<Endpoint>, strict: bool, options: &Options) -> Self {
+        Self { named, strict, options: options.probing() }
     }
 
     /// Asks them now.
@@ -49,14 +53,19 @@ impl Owners {
     /// # Errors
     /// The first that owns one of the stores, or that may.
     pub fn absent(&self, inventory: &Inventory) -> Result<(), Presence> {
-        let found = discover::discover(&Sysroot::live()).candidates.into_iter().map(|one| one.endpoint);
-        let mut endpoints: Vec<Endpoint> = self.named.iter().cloned().collect();
-        for endpoint in found {
-            if !endpoints.contains(&endpoint) {
-                endpoints.push(endpoint);
+        if let Some(named) = &self.named {
+            self.is_no_owner(named.clone(), inventory)?;
+        }
+        for candidate in discover::discover(&Sysroot::live()).candidates {
+            if self.named.as_ref() == Some(&candidate.endpoint) {
+                continue;
+            }
+            match self.is_no_owner(candidate.endpoint, inventory) {
+                Err(Presence::Unsure(what)) if !self.strict => tracing::debug!("{what}"),
+                other => other?,
             }
         }
-        endpoints.into_iter().try_for_each(|endpoint| self.is_no_owner(endpoint, inventory))
+        Ok(())
     }
 
     fn is_no_owner(&self, endpoint: Endpoint, inventory: &Inventory) -> Result<(), Presence> {
@@ -88,7 +97,12 @@ fn is_nobody(error: &CriError) -> bool {
         error.problem,
         // An old API is that of containerd 1.5 or CRI-O 1.22: the one has other stores, the other
         // could be the owner.
-        Problem::NotRunning(_) | Problem::Refused | Problem::NoCri(_) | Problem::NotGrpc(_)
+        Problem::NotRunning(_)
+            | Problem::Refused
+            | Problem::NoCri(_)
+            | Problem::NotGrpc(_)
+            // Only containerd says so.
+            | Problem::Starting(_)
     )
 }
 

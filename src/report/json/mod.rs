@@ -17,7 +17,7 @@ pub use build::{container, effort, filesystem, image, layer, leak, store, totals
 pub use explain::explain;
 pub use gc::{
     ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, RunStoryDoc,
-    StoryDoc, comparison, gc, refused,
+    StoryDoc, add_leaks, comparison, gc, refused,
 };
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryUsageDoc, Origin, PercentRangeDoc, PointDoc, QuietDoc, RangeDoc, RunDoc,

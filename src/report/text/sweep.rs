@@ -32,26 +32,32 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     }
     let mut out = String::new();
     let going: Vec<_> = document.leaks.iter().filter(|one| one.action == "delete").collect();
-    let mending: Vec<_> = document.leaks.iter().filter(|one| one.action == "repair").collect();
+    let mends = document.leaks.iter().filter(|one| one.action == "repair");
+    let (mending, mendable): (Vec<_>, Vec<_>) =
+        mends.partition(|one| document.repair.iter().any(|class| class == one.leak.class));
     let staying: Vec<_> = document.leaks.iter().filter(|one| one.action == "none").collect();
     if !going.is_empty() {
         out.push_str(&heading(if document.delete { "To delete" } else { "What --delete would delete" }));
         out.push_str(&table(&going, screen, true));
     }
     if !mending.is_empty() {
-        out.push_str(&heading("To mend, if asked for"));
-        out.push_str(&table(&mending, screen, false));
+        out.push_str(&heading("To mend"));
+        out.push_str(&table(&mending, screen, true));
+    }
+    if !mendable.is_empty() {
+        out.push_str(&heading("What --repair CLASS would mend"));
+        out.push_str(&table(&mendable, screen, true));
     }
     if !staying.is_empty() {
         out.push_str(&heading("What stays"));
         out.push_str(&table(&staying, screen, false));
     }
     out.push_str(&format!(
-        "\n{}: {} to delete, about {} to come back; {} to mend; {} stay{}\n",
+        "\n{}: {} can be deleted, about {} would come back; {} can be mended; {} stay{}\n",
         counted(document.leaks.len(), "finding", "findings"),
         going.len(),
         bytes(document.predicted_bytes),
-        mending.len(),
+        mending.len() + mendable.len(),
         staying.len(),
         if staying.len() == 1 { "s" } else { "" },
     ));
