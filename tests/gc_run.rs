@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "gc_run/by_kubelet.rs"]
+mod by_kubelet;
 #[path = "support/cri_server/mod.rs"]
 mod cri_server;
 mod support;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use cri_server::{CriServer, Listing, Removal};
+use cri_server::{Answers, CriServer, Listing, Removal};
 use jiff::{SignedDuration, Timestamp};
 use layersweep::cri::{Client, Options};
 use layersweep::gc::measure::{NOISE_BYTES, Patience};
@@ -40,6 +42,8 @@ struct Node {
     server: CriServer,
     store: Arc<Store>,
     loopfs: LoopFs,
+    /// The id of the container in the pod.
+    container: String,
 }
 
 fn name(at: usize) -> String {
@@ -69,8 +73,8 @@ impl Node {
         let server = CriServer::start(&store);
         let pause = name(IN_USE);
         let sandbox = server.podman().sandbox("pod-1", &pause);
-        server.podman().container(&sandbox, "pod-1", "app", &pause);
-        Some(Self { server, store, loopfs })
+        let container = server.podman().container(&sandbox, "pod-1", "app", &pause);
+        Some(Self { server, store, loopfs, container })
     }
 
     fn hands(&self) -> ThroughCri {
@@ -432,10 +436,80 @@ fn named_images_go_and_protected_ones_stay() {
     };
     assert_eq!(predicted(&ran.plan), predicted(&plan));
     assert_exact(&ran);
-    let left = [ix(&name(0))];
+    // The second goes by another's hand while the first does.
+    let podman = Arc::clone(&node.store);
+    let act = move || drop(podman.podman(["rmi", "--no-prune", &name(1)]));
+    told.before = Some((name(0), Box::new(act)));
+    let left = [ix(&name(0)), ix(&name(1))];
     let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
+    assert_eq!((ran.plan.verdict, ran.deletions.len(), told.deleted.len()), (Verdict::Reached, 1, 3));
+    assert!(ran.plan.kept.is_empty());
+}
+
+/// A named image that stays, and why.
+fn why_kept(ran: &Ran, survey: &Survey, wanted: &str) -> (&'static str, String) {
+    let named = |kept: &&layersweep::gc::plan::Kept| {
+        survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
+    };
+    let kept = ran.plan.kept.iter().find(named).unwrap();
+    (kept.rule, kept.detail.clone())
+}
+
+#[test]
+fn an_image_mounted_as_a_volume_is_in_use() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    let images = &survey.inventory.images;
+    let by_id = images.iter().find(|image| image.names == [name(0)]).unwrap().id.clone();
+    node.server.behave(|behaviour| {
+        let mounted = |reference: String| (node.container.clone(), reference);
+        behaviour.image_volumes = vec![mounted(by_id), mounted(name(1))];
+    });
+    let all: Vec<_> = (0..images.len()).map(Into::into).collect();
+    let mut hands = node.hands();
+    node.server.take_calls();
+    for _ in 0..2 {
+        run::dry(&survey, &policy(99, 98), Task::Named(&all), &ByName, &mut hands).unwrap();
+    }
+    let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
+    assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");
+
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
+    assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
+    for mounted in [0, 1] {
+        let (rule, detail) = why_kept(&ran, &survey, &name(mounted));
+        assert_eq!(rule, "in-use");
+        assert!(detail.contains("app, which has it mounted as a volume"), "{detail}");
+    }
+}
+
+/// The name has moved on: what is mounted is left without one.
+#[test]
+fn a_volume_whose_name_has_moved_keeps_what_has_none() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    node.store.podman(["tag", &name(3), &name(1)]);
+    node.server.behave(|behaviour| behaviour.image_volumes = vec![(node.container.clone(), name(1))]);
+    let images = &survey.inventory.images;
+    let all: Vec<_> = (0..images.len()).map(Into::into).collect();
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
+    let left = node.survey().inventory.images.into_iter();
+    let mut left: Vec<_> =
+        left.map(|image| images.iter().find(|one| one.id == image.id).unwrap().names[0].clone()).collect();
+    left.sort();
+    assert_eq!(left, [name(1), name(3), name(IN_USE)]);
+    assert!(why_kept(&ran, &survey, &name(1)).1.contains("which perhaps has it mounted"));
+}
+
+#[test]
+fn a_container_whose_status_cannot_be_had_blinds_and_one_that_went_does_not() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    node.server.behave(|behaviour| behaviour.statuses = Answers::Error("no"));
+    let blind = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
+    assert!(blind.what.contains("ContainerStatus"), "{blind}");
+    assert_eq!(node.names().len(), IMAGES);
+    node.server.behave(|behaviour| behaviour.statuses = Answers::Gone);
+    let ran = node.run(&policy(75, 74), &mut Told::default()).unwrap();
     assert_eq!(ran.plan.verdict, Verdict::Reached);
-    // It went since the survey.
-    let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
-    assert_eq!((ran.plan.verdict, ran.deletions.len(), told.deleted.len()), (Verdict::Reached, 0, 3));
 }

@@ -158,6 +158,10 @@ pub(super) enum Command {
     History(HistoryArgs),
     /// Keep images: add to, remove from or show our own keep-list
     Pin(PinArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Write the man pages, one for each command, to a directory
+    Man(ManArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -412,6 +416,19 @@ impl From<DeletionKind> for Kind {
             DeletionKind::Leak => Self::Leak,
         }
     }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ManArgs {
+    /// Where to; made if it does not exist
+    pub(super) dir: PathBuf,
 }
 
 const PATTERNS: &str = "\

@@ -3,6 +3,7 @@
 mod args;
 mod ask;
 mod collecting;
+mod completions;
 mod deciding;
 mod directly;
 mod exit;
@@ -38,20 +39,27 @@ use args::{Args, Command};
 use exit::Exit;
 use failure::Failure;
 
+use crate::config::Config;
+
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let mut args = match Args::try_parse() {
+    let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage_error(&error).into(),
     };
     output::set_color(args.global.color);
     log_to_stderr(args.global.verbose);
-    let config = match settings::settle(&mut args.global, &args.command.settings()) {
-        Ok(config) => config,
-        Err(failure) => return failure.report().into(),
+    carry_out(args).unwrap_or_else(Failure::report).into()
+}
+
+fn carry_out(mut args: Args) -> Result<Exit, Failure> {
+    let config = match args.command {
+        // They must work whatever the configuration says.
+        Command::Completions(_) | Command::Man(_) => Config::defaults(&[]).map_err(Failure::Config)?,
+        _ => settings::settle(&mut args.global, &args.command.settings())?,
     };
-    let done = match &args.command {
+    match &args.command {
         Command::Scan(own) => scan::run(&args.global, own),
         Command::Usage => usage::run(&args.global),
         Command::Images(own) => images::run(&args.global, own),
@@ -62,8 +70,9 @@ pub fn main() -> ExitCode {
         Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),
         Command::Pin(own) => pin::run(&args.global, own),
-    };
-    done.unwrap_or_else(|failure: Failure| failure.report()).into()
+        Command::Completions(own) => completions::run(own),
+        Command::Man(own) => completions::man(own),
+    }
 }
 
 /// Help and version go to stdout and are no error; the rest is bad usage.

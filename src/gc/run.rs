@@ -4,6 +4,7 @@
 //! The planner decides, [`hands`] remove, `proof` looks again. Everything that is done is
 //! told to a [`Witness`] at once, so that a run that is killed has still recorded it.
 
+pub mod by_kubelet;
 mod deleting;
 pub mod direct;
 mod gauges;

@@ -21,8 +21,6 @@ const FOREIGN: Duration = Duration::from_secs(5);
 /// What every connection of ours is like. The file may have been written by others: no
 /// function with effects is called for its schema's sake, no cell is believed beyond its page.
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    // Our own writers wait for the lock; this is for an sqlite3 at work on the file.
-    connection.busy_timeout(FOREIGN)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
@@ -107,6 +105,8 @@ fn open_existing(
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(&path, flags)?;
+    // Our own writers wait for the lock; this is for an sqlite3 at work on the file.
+    connection.busy_timeout(patience.min(FOREIGN))?;
     // If it is damaged, file and log are to be set aside as they are: not one moved into the
     // other, and no log removed because SQLite finds nothing in it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -119,7 +119,6 @@ fn open_existing(
         return Err(Degraded::NotWritable { path, cause }.into());
     }
     configure(&connection)?;
-    connection.busy_timeout(patience.min(FOREIGN))?;
     if check {
         check_integrity(&connection)?;
     }

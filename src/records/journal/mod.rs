@@ -241,9 +241,8 @@ impl Journal {
             done = save_waiting(&mut opened.records, &waiting, Some((&self.record, 0)));
         }
         let (_, refused) = done?;
-        // Closed, so that it is surely saved before the files go.
-        drop(opened);
         self.caught_up = true;
+        // While nobody else can save the same.
         let notes = settle(&self.spool, &waiting, &refused);
         self.note(notes);
         Ok(())
@@ -370,3 +369,6 @@ pub fn foresee(records: &mut Records, place: &Place) -> Result<(HashSet<String>,
     })?;
     Ok((ids, notes))
 }
+
+#[cfg(test)]
+mod tests;
