@@ -7,13 +7,14 @@ use super::collecting::lock;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::leak_recording::LeakRecording;
-use super::surveying::{self, Surveyed};
+use super::surveying;
 use super::{ask, output, records, stop, terminal};
 use crate::config::Config;
 use crate::gc::editors::{Editors, Keep};
 use crate::gc::leaks::plan::{self, Fate, Plan, Wish};
-use crate::gc::leaks::run::{ProblemKind, Ran, Sweeper};
+use crate::gc::leaks::run::{Ran, Sweeper};
 use crate::gc::measure::Patience;
+use crate::inventory::{Consistency, Inventory, StoreIx};
 use crate::records::runs;
 use crate::report::json::{self, SweepDoc, SweepErrorDoc, SweepFacts};
 use crate::report::text;
@@ -102,9 +103,18 @@ impl Sweep<'_> {
             document.errors.extend(unfinished);
             document.outcome = "failed";
         }
+        let unproven = unproven(inventory, &editors);
+        if !unproven.is_empty() {
+            document.errors.extend(unproven);
+            document.outcome = if document.outcome == "failed" { "failed" } else { "refused" };
+        }
         let lost = recording.end(&document);
         self.print(&document)?;
-        let exit = self.exit(&document, &ran, &surveyed);
+        let exit = match document.outcome {
+            "failed" => Exit::Failed,
+            "refused" => Exit::Refused,
+            _ => surveyed.exit(),
+        };
         Ok(if lost && exit == Exit::Done { Exit::Failed } else { exit })
     }
 
@@ -112,9 +122,7 @@ impl Sweep<'_> {
     /// well, to be shown.
     fn plan(&self, survey: &Survey, editors: &Editors) -> Plan {
         let inventory = &survey.inventory;
-        let closed = |store: crate::inventory::StoreIx| {
-            editors.store(&inventory.stores[store.get()]).err().map(str::to_owned)
-        };
+        let closed = |store: StoreIx| editors.store(&inventory.stores[store.get()]).err().map(str::to_owned);
         let mut plan = plan::plan(inventory, &survey.refs, &self.wish, survey.taken_at, &closed);
         if !self.delete && !self.wish.repair.is_empty() {
             plan.order.retain(|at| plan.entries[*at].fate == Fate::Repair);
@@ -146,15 +154,23 @@ impl Sweep<'_> {
             Format::Table => output::text(&text::sweep(document, &terminal::screen())),
         }
     }
+}
 
-    fn exit(&self, document: &SweepDoc, ran: &Ran, surveyed: &Surveyed) -> Exit {
-        let locked = ran.problems.iter().any(|problem| problem.kind == ProblemKind::Locked);
-        match document.outcome {
-            "failed" => Exit::Failed,
-            _ if locked => Exit::Refused,
-            _ => surveyed.exit(),
-        }
-    }
+/// Stores of which nothing is proven: whatever was lost there, it stays for this time.
+fn unproven(inventory: &Inventory, editors: &Editors) -> Vec<SweepErrorDoc> {
+    let doubtful = inventory.stores.iter().filter_map(|store| {
+        let message = match store.consistency {
+            Consistency::Consistent => return None,
+            Consistency::WriterActive => "another program was writing to it all the time; try again later",
+            Consistency::Damaged => "its records are damaged; see the warnings",
+        };
+        editors.store(store).is_ok().then(|| SweepErrorDoc {
+            id: Some(store.root.to_string_lossy().into_owned()),
+            step: "read".into(),
+            message: message.into(),
+        })
+    });
+    doubtful.collect()
 }
 
 /// Finishes what killed runs began: how many images, layers and leftovers, and what would not be

@@ -139,7 +139,7 @@ pub struct SpareDoc {
 pub struct SweepErrorDoc {
     /// The object; null where it is about the run.
     pub id: Option<String>,
-    /// What failed: `begin`, `resume`, `lock`, `remove` or `stop`.
+    /// What failed: `begin`, `resume`, `read`, `lock`, `remove` or `stop`.
     pub step: String,
     /// Why.
     pub message: String,
