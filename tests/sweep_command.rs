@@ -289,7 +289,13 @@ fn refusals() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let planted = Planted::at(dir.path(), &["orphan-dir"]);
+    let planted = node::Node::of(small::store(&dir.path().join("root")));
+    planted.store.unmount();
+    let orphan = planted.store.root().join("overlay").join("0b".repeat(32));
+    std::fs::create_dir_all(orphan.join("diff")).unwrap();
+    let json = |code: i32, words: &[&str]| {
+        node::document(planted.run(&[words, &["--format", "json"]].concat()).expect_code(code))
+    };
     let bad = planted.run(&["sweep", "--class", "orphan-dri"]).expect_code(2);
     assert!(bad.stderr.contains("orphan-dir") && bad.stderr.contains("vartmp"), "{bad:?}");
     let bad = planted.run(&["sweep", "--repair", "orphan-dir"]).expect_code(2);
@@ -304,22 +310,22 @@ fn refusals() {
     }
     // Another run of ours is at work.
     let held = RunLock::acquire(&planted.state).unwrap();
-    let refused = planted.json(5, &NOW);
+    let refused = json(5, &NOW);
     assert_eq!(text(&refused, "/outcome"), "refused");
     assert_eq!(list(&refused, "/errors")[0]["step"], "begin");
     // Looking is always allowed.
-    assert_eq!(reclaimable(&planted.json(0, &["sweep"])).len(), 1);
-    assert_eq!(list(&planted.json(0, &[&NOW[..], &["--dry-run"]].concat()), "/deleted").len(), 1);
+    assert_eq!(reclaimable(&json(0, &["sweep"])).len(), 1);
+    assert_eq!(list(&json(0, &[&NOW[..], &["--dry-run"]].concat()), "/deleted").len(), 1);
     drop(held);
     // Somebody holds the store's locks for longer than anybody waits: nothing is proven.
-    let lock = locks::write_lock(&planted.root.join("overlay-layers/layers.lock"));
-    let late = planted.json(5, &NOW);
+    let lock = locks::write_lock(&planted.store.record("layers.lock"));
+    let late = json(5, &NOW);
     assert_eq!(text(&late, "/outcome"), "refused", "{late:#}");
     assert_eq!(list(&late, "/errors")[0]["step"], "read", "{late:#}");
     drop(lock);
-    let done = planted.json(0, &NOW);
+    let done = json(0, &NOW);
     assert_eq!(text(&done, "/outcome"), "done", "{done:#}");
-    assert_eq!(text(&planted.json(0, &NOW), "/outcome"), "not_needed");
+    assert_eq!(text(&json(0, &NOW), "/outcome"), "not_needed");
 }
 
 /// Deletion in a loop beside podman and buildah: none of them fails, nothing is lost.
