@@ -1,6 +1,8 @@
 //! What `gc` and `rm` have in common: the lock, a fresh scan, the plan, the question, the run,
 //! and what is told and recorded of it.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 
 use super::args::{Format, Global, Via};
@@ -18,6 +20,7 @@ use crate::gc::leaks;
 use crate::gc::leaks::run::Sweeper;
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
+use crate::gc::protect::labels_for;
 use crate::gc::run::direct::Direct;
 use crate::gc::run::hands::{Blind, Hands};
 use crate::gc::run::through_cri::ThroughCri;
@@ -42,14 +45,14 @@ pub(super) struct Job<'a> {
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
     /// When it began.
-    pub(super) began: Timestamp,
+    pub(super) began: Instant,
     pub(super) run_id: String,
 }
 
 impl<'a> Job<'a> {
     pub(super) fn new(global: &'a Global, config: &'a Config, command: Command, via: Option<Via>) -> Self {
-        let began = Timestamp::now();
-        let run_id = runs::new_id(began);
+        let began = Instant::now();
+        let run_id = runs::new_id(Timestamp::now());
         let via = via.unwrap_or(Via::Cri);
         Self {
             global,
@@ -130,16 +133,19 @@ impl<'a> Job<'a> {
         };
         let mut config = self.config.clone();
         let leaks = directly::leaks(self, &config, &surveyed, &editors);
-        let request = surveying::request(global)?;
-        deciding::protect(&mut config, &request)?;
-        let mind = Mind::new(global, &surveyed.memory)?;
+        let labels = labels_for(&config.images.protect);
+        let request = Request { labels, ..surveying::request(global)? };
+        deciding::protect(global, &mut config, &request)?;
+        let mind = Mind::new(global, &surveyed.memory, &config)?;
         let named = self.find(&surveyed)?;
         let task = match self.command {
             Command::Rm => Task::Named(&named),
             _ => Task::Policy,
         };
         let survey = &surveyed.survey;
-        let (plan, before) = run::dry(survey, &config.images, task, &mind, hands).map_err(refusal)?;
+        let made = leaks.as_ref().map(|leaks| leaks.gains(&survey.inventory)).unwrap_or_default();
+        let (plan, before) =
+            run::dry_after(&made, survey, &config.images, task, &mind, hands).map_err(refusal)?;
         let mut planned = self.document(&surveyed, &config, &plan, None, &before);
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
@@ -160,7 +166,8 @@ impl<'a> Job<'a> {
                 return Ok(Exit::Done);
             }
         }
-        self.delete(&surveyed, &config, &request, &mind, (hands, &editors), (task, leaks.as_ref()), &planned)
+        let todo = (task, leaks.as_ref(), before.as_slice());
+        self.delete(&surveyed, &config, &request, &mind, (hands, &editors), todo, &planned)
     }
 
     #[allow(clippy::too_many_arguments)] // all that a run works with
@@ -171,7 +178,7 @@ impl<'a> Job<'a> {
         request: &Request,
         mind: &Mind<'_>,
         (hands, editors): (&mut dyn Hands, &Editors),
-        (task, leaks): (Task<'_>, Option<&leaks::plan::Plan>),
+        (task, leaks, before): (Task<'_>, Option<&leaks::plan::Plan>, &[Measured]),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
         let stop = stop::flag()?;
@@ -205,7 +212,9 @@ impl<'a> Job<'a> {
         if self.is_direct() {
             editors.prepare();
         }
-        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before);
+        // Before means: before the leaks went, too.
+        let before = if swept.is_some() { before } else { &ran.before };
+        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), before);
         if let Some((plan, swept)) = &swept {
             json::add_leaks(&mut document, inventory, plan, Some(swept));
         }
@@ -216,10 +225,7 @@ impl<'a> Job<'a> {
     }
 
     fn survey(&self) -> Result<Surveyed, Failure> {
-        match self.dry_run {
-            true => surveying::survey(self.global),
-            false => surveying::survey_and_record(self.global),
-        }
+        surveying::survey_to_judge(self.global, !self.dry_run, self.config)
     }
 
     /// Finishes what killed runs began; whether there was anything.

@@ -1,22 +1,26 @@
 //! What a run of `sweep` does, told to the records, the log and whoever watches, while it happens.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 
 use super::args::Global;
 use super::progress::Line;
 use super::recording::tell;
+use super::records::Memory;
 use crate::gc::leaks::plan::{Entry, Plan};
 use crate::gc::leaks::run::{Deletion, Problem, ProblemKind, Witness};
 use crate::inventory::{Inventory, Leak};
+use crate::records::Note;
 use crate::records::journal::Journal;
 use crate::records::runs::{self, Command, End, Kind, Outcome, Reason, RunError, Start};
-use crate::records::{Note, Place};
 use crate::report::json::SweepDoc;
 use crate::report::text::{bytes, safe};
 
 /// The witness of a sweep.
 pub(super) struct LeakRecording<'a> {
     global: &'a Global,
+    memory: &'a Memory,
     inventory: &'a Inventory,
     journal: Journal,
     line: Line,
@@ -31,22 +35,25 @@ impl<'a> LeakRecording<'a> {
     /// Nothing is written before something happens.
     pub(super) fn begin(
         global: &'a Global,
-        place: &Place,
+        memory: &'a Memory,
         inventory: &'a Inventory,
         run_id: &str,
-        began: Timestamp,
+        began: Instant,
         plan: &Plan,
     ) -> Self {
+        let now = memory.now();
+        let started = now.checked_sub(began.elapsed()).unwrap_or(now);
         let start = Start {
             run_id: run_id.to_owned(),
             via: Some("direct".into()),
             predicted_bytes: Some(plan.predicted_bytes()),
-            ..Start::of(Command::Sweep, began)
+            ..Start::of(Command::Sweep, started)
         };
         Self {
             global,
+            memory,
             inventory,
-            journal: Journal::begin(place, start),
+            journal: Journal::begin(memory.place(), start),
             line: Line::new(global),
             planned: plan.order.len(),
             done: 0,
@@ -57,7 +64,7 @@ impl<'a> LeakRecording<'a> {
 
     /// Records how it ended. `true`: some of it is lost.
     pub(super) fn end(self, document: &SweepDoc) -> bool {
-        let Self { journal, line, global, .. } = self;
+        let Self { journal, line, global, memory, .. } = self;
         drop(line);
         let errors = document.errors.iter().map(|error| RunError {
             id: error.id.clone().unwrap_or_default(),
@@ -74,7 +81,7 @@ impl<'a> LeakRecording<'a> {
         let end = End {
             measured_bytes: document.measured_bytes,
             errors: errors.collect(),
-            ..End::of(Timestamp::now(), outcome)
+            ..End::of(memory.now(), outcome)
         };
         let ended = journal.end(end);
         tell(global, &ended.degraded, &ended.notes);
@@ -99,7 +106,7 @@ impl Witness for LeakRecording<'_> {
 
     fn gone(&mut self, leak: &Leak, entry: &Entry) {
         self.done += 1;
-        let deletion = of_leak(self.inventory, leak, entry);
+        let deletion = of_leak(self.memory.now(), self.inventory, leak, entry);
         self.position = self.journal.gone(deletion, None);
     }
 
@@ -114,20 +121,23 @@ impl Witness for LeakRecording<'_> {
         tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
         if problem.kind != ProblemKind::Kept {
             let error = Some(problem.message.clone());
-            self.journal.refused(runs::Deletion { error, ..of_leak(self.inventory, leak, entry) }, None);
+            self.journal.refused(
+                runs::Deletion { error, ..of_leak(self.memory.now(), self.inventory, leak, entry) },
+                None,
+            );
         }
     }
 }
 
-/// A leak's deletion as the records have it, before it was measured.
-pub(super) fn of_leak(inventory: &Inventory, leak: &Leak, entry: &Entry) -> runs::Deletion {
+/// A leak's deletion as the records have it, before it was measured; `at` is record time.
+pub(super) fn of_leak(at: Timestamp, inventory: &Inventory, leak: &Leak, entry: &Entry) -> runs::Deletion {
     runs::Deletion {
-        at: Timestamp::now(),
+        at,
         kind: Kind::Leak,
         store: inventory.stores[leak.store.get()].root.to_string_lossy().into_owned(),
         id: leak.id.clone(),
         // An id that nobody knows says little.
-        names: vec![format!("{} {}", leak.class, leak.id)],
+        names: vec![leak.title()],
         reason: Reason::Leak,
         predicted_bytes: entry.gain.frees_bytes,
         measured_bytes: None,

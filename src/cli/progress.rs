@@ -73,6 +73,16 @@ impl Line {
     }
 }
 
+impl Line {
+    /// Lets something else be written to stderr.
+    pub(super) fn hidden(&self, write: impl FnOnce()) {
+        match &self.0 {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
 impl Drop for Line {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {

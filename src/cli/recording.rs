@@ -1,8 +1,7 @@
 //! What a run does, told to the records, the log and whoever watches, while it happens.
 
 use std::io::Write;
-
-use jiff::Timestamp;
+use std::time::Instant;
 
 use super::args::Global;
 use super::deciding::Mind;
@@ -10,7 +9,7 @@ use super::leak_recording::of_leak;
 use super::progress::Line;
 use crate::gc::plan::{Reason, Step};
 use crate::gc::run::{self, Witness};
-use crate::gc::{self, Attempts, leaks};
+use crate::gc::{Attempts, leaks};
 use crate::inventory::{Image, Inventory, Leak, StoreKey};
 use crate::records::attempts::Attempt;
 use crate::records::journal::Journal;
@@ -42,9 +41,11 @@ impl<'a> Recording<'a> {
         mind: &'a Mind<'a>,
         inventory: &'a Inventory,
         command: runs::Command,
-        began: Timestamp,
+        began: Instant,
         planned: &GcDoc,
     ) -> Self {
+        let now = mind.memory.now();
+        let started = now.checked_sub(began.elapsed()).unwrap_or(now);
         let start = Start {
             run_id: planned.run_id.clone(),
             policy: Some(planned.policy.clone()),
@@ -55,7 +56,7 @@ impl<'a> Recording<'a> {
             usage_before_percent: planned.usage_before_percent,
             wanted_bytes: Some(planned.wanted_bytes),
             predicted_bytes: Some(planned.predicted_bytes),
-            ..Start::of(command, began)
+            ..Start::of(command, started)
         };
         Self {
             global,
@@ -73,7 +74,7 @@ impl<'a> Recording<'a> {
 
     /// Records how it ended, what is told of it included. `true`: some of it is lost.
     pub(super) fn end(self, document: &mut GcDoc) -> bool {
-        let Self { mut journal, line, global, .. } = self;
+        let Self { mut journal, line, global, mind, .. } = self;
         drop(line);
         for event in &document.events {
             tracing::warn!(event = event.reason, "{}", safe(&event.message));
@@ -89,7 +90,7 @@ impl<'a> Recording<'a> {
             measured_bytes: document.measured_bytes,
             believed_bytes: document.believed_bytes,
             errors: errors.collect(),
-            ..End::of(Timestamp::now(), outcome(document.outcome))
+            ..End::of(mind.memory.now(), outcome(document.outcome))
         };
         let ended = journal.end(end);
         tell(global, &ended.degraded, &ended.notes);
@@ -98,7 +99,7 @@ impl<'a> Recording<'a> {
 
     fn deletion(&self, image: &Image, step: &Step) -> Deletion {
         Deletion {
-            at: Timestamp::now(),
+            at: self.mind.memory.now(),
             kind: Kind::Image,
             store: self.inventory.stores[image.store.get()].root.to_string_lossy().into_owned(),
             id: image.id.clone(),
@@ -126,6 +127,10 @@ impl std::fmt::Debug for Recording<'_> {
 impl Witness for Recording<'_> {
     fn begins(&mut self, image: &Image, step: &Step) {
         self.journal.acting();
+        let degraded = self.journal.take_degraded();
+        if !degraded.is_empty() {
+            self.line.hidden(|| tell(self.global, &degraded, &[]));
+        }
         self.step = Some(step.clone());
         let name = safe(image.names.first().unwrap_or(&image.id));
         tracing::info!(id = image.id, predicted_bytes = step.predicted_bytes(), "deleting {name}");
@@ -160,7 +165,7 @@ impl Witness for Recording<'_> {
         let key = self.key(image);
         let earlier = self.mind.attempts.get(&(key.clone(), image.id.clone()));
         let Attempts { failures, next_try, last_error } =
-            Attempts::after(earlier, gc::run::Memory::now(self.mind), message);
+            Attempts::after(earlier, self.mind.memory.now(), message);
         let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
         self.journal.refused(deletion, Some((&key, Attempt { failures, next_try, last_error })));
     }
@@ -177,7 +182,7 @@ impl leaks::run::Witness for Recording<'_> {
 
     fn gone(&mut self, leak: &Leak, entry: &leaks::plan::Entry) {
         self.done += 1;
-        self.position = self.journal.gone(of_leak(self.inventory, leak, entry), None);
+        self.position = self.journal.gone(of_leak(self.mind.memory.now(), self.inventory, leak, entry), None);
     }
 
     fn deleted(&mut self, _leak: &Leak, deletion: &leaks::run::Deletion) {
@@ -190,7 +195,10 @@ impl leaks::run::Witness for Recording<'_> {
         tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
         if problem.kind != leaks::run::ProblemKind::Kept {
             let error = Some(problem.message.clone());
-            self.journal.refused(Deletion { error, ..of_leak(self.inventory, leak, entry) }, None);
+            self.journal.refused(
+                Deletion { error, ..of_leak(self.mind.memory.now(), self.inventory, leak, entry) },
+                None,
+            );
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `layersweep sweep`
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 
 use super::args::{Format, Global, SweepArgs};
@@ -31,8 +33,8 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
             hint: "`layersweep sweep --sysroot DIR` lists what could go".into(),
         });
     }
-    let began = Timestamp::now();
-    let run_id = runs::new_id(began);
+    let began = Instant::now();
+    let run_id = runs::new_id(Timestamp::now());
     let sweep = Sweep { global, wish, delete, dry_run: own.dry_run, began, run_id };
     if !changes || own.dry_run {
         return sweep.show();
@@ -52,7 +54,7 @@ struct Sweep<'a> {
     wish: Wish,
     delete: bool,
     dry_run: bool,
-    began: Timestamp,
+    began: Instant,
     run_id: String,
 }
 
@@ -88,7 +90,8 @@ impl Sweep<'_> {
         }
         let stop = stop::flag()?;
         let inventory = &surveyed.survey.inventory;
-        let mut recording = LeakRecording::begin(global, &place, inventory, &self.run_id, self.began, &plan);
+        let mut recording =
+            LeakRecording::begin(global, &surveyed.memory, inventory, &self.run_id, self.began, &plan);
         let mut sweeper = Sweeper {
             inventory,
             editors: &editors,

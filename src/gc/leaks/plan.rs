@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::classes;
+use crate::gc::plan::Gain;
 use crate::gc::rules::span;
 use crate::graphroot::edit::Remedy;
 use crate::inventory::refs::{Refs, Root};
@@ -102,6 +103,22 @@ impl Plan {
             goes
         });
         self
+    }
+
+    /// What is expected to come back, filesystem by filesystem.
+    #[must_use]
+    pub fn gains(&self, inventory: &Inventory) -> Vec<Gain> {
+        let mut gains: Vec<Gain> = Vec::new();
+        for entry in self.turns() {
+            let leak = &inventory.leaks[entry.leak.get()];
+            let held = leak.holds.first().map(|node| inventory.nodes[node.get()].filesystem);
+            let filesystem = held.unwrap_or(inventory.stores[leak.store.get()].filesystem);
+            match gains.iter_mut().find(|gain| gain.filesystem == filesystem) {
+                Some(gain) => gain.size += entry.gain,
+                None => gains.push(Gain { filesystem, size: entry.gain }),
+            }
+        }
+        gains
     }
 
     /// The entries in the order of their turn.

@@ -487,7 +487,7 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
         DeletedDoc {
             kind: "leak",
             id: leak.id.clone(),
-            names: vec![format!("{} {}", leak.class, leak.id)],
+            names: vec![leak.title()],
             store: inventory.stores[leak.store.get()].root.to_string_lossy().into_owned(),
             reason: "leak",
             predicted_bytes: plan.entries[at].gain.frees_bytes,
