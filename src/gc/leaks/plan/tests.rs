@@ -153,6 +153,7 @@ fn what_stays_keeps_what_it_lies_on() {
         evidence: vec![],
         is_list: false,
         pinned_by: vec![],
+        labels: crate::inventory::Labels::default(),
         layers: vec![],
         listed_bytes: None,
         holds: vec![2.into()],
