@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use jiff::Timestamp;
 
 use super::args::{Format, Global, Via};
@@ -47,6 +50,8 @@ pub(super) struct Job<'a> {
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
+    /// Set by a signal while something is being deleted.
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl<'a> Job<'a> {
@@ -64,6 +69,7 @@ impl<'a> Job<'a> {
             named: &[],
             began,
             run_id,
+            stop: Arc::default(),
         }
     }
 
@@ -102,10 +108,10 @@ impl<'a> Job<'a> {
         }
         // Held until the end.
         let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
+        // A signal does not wait for a listing that may never come.
+        let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
         let mut through_cri = match self.via {
-            Via::Cri => {
-                Some(ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?)
-            }
+            Via::Cri => Some(ThroughCri::new(runtime::connect(global, &options)?).map_err(refusal)?),
             Via::Direct => None,
         };
         let mut surveyed = self.survey()?;
@@ -181,7 +187,7 @@ impl<'a> Job<'a> {
         (task, leaks, before): (Task<'_>, Option<&leaks::plan::Plan>, &[Measured]),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
-        let stop = stop::flag()?;
+        stop::listen(&self.stop)?;
         let inventory = &surveyed.survey.inventory;
         let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
         let swept = leaks.map(|plan| {
@@ -190,7 +196,7 @@ impl<'a> Job<'a> {
                 editors,
                 min_age: config.leaks.min_age,
                 witness: &mut recording,
-                stop: &stop,
+                stop: &self.stop,
                 patience: Patience::default(),
             };
             (plan, sweeper.run(plan))
@@ -204,7 +210,7 @@ impl<'a> Job<'a> {
             memory: mind,
             hands,
             witness: &mut recording,
-            stop: &stop,
+            stop: &self.stop,
             patience: Patience::default(),
             task,
         };

@@ -59,24 +59,31 @@ impl Surveyed {
 
 /// Surveys what the flags name, and records nothing.
 pub(super) fn survey(global: &Global) -> Result<Surveyed, Failure> {
-    surveyed(global, false, LabelsOf::Nobody)
+    surveyed(global, |_| false, LabelsOf::Nobody)
 }
 
 /// Surveys what the flags name, and records it (never with `--sysroot`).
 pub(super) fn survey_and_record(global: &Global) -> Result<Surveyed, Failure> {
-    surveyed(global, global.sysroot.is_none(), LabelsOf::Nobody)
+    surveyed(global, |_| global.sysroot.is_none(), LabelsOf::Nobody)
 }
 
-/// Surveys what the flags name, with what the policy needs to know of it.
+/// Surveys what the flags name, with what the policy needs to know of it. `record`: and records
+/// it, unless there are records that cannot be read. Whoever deletes refuses then, and they stay
+/// as they are: setting them aside loses what they pin, and the next run would not know of it.
 pub(super) fn survey_to_judge(global: &Global, record: bool, config: &Config) -> Result<Surveyed, Failure> {
-    surveyed(global, record, labels_for(&config.images.protect))
+    surveyed(global, |memory| record && !memory.is_blind(), labels_for(&config.images.protect))
 }
 
-fn surveyed(global: &Global, record: bool, labels: LabelsOf) -> Result<Surveyed, Failure> {
+fn surveyed(
+    global: &Global,
+    record: impl FnOnce(&Memory) -> bool,
+    labels: LabelsOf,
+) -> Result<Surveyed, Failure> {
     let mut findings = Vec::new();
     let mut memory = Memory::open(global, &mut findings)?;
     let mut survey = measured(global, memory.sizes(), labels)?;
     memory.ended()?;
+    let record = record(&memory);
     survey.inventory.findings.extend(findings);
     memory.pin(&mut survey);
     let kept = !record || memory.save(global, &mut survey)?;

@@ -1,5 +1,6 @@
 //! `layersweep sweep`
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -88,7 +89,8 @@ impl Sweep<'_> {
                 return Ok(Exit::Done);
             }
         }
-        let stop = stop::flag()?;
+        let stop = Arc::default();
+        stop::listen(&stop)?;
         let inventory = &surveyed.survey.inventory;
         let mut recording =
             LeakRecording::begin(global, &surveyed.memory, inventory, &self.run_id, self.began, &plan);

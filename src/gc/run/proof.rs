@@ -16,7 +16,7 @@ use crate::survey::{self, Request, Survey, Weigh};
 use crate::usage::Progress;
 
 /// A record may outlive the runtime's answer for a moment.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often disk and runtime are asked again when they told of different moments.
 const ATTEMPTS: u32 = 5;
@@ -129,22 +129,23 @@ impl Proof<'_> {
         })
     }
 
-    /// Whether the store no longer has the image; waits a moment for it.
+    /// Whether the store no longer has the image; waits for so long for that.
     ///
     /// An error means that the store cannot tell.
-    pub(super) fn is_gone(&self, store: &StoreKey, id: &str) -> Result<bool, Blind> {
+    pub(super) fn is_gone(&self, store: &StoreKey, id: &str, within: Duration) -> Result<bool, Blind> {
         let began = Instant::now();
         loop {
             let inventory = self.look(LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
             let at = store.find(&inventory)?;
             let is_there = find(&inventory, at, id).is_some();
             let is_damaged = is_damaged(&inventory, at);
-            match began.elapsed() >= GONE_WITHIN {
-                _ if !is_there && !is_damaged => return Ok(true),
-                true if is_there => return Ok(false),
-                true => return Err(damaged(&inventory, at)),
-                // Records may be caught half-written.
-                false => {}
+            let waited = began.elapsed();
+            if !is_damaged && (!is_there || waited >= within) {
+                return Ok(!is_there);
+            }
+            // Records may be caught half-written.
+            if waited >= GONE_WITHIN {
+                return if is_there { Ok(false) } else { Err(damaged(&inventory, at)) };
             }
             std::thread::sleep(PAUSE);
         }
