@@ -150,7 +150,7 @@ fn what_is_planted_is_found_and_what_is_reclaimable_goes() {
             let path = Path::new(text(leak, "/path"));
             text(leak, "/id") == row.id || row.paths.iter().any(|known| known == path)
         };
-        assert!(of_class.iter().all(|leak| here(leak)), "{class}: {of_class:#?}");
+        assert!(of_class.iter().all(here), "{class}: {of_class:#?}");
     }
     let known: BTreeSet<_> = planted.rows.iter().map(|row| row.class.as_str()).collect();
     for leak in leaks {

@@ -214,7 +214,19 @@ impl<'a> Job<'a> {
             patience: Patience::default(),
             task,
         };
-        let ran = runner.run(&surveyed.survey).map_err(refusal)?;
+        let ran = match (runner.run(&surveyed.survey), &swept) {
+            (Ok(ran), _) => ran,
+            (Err(blind), None) => return Err(refusal(blind)),
+            // The leaks are gone all the same, and that is told.
+            (Err(blind), Some((plan, swept))) => {
+                let (id, via, at) = (&self.run_id, self.via.word(), Timestamp::now());
+                let mut document = json::refused(self.kind(), id, via, false, &blind.what, at);
+                json::add_leaks(&mut document, inventory, plan, Some(swept));
+                recording.end(&mut document);
+                self.print(&document)?;
+                return Ok(Exit::Refused);
+            }
+        };
         if self.is_direct() {
             editors.prepare();
         }
