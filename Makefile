@@ -20,7 +20,7 @@ lint: ## Format, clippy and documentation, warnings denied
 test: setup lint ## Everything that CI runs (as root: it mounts and runs podman)
 	tests/run.sh
 
-demo: setup ## Makes a real podman store and shows who holds which bytes of it
+demo: setup ## Shows who holds which bytes of a real store, and a full node being collected
 	tests/demo.sh
 
 bench: setup ## Our scan against du and its rivals, on a synthetic graphroot

@@ -16,16 +16,19 @@ use super::failure::Failure;
 use super::recording::Recording;
 use super::surveying::{self, Surveyed};
 use super::{directly, output, records, runtime, stop, terminal};
-use crate::config::Config;
+use crate::config::{Config, Decides};
 use crate::cri::Options;
+use crate::gc::compare::{GATES, kubelet_policy};
 use crate::gc::editors::{Editors, Keep};
+use crate::gc::kubelet::Report;
 use crate::gc::leaks;
 use crate::gc::leaks::run::Sweeper;
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
 use crate::gc::protect::labels_for;
+use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
 use crate::gc::run::direct::Direct;
-use crate::gc::run::hands::{Blind, Hands};
+use crate::gc::run::hands::Hands;
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
 use crate::gc::space::Measured;
@@ -35,6 +38,9 @@ use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
 use crate::report::text;
 use crate::survey::Request;
+
+/// How often it is scanned again because the node does not keep still.
+const ATTEMPTS: u32 = 5;
 
 /// What is to be done.
 pub(super) struct Job<'a> {
@@ -84,12 +90,14 @@ impl<'a> Job<'a> {
     /// Does it. A refusal is told to programs as a document, too.
     pub(super) fn run(&self) -> Result<Exit, Failure> {
         match self.carry_out() {
-            Err(Failure::Refused { message, hint }) if self.global.format == Format::Json => {
-                let at = Timestamp::now();
+            Err(refusal @ (Failure::Refused { .. } | Failure::Blind(_)))
+                if self.global.format == Format::Json =>
+            {
+                let (message, at) = (refusal.to_string(), Timestamp::now());
                 let document =
                     json::refused(self.kind(), &self.run_id, self.via.word(), self.dry_run, &message, at);
                 output::json(&document)?;
-                Err(Failure::Refused { message, hint })
+                Err(refusal)
             }
             other => other,
         }
@@ -111,9 +119,26 @@ impl<'a> Job<'a> {
         // A signal does not wait for a listing that may never come.
         let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
         let mut through_cri = match self.via {
-            Via::Cri => Some(ThroughCri::new(runtime::connect(global, &options)?).map_err(refusal)?),
+            Via::Cri => Some(ThroughCri::new(runtime::connect(global, &options)?).map_err(Failure::Blind)?),
             Via::Direct => None,
         };
+        let mut attempt = 1;
+        loop {
+            match self.scan_and_delete(&mut through_cri) {
+                // On a busy node something is always just coming or going, and what was scanned may
+                // then be of another moment than what the runtime lists. Nothing was deleted; the
+                // next scan takes only what is new, and is fast.
+                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS => {
+                    tracing::info!("{blind}; scanning again");
+                    attempt += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn scan_and_delete(&self, through_cri: &mut Option<ThroughCri>) -> Result<Exit, Failure> {
+        let global = self.global;
         let mut surveyed = self.survey()?;
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {
@@ -132,7 +157,7 @@ impl<'a> Job<'a> {
             }
             direct = Some(Direct::new(&editors, owners));
         }
-        let hands: &mut dyn Hands = match (&mut through_cri, &mut direct) {
+        let hands: &mut dyn Hands = match (through_cri, &mut direct) {
             (Some(hands), _) => hands,
             (None, Some(hands)) => hands,
             (None, None) => return Ok(Exit::Failed),
@@ -148,21 +173,38 @@ impl<'a> Job<'a> {
             Command::Rm => Task::Named(&named),
             _ => Task::Policy,
         };
+        let theirs = self.theirs()?;
         let survey = &surveyed.survey;
         let made = leaks.as_ref().map(|leaks| leaks.gains(&survey.inventory)).unwrap_or_default();
-        let (plan, before) =
-            run::dry_after(&made, survey, &config.images, task, &mind, hands).map_err(refusal)?;
-        let mut planned = self.document(&surveyed, &config, &plan, None, &before);
+        let (mut planned, before) = match theirs {
+            None => {
+                let (plan, before) = run::dry_after(&made, survey, &config.images, task, &mind, hands)
+                    .map_err(Failure::Blind)?;
+                (self.document(&surveyed, &config, &plan, None, &before, None), before)
+            }
+            Some(theirs) => {
+                let ByKubelet { ran, report } =
+                    by_kubelet::dry(survey, &config.images, &mind, hands, theirs).map_err(Failure::Blind)?;
+                (self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report)), ran.before)
+            }
+        };
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
         }
         if self.dry_run {
+            if let Some(theirs) = theirs {
+                let both = run::side_by_side(survey, &config.images, &mind, hands, theirs.policy);
+                let both = both.map_err(Failure::Blind)?;
+                planned.comparison =
+                    both.iter().map(|both| json::comparison(&survey.inventory, both)).collect();
+            }
             self.print(&planned)?;
             return Ok(exit(&planned, &surveyed));
         }
         if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             output::text(&text::gc(&planned, &terminal::screen()))?;
-            let question = match (plan.steps.len(), leaks.as_ref().map_or(0, |leaks| leaks.order.len())) {
+            let leaks = leaks.as_ref().map_or(0, |leaks| leaks.order.len());
+            let question = match (planned.deleted.len() - leaks, leaks) {
                 (1, 0) => "Delete this image?".to_owned(),
                 (images, 0) => format!("Delete these {images} images?"),
                 (0, leaks) => format!("Delete what nothing uses ({leaks} findings)?"),
@@ -172,8 +214,20 @@ impl<'a> Job<'a> {
                 return Ok(Exit::Done);
             }
         }
-        let todo = (task, leaks.as_ref(), before.as_slice());
+        let todo = (task, theirs, leaks.as_ref(), before.as_slice());
         self.delete(&surveyed, &config, &request, &mind, (hands, &editors), todo, &planned)
+    }
+
+    /// The kubelet's settings, where its algorithm decides: not over what somebody names.
+    fn theirs(&self) -> Result<Option<Theirs>, Failure> {
+        if self.config.decides == Decides::Exact || self.command == Command::Rm {
+            return Ok(None);
+        }
+        let policy = kubelet_policy(&self.config.images).ok_or_else(|| Failure::BadArgument {
+            message: "policy kubelet knows percentages only, and there are none".into(),
+            hint: "set images.high_percent and images.low_percent, or --high and --low".into(),
+        })?;
+        Ok(Some(Theirs { policy, gates: GATES }))
     }
 
     #[allow(clippy::too_many_arguments)] // all that a run works with
@@ -184,7 +238,7 @@ impl<'a> Job<'a> {
         request: &Request,
         mind: &Mind<'_>,
         (hands, editors): (&mut dyn Hands, &Editors),
-        (task, leaks, before): (Task<'_>, Option<&leaks::plan::Plan>, &[Measured]),
+        (task, theirs, leaks, before): (Task<'_>, Option<Theirs>, Option<&leaks::plan::Plan>, &[Measured]),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
         stop::listen(&self.stop)?;
@@ -214,9 +268,15 @@ impl<'a> Job<'a> {
             patience: Patience::default(),
             task,
         };
-        let ran = match (runner.run(&surveyed.survey), &swept) {
-            (Ok(ran), _) => ran,
-            (Err(blind), None) => return Err(refusal(blind)),
+        let survey = &surveyed.survey;
+        let came = match theirs {
+            None => runner.run(survey).map(|ran| (ran, None)),
+            Some(theirs) => by_kubelet::run(&mut runner, survey, theirs)
+                .map(|ByKubelet { ran, report }| (ran, Some(report))),
+        };
+        let (ran, report) = match (came, &swept) {
+            (Ok(came), _) => came,
+            (Err(blind), None) => return Err(Failure::Blind(blind)),
             // The leaks are gone all the same, and that is told.
             (Err(blind), Some((plan, swept))) => {
                 let (id, via, at) = (&self.run_id, self.via.word(), Timestamp::now());
@@ -232,7 +292,7 @@ impl<'a> Job<'a> {
         }
         // Before means: before the leaks went, too.
         let before = if swept.is_some() { before } else { &ran.before };
-        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), before);
+        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), before, report.as_ref());
         if let Some((plan, swept)) = &swept {
             json::add_leaks(&mut document, inventory, plan, Some(swept));
         }
@@ -277,6 +337,7 @@ impl<'a> Job<'a> {
         plan: &Plan,
         ran: Option<&Ran>,
         before: &[Measured],
+        theirs: Option<&Report>,
     ) -> GcDoc {
         let survey = &surveyed.survey;
         let mut document = json::gc(&GcFacts {
@@ -286,7 +347,7 @@ impl<'a> Job<'a> {
             ran,
             before,
             targets: &config.images.targets,
-            policy: "exact",
+            theirs,
             via: self.via.word(),
             run_id: &self.run_id,
             failed_before: surveyed.memory.last_failed(self.command),
@@ -325,10 +386,6 @@ pub(super) fn lock(place: &Place) -> Result<RunLock, Failure> {
         }
         other => other.map_err(refused),
     }
-}
-
-fn refusal(blind: Blind) -> Failure {
-    Failure::Refused { message: format!("nothing was deleted: {blind}"), hint: String::new() }
 }
 
 fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use super::exit::Exit;
 use super::surveying;
 use crate::config;
+use crate::gc::run::hands::Blind;
 use crate::records;
 use crate::report::text::safe;
 use crate::survey;
@@ -32,6 +33,9 @@ pub(super) enum Failure {
     /// Nothing was done, since it is not proven that it would be safe.
     #[error("{message}")]
     Refused { message: String, hint: String },
+    /// Nothing was done, since what is needed to prove a deletion cannot be had.
+    #[error("nothing was deleted: {0}")]
+    Blind(Blind),
     #[error(transparent)]
     Config(config::Invalid),
     #[error("writing the result")]
@@ -45,7 +49,7 @@ impl Failure {
             Self::Survey(survey::Error::Unreadable { .. }) | Self::NotThere { .. } | Self::Output(_) => {
                 Exit::Failed
             }
-            Self::Refused { .. } => Exit::Refused,
+            Self::Refused { .. } | Self::Blind(_) => Exit::Refused,
             Self::BadArgument { .. }
             | Self::Config(_)
             | Self::Records { source: records::Error::Newer { .. }, .. } => Exit::Usage,
@@ -72,6 +76,9 @@ impl Failure {
             Self::Records { .. } => None,
             // Each problem has its own.
             Self::Config(_) | Self::Output(_) => None,
+            Self::Blind(blind) => blind.stale.then(|| {
+                "images or containers come and go faster than they can be looked at; try again in a quieter moment".into()
+            }),
         }
     }
 

@@ -10,9 +10,13 @@ use super::kubelet::{
 };
 use super::plan::{Plan, Task, plan};
 use super::policy::Input;
+use super::run::hands::Listing;
 use super::space::{Measured, Space};
 use crate::inventory::refs::{Live, Root};
-use crate::inventory::{Container, ContainerIx, FilesystemIx, ImageIx, Inventory, Owner, StoreKind};
+use crate::inventory::{Container, FilesystemIx, ImageIx, StoreKind};
+
+/// The kubelet's features as they are by default.
+pub const GATES: Gates = Gates { runtime_class_in_image_cri: false, image_volume: false };
 
 /// After so many runs that each changed something, it is shown as it stands.
 const MOST_RUNS: usize = 100;
@@ -30,34 +34,6 @@ pub struct Comparison {
     pub exact: Story,
     /// Our plan in full.
     pub plan: Plan,
-}
-
-/// What the kubelet's runtime lists.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
-    /// Images, as `ListImages` has them.
-    pub images: Vec<ImageIx>,
-    /// Containers, as `ListContainers` has them: no sandboxes, nobody else's.
-    pub containers: Vec<ContainerIx>,
-}
-
-impl Listed {
-    /// What a runtime probably lists that cannot be asked: the images of all stores on a
-    /// filesystem that are not read-only, and the containers that it owns.
-    #[must_use]
-    pub fn probably(inventory: &Inventory, filesystem: FilesystemIx) -> Self {
-        let images = inventory.images.iter().enumerate().filter(|(_, image)| {
-            let store = &inventory.stores[image.store.get()];
-            store.filesystem == filesystem && !store.read_only
-        });
-        let containers = inventory.containers.iter().enumerate().filter(|(_, container)| {
-            matches!(container.owner, Owner::CriO | Owner::Containerd) && !container.sandbox
-        });
-        Self {
-            images: images.map(|(at, _)| at.into()).collect(),
-            containers: containers.map(|(at, _)| at.into()).collect(),
-        }
-    }
 }
 
 /// What one policy would do, in as many runs as it needs.
@@ -109,16 +85,18 @@ pub fn kubelet_policy(policy: &super::Policy) -> Option<kubelet::Policy> {
     })
 }
 
-/// Tells both stories for one filesystem, which is the runtime's image filesystem. The kubelet is taken to be up for long, and to remember what we do, which is
-/// more than it does after a restart. `None` where the filesystem's numbers cannot be believed.
+/// Tells both stories for the runtime's image filesystem: that of the store which it writes to.
+/// The kubelet is taken to be up for long, and to remember what we do, which is more than it does
+/// after a restart; nothing stands above its rules here. `None` where the filesystem's numbers
+/// cannot be believed.
 #[must_use]
 pub fn compare(
     input: Input<'_>,
-    filesystem: FilesystemIx,
     measured: &[Measured],
-    listed: &Listed,
+    listing: &Listing,
     theirs: kubelet::Policy,
 ) -> Option<Comparison> {
+    let filesystem = input.inventory.stores.get(listing.store.get())?.filesystem;
     let space = measured.get(filesystem.get())?.clone().ok()?;
     let low = |space: &Space| {
         let free = u128::from(space.available_bytes) * 100;
@@ -129,7 +107,7 @@ pub fn compare(
     Some(Comparison {
         filesystem,
         usage_before_percent: space.used_percent(),
-        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listed), theirs, low),
+        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), theirs, low),
         exact: exact_story(&plan, filesystem, space, low),
         plan,
     })
@@ -137,18 +115,18 @@ pub fn compare(
 
 fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(&Space) -> bool) -> Story {
     let input = node.input;
-    let records = node.images.iter().map(|at| {
-        let ages = input.ages(*at);
+    let records = node.images.iter().filter_map(|(image, at)| {
+        let ages = input.ages((*at)?)?;
         let record = Record {
-            id: key(*at),
-            first_detected: ages.map(|ages| ages.first_detected),
-            last_used: ages.and_then(|ages| ages.last_used),
+            id: image.id.clone(),
+            first_detected: Some(ages.first_detected),
+            last_used: ages.last_used,
             ..Record::default()
         };
-        (key(*at), record)
+        Some((kubelet::key(GATES, &image.id, &image.handler), record))
     });
     let records = records.collect();
-    let mut manager = Manager::new(policy, Gates::default(), Timestamp::MIN, records);
+    let mut manager = Manager::new(policy, GATES, Timestamp::MIN, records);
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
     let mut now = input.now;
@@ -157,6 +135,7 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
         let report = manager.garbage_collect(&mut node, now);
         now = now.checked_add(IMAGE_GC_PERIOD).unwrap_or(now);
         let told = streak.tells(report.failure.is_some());
+        let deleted = std::mem::take(&mut node.deleted);
         let changed = !report.freed.deleted.is_empty();
         if !changed && report.failure.is_none() {
             break;
@@ -164,7 +143,7 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
         let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
         events.extend(told.then_some(kubelet::Event::ImageGCFailed.as_str()));
         runs.push(RunStory {
-            deleted: report.freed.deleted.iter().filter_map(|(key, _)| at(key)).collect(),
+            deleted,
             wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
             believed_bytes: report.freed.freed_bytes,
             freed_bytes: node.space.available_bytes - before,
@@ -213,15 +192,25 @@ struct Pretended<'a> {
     input: Input<'a>,
     filesystem: FilesystemIx,
     space: Space,
-    images: Vec<ImageIx>,
-    containers: Vec<ContainerIx>,
+    /// What the runtime still lists.
+    images: Vec<(ListedImage, Option<ImageIx>)>,
+    containers: &'a [(ListedContainer, Vec<String>)],
     live: Live<'a>,
+    /// What went in this run, in order.
+    deleted: Vec<ImageIx>,
 }
 
 impl<'a> Pretended<'a> {
-    fn new(input: Input<'a>, filesystem: FilesystemIx, space: Space, listed: &Listed) -> Self {
-        let Listed { images, containers } = listed.clone();
-        Self { input, filesystem, space, images, containers, live: input.refs.live() }
+    fn new(input: Input<'a>, filesystem: FilesystemIx, space: Space, listing: &'a Listing) -> Self {
+        Self {
+            input,
+            filesystem,
+            space,
+            images: listing.images.clone(),
+            containers: &listing.containers,
+            live: input.refs.live(),
+            deleted: Vec::new(),
+        }
     }
 
     /// Containers of the image that containers/storage knows; it refuses to delete under them.
@@ -234,40 +223,18 @@ impl<'a> Pretended<'a> {
     }
 }
 
-/// The name under which the pretended runtime lists an image.
-fn key(at: ImageIx) -> String {
-    format!("{:010}", at.get())
-}
-
-fn at(key: &str) -> Option<ImageIx> {
-    key.parse::<usize>().ok().map(ImageIx::from)
-}
-
 impl Runtime for Pretended<'_> {
     fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
-        let listed = |at: &ImageIx| {
-            let image = &self.input.inventory.images[at.get()];
-            let size_bytes = image.listed_bytes.unwrap_or_else(|| {
-                self.input.refs.weight(self.input.inventory, Root::Image(*at)).total.apparent_bytes
-            });
-            let runtime_pins = self.input.known(*at).is_some_and(|known| known.runtime_pins);
-            let pinned = !image.pinned_by.is_empty() || runtime_pins;
-            ListedImage { id: key(*at), size_bytes, pinned, handler: String::new() }
-        };
-        Ok(self.images.iter().map(listed).collect())
+        Ok(self.images.iter().map(|(image, _)| image.clone()).collect())
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        let containers = self.containers.iter().map(|at| &self.input.inventory.containers[at.get()]);
-        let listed = containers.filter_map(|container| {
-            let image_id = key(container.image?);
-            Some(ListedContainer { id: container.id.clone(), image_id, handler: String::new() })
-        });
-        Ok(listed.collect())
+        Ok(self.containers.iter().map(|(container, _)| container.clone()).collect())
     }
 
-    fn mounted_images(&mut self, _: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
-        Ok(Vec::new())
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
+        let found = self.containers.iter().find(|(one, _)| one.id == container.id);
+        Ok(found.map(|(_, mounted)| mounted.clone()).unwrap_or_default())
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
@@ -277,20 +244,27 @@ impl Runtime for Pretended<'_> {
         })
     }
 
-    fn remove_image(&mut self, id: &str, _: &str) -> Result<(), RuntimeError> {
-        let place = self.images.iter().position(|at| key(*at) == id);
-        let place = place.ok_or_else(|| RuntimeError("no such image".into()))?;
-        let image = self.images[place];
-        if let Some(container) = self.refuses(image) {
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
+        let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
+        let found = self.images.iter().find(|(image, _)| same(image));
+        let (_, at) = found.ok_or_else(|| RuntimeError("no such image".into()))?;
+        let at = *at;
+        if let Some(container) = at.and_then(|at| self.refuses(at)) {
             return Err(RuntimeError(format!("image is in use by container {}", container.name)));
         }
+        self.images.retain(|(image, _)| !same(image));
+        // Of what lies in no store that we read, and of an image that stays for another handler,
+        // nothing comes back.
+        let Some(image) = at.filter(|at| self.images.iter().all(|(_, other)| *other != Some(*at))) else {
+            return Ok(());
+        };
         let nodes =
             self.live.last_held(Root::Image(image)).map(|node| &self.input.inventory.nodes[node.get()]);
         let here = nodes.filter(|node| node.filesystem == self.filesystem).map(|node| node.size);
         let freed: crate::inventory::Size = here.sum();
         self.live.remove(self.input.inventory, Root::Image(image));
         self.space = self.space.gained(freed.frees_bytes, freed.inodes);
-        self.images.remove(place);
+        self.deleted.push(image);
         Ok(())
     }
 }
@@ -301,6 +275,7 @@ mod tests {
     use crate::gc::scenario::Scenario;
     use crate::gc::space::{Marks, Targets};
     use crate::gc::{Ages, Policy};
+    use crate::inventory::Owner;
     use crate::inventory::refs::Refs;
 
     fn marks(high: u8, low: u8) -> Policy {
@@ -328,8 +303,7 @@ mod tests {
             now: made.now,
         };
         let theirs = kubelet_policy(&policy).unwrap();
-        let listed = Listed::probably(&inventory, 0.into());
-        let both = compare(input, 0.into(), &[Ok(made.space())], &listed, theirs).unwrap();
+        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
         assert!((both.usage_before_percent - 77.0).abs() < 0.01, "{}", both.usage_before_percent);
         for (policy, story) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
             println!(
@@ -380,8 +354,7 @@ mod tests {
             now: made.now + jiff::SignedDuration::from_secs(1),
         };
         let theirs = kubelet_policy(&policy).unwrap();
-        let listed = Listed::probably(&inventory, 0.into());
-        let both = compare(input, 0.into(), &[Ok(made.space())], &listed, theirs).unwrap();
+        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
         let last = both.kubelet.runs.last().unwrap();
         assert!(last.deleted.is_empty() && last.failure.is_some());
         assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);

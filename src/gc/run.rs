@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::compare::{Comparison, compare};
 use super::measure::{Ended, Patience, tolerance};
 pub use super::plan::Task;
 use super::plan::{Gain, Next, Plan, Planner, Problem, Step};
@@ -190,6 +191,24 @@ pub fn dry_after(
         }
     }
     Ok((super::plan::plan(facts.input(survey, policy), task, &then), measured))
+}
+
+/// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime
+/// behind the hands, or the filesystem's numbers cannot be believed.
+///
+/// # Errors
+/// When what the hands need to know cannot be had in full.
+pub fn side_by_side(
+    survey: &Survey,
+    policy: &Policy,
+    memory: &dyn Memory,
+    hands: &mut dyn Hands,
+    theirs: super::kubelet::Policy,
+) -> Result<Option<Comparison>, Blind> {
+    let facts = Facts::gather(survey, memory, hands)?;
+    let measured = Gauges::open(&survey.inventory).measure();
+    let Some(listing) = hands.listing() else { return Ok(None) };
+    Ok(compare(facts.input(survey, policy), &measured, listing, theirs))
 }
 
 /// What is known of the images of a survey when a run begins.

@@ -2,7 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::kubelet::{ListedContainer, ListedImage};
 use super::policy::Ages;
+use super::run::hands::Listing;
 use super::space::Space;
 use crate::inventory::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeIx,
@@ -82,6 +84,30 @@ impl Scenario {
         let sum: u64 = made.layers.iter().map(|(_, bytes)| bytes).sum();
         made.fill_to(90, sum + sum / 4);
         made
+    }
+
+    /// What CRI-O would list of [`Self::inventory`]: every image with all its layers, shared or not,
+    /// and its own containers.
+    #[must_use]
+    pub fn listing(inventory: &Inventory) -> Listing {
+        let image = |(at, image): (usize, &Image)| {
+            let listed = ListedImage {
+                id: image.id.clone(),
+                size_bytes: image.listed_bytes.unwrap_or_default(),
+                ..ListedImage::default()
+            };
+            (listed, Some(at.into()))
+        };
+        let containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
+        let container = |container: &Container| {
+            let image_id = container.image_id.clone().unwrap_or_default();
+            (ListedContainer { id: container.id.clone(), image_id, ..ListedContainer::default() }, vec![])
+        };
+        Listing {
+            store: 0.into(),
+            images: inventory.images.iter().enumerate().map(image).collect(),
+            containers: containers.map(container).collect(),
+        }
     }
 
     fn forest(shape: &Shape) -> Self {

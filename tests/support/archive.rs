@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -19,6 +19,9 @@ pub struct LayerSpec {
     pub small_files: u32,
     /// Sizes of files of any length.
     pub files: Vec<u64>,
+    /// Sizes of files that hold one byte again and again, where the bytes do not matter and
+    /// making noise of them would take long.
+    pub plain: Vec<u64>,
     /// Further names (hard links) of the first small file.
     pub hard_links: u32,
     /// Symbolic links, every tenth too long to lie in its inode.
@@ -181,6 +184,10 @@ fn layer_tar(spec: &LayerSpec) -> std::io::Result<Vec<u8>> {
     }
     for (n, &length) in spec.files.iter().enumerate() {
         append(&mut tar, &format!("{top}/big{n}"), &noise.bytes(length))?;
+    }
+    for (n, &length) in spec.plain.iter().enumerate() {
+        let mut header = header(EntryType::Regular, length, 0o644);
+        tar.append_data(&mut header, format!("{top}/plain{n}"), std::io::repeat(0x6c).take(length))?;
     }
     for n in 0..spec.hard_links {
         let mut header = header(EntryType::Link, 0, 0o644);

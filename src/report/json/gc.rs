@@ -8,6 +8,7 @@ use super::TriggerDoc;
 use super::history::differs;
 use super::parts::WarningDoc;
 use crate::gc::compare::{Comparison, Story};
+use crate::gc::kubelet;
 use crate::gc::leaks::plan::Plan as LeakPlan;
 use crate::gc::leaks::run::{ProblemKind, Ran as LeaksRan};
 use crate::gc::plan::{End, FilesystemPlan, Plan, Step, Trigger, Verdict};
@@ -67,7 +68,7 @@ pub struct GcDoc {
     pub events: Vec<EventDoc>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
     pub outcome: &'static str,
-    /// Both policies side by side, where that was asked for; one entry a filesystem.
+    /// Both policies side by side, for a dry run of policy `kubelet`: the runtime's image filesystem.
     pub comparison: Vec<ComparisonDoc>,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
@@ -231,8 +232,8 @@ pub struct GcFacts<'a> {
     pub before: &'a [Measured],
     /// What was aimed at.
     pub targets: &'a Targets,
-    /// `exact` or `kubelet`.
-    pub policy: &'a str,
+    /// What the kubelet's own algorithm says of itself; `None` for policy `exact`.
+    pub theirs: Option<&'a kubelet::Report>,
     /// `cri` or `direct`.
     pub via: &'a str,
     /// Names the run.
@@ -267,7 +268,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
         generated_at: facts.at,
         run_id: facts.run_id.to_owned(),
         dry_run: facts.ran.is_none(),
-        policy: facts.policy.to_owned(),
+        policy: if facts.theirs.is_some() { "kubelet" } else { "exact" }.to_owned(),
         via: facts.via.to_owned(),
         trigger: TriggerDoc { space, age },
         usage_before_percent: shown.and_then(|one| one.usage_before_percent),
@@ -277,7 +278,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
         wanted_bytes: facts.plan.wanted_bytes(),
         predicted_bytes: facts.plan.predicted_bytes(),
         measured_bytes: measured,
-        believed_bytes: None,
+        believed_bytes: facts.theirs.map(|report| report.freed.freed_bytes),
         byproduct_bytes: byproduct,
         deleted: deleted(facts),
         kept: facts
@@ -316,6 +317,11 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
     if let Some(Stopped::Signal) = facts.ran.and_then(|ran| ran.stopped.as_ref()) {
         let message = "a signal ended the run before its plan did".to_owned();
         document.errors.push(GcErrorDoc { id: None, step: "stop".into(), message });
+    }
+    if let Some(failure) = facts.theirs.and_then(|report| report.failure.as_ref()) {
+        // What the kubelet's own log would have.
+        let message = failure.to_string();
+        document.errors.push(GcErrorDoc { id: None, step: "kubelet".into(), message });
     }
     document.events = events(facts, &document);
     document
@@ -542,6 +548,33 @@ fn events(facts: &GcFacts<'_>, document: &GcDoc) -> Vec<EventDoc> {
     if facts.ran.is_none() {
         return Vec::new();
     }
+    let mut events = match facts.theirs {
+        Some(report) => by_kubelet(report),
+        None => by_us(facts, document),
+    };
+    let failed = match facts.theirs {
+        Some(report) => report.failure.is_some(),
+        None => matches!(document.outcome, "failed" | "not_reached"),
+    };
+    if facts.failed_before && failed {
+        let first = document.errors.first().map(|error| error.message.clone());
+        let first = first.or_else(|| events.first().map(|event| event.message.clone()));
+        events.push(EventDoc {
+            reason: "ImageGCFailed",
+            message: format!("for the second time or more in a row: {}", first.unwrap_or_default()),
+        });
+    }
+    events
+}
+
+/// What the kubelet tells by its own lights: nothing, where it believes that it has done its work.
+fn by_kubelet(report: &kubelet::Report) -> Vec<EventDoc> {
+    let message = report.failure.as_ref().map(ToString::to_string).unwrap_or_default();
+    let event = |event: &kubelet::Event| EventDoc { reason: event.as_str(), message: message.clone() };
+    report.events.iter().map(event).collect()
+}
+
+fn by_us(facts: &GcFacts<'_>, document: &GcDoc) -> Vec<EventDoc> {
     let mut events = Vec::new();
     for (plan, shown) in facts.plan.filesystems.iter().zip(&document.filesystems) {
         if let Some(Err(doubt @ (Doubt::NoCapacity | Doubt::Missing(_)))) = &plan.before {
@@ -564,14 +597,6 @@ fn events(facts: &GcFacts<'_>, document: &GcDoc) -> Vec<EventDoc> {
                 ),
             });
         }
-    }
-    if facts.failed_before && matches!(document.outcome, "failed" | "not_reached") {
-        let first = document.errors.first().map(|error| error.message.clone());
-        let first = first.or_else(|| events.first().map(|event| event.message.clone()));
-        events.push(EventDoc {
-            reason: "ImageGCFailed",
-            message: format!("for the second time or more in a row: {}", first.unwrap_or_default()),
-        });
     }
     events
 }

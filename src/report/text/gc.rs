@@ -1,22 +1,28 @@
 //! A run that deletes images, carried out or planned.
 
+mod side_by_side;
+
 use std::collections::BTreeMap;
+
+use unicode_width::UnicodeWidthStr;
 
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
-use super::table::{Table, heading};
-use crate::report::json::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, StoryDoc};
+use super::table::Table;
+use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
 #[must_use]
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let mut out = String::new();
     for comparison in &document.comparison {
-        out.push_str(&side_by_side(document, comparison));
-        out.push('\n');
+        out.push_str(&side_by_side::side_by_side(document, comparison));
     }
     for filesystem in &document.filesystems {
-        out.push_str(&situation(document, filesystem));
+        // A comparison has told of its own.
+        if document.comparison.iter().all(|both| both.mount != filesystem.mount) {
+            out.push_str(&situation(document, filesystem));
+        }
     }
     if !document.deleted.is_empty() {
         out.push('\n');
@@ -35,6 +41,14 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&ending(document));
+    if document.kind == "gc" && document.outcome == "not_reached" {
+        out.push_str(match document.believed_bytes {
+            Some(believed) if believed >= document.wanted_bytes => {
+                "The kubelet's algorithm believes that this is enough.\n"
+            }
+            _ => "What is left is in use or kept by a rule; `layersweep usage` shows who holds the disk.\n",
+        });
+    }
     out
 }
 
@@ -49,7 +63,7 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         return format!("{}: {used} used\n", safe(&filesystem.mount));
     }
     let marks = match (document.high_percent, document.low_percent) {
-        (Some(high), Some(low)) => format!("; deleting starts at {high} % and ends at {low} %"),
+        (Some(high), Some(low)) => format!("; deleting starts at {high}% and ends at {low}%"),
         _ => String::new(),
     };
     let wanted = match (filesystem.started.is_empty(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
@@ -79,7 +93,7 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
         if done {
             cells.push(deleted.measured_bytes.map_or_else(|| "-".into(), signed_bytes));
         }
-        cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2} %")));
+        cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2}%")));
         cells.push(if deleted.differs { "!".into() } else { String::new() });
         table.row(cells);
     }
@@ -107,7 +121,7 @@ fn names(names: &[String]) -> String {
 }
 
 fn percent(used: Option<f64>) -> String {
-    used.map_or_else(|| "unknown".into(), |used| format!("{used:.2} %"))
+    used.map_or_else(|| "unknown".into(), |used| format!("{used:.2}%"))
 }
 
 /// What stays, by rule; where it was asked for by name, each with the reason.
@@ -131,21 +145,28 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
         rules.sort_by_key(|(rule, kept)| (std::cmp::Reverse(kept.len()), *rule));
         table = Table::new(&["STAYS BY RULE", ">IMAGES", "WHICH"]);
         for (rule, kept) in rules {
-            table.row(vec![rule.into(), kept.len().to_string(), which(&kept)]);
+            table.row(vec![rule.into(), kept.len().to_string(), which(&kept, screen)]);
         }
         table.fit(screen, &[], &[(2, 30)]);
     }
     format!("\n{}", table.render())
 }
 
-fn which(kept: &[&KeptDoc]) -> String {
+/// As many names as a line has room for, few at most.
+fn which(kept: &[&KeptDoc], screen: &Screen) -> String {
     const MOST: usize = 3;
-    let shown: Vec<_> = kept.iter().take(MOST).map(|kept| name_or_id(kept)).collect();
-    let shown = shown.join(", ");
-    match kept.len().saturating_sub(MOST) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    // What the two columns before need, if the rule's name is a long one.
+    const BEFORE: usize = 26;
+    let shown = |most: usize| {
+        let names: Vec<_> = kept.iter().take(most).map(|kept| name_or_id(kept)).collect();
+        let names = names.join(", ");
+        match kept.len().saturating_sub(most) {
+            0 => names,
+            more => format!("{names} and {more} more"),
+        }
+    };
+    let fits = |text: &String| screen.width.is_none_or(|width| text.width() + BEFORE <= width);
+    (1..=MOST).rev().map(shown).find(fits).unwrap_or_else(|| shown(1))
 }
 
 fn name_or_id(kept: &KeptDoc) -> String {
@@ -171,9 +192,10 @@ fn ending(document: &GcDoc) -> String {
             ("not_needed", _) => "Nothing would be deleted.\n".into(),
             ("refused", _) => "Refused: nothing would be deleted.\n".into(),
             (outcome, _) => format!(
-                "{}: {images} would go and give back {}; {used} used then.\n",
+                "{}: {images} would go and give back {}{}; {used} used then.\n",
                 words(document, outcome),
                 bytes(document.predicted_bytes),
+                believed(document),
             ),
         };
     }
@@ -185,12 +207,20 @@ fn ending(document: &GcDoc) -> String {
         "not_needed" => "Nothing was deleted.\n".into(),
         "refused" => "Refused: nothing was deleted.\n".into(),
         outcome => format!(
-            "{}: {images} gave back {} ({} predicted){byproduct}; {used} used now.\n",
+            "{}: {images} gave back {} ({} predicted){byproduct}{}; {used} used now.\n",
             words(document, outcome),
             document.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
             bytes(document.predicted_bytes),
+            believed(document),
         ),
     }
+}
+
+/// What the kubelet's algorithm takes the same deletions for.
+fn believed(document: &GcDoc) -> String {
+    document
+        .believed_bytes
+        .map_or_else(String::new, |believed| format!(", believed to be {}", bytes(believed)))
 }
 
 fn words(document: &GcDoc, outcome: &str) -> &'static str {
@@ -204,41 +234,5 @@ fn words(document: &GcDoc, outcome: &str) -> &'static str {
     }
 }
 
-/// Both policies in two columns, then the kubelet's runs one by one.
-fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
-    let (kubelet, exact) = (&both.kubelet, &both.exact);
-    let mount = safe(&both.mount);
-    let mut table = Table::new(&[&mount, ">KUBELET", ">EXACT"]);
-    let mut row = |what: &str, of: &dyn Fn(&StoryDoc) -> String| {
-        table.row(vec![what.into(), of(kubelet), of(exact)]);
-    };
-    row("used before", &|_| percent(Some(both.usage_before_percent)));
-    row("runs that act or fail", &|story| story.runs.len().to_string());
-    row("images deleted", &|story| story.deleted.to_string());
-    row("believed freed", &|story| bytes(story.believed_bytes));
-    row("really freed", &|story| bytes(story.freed_bytes));
-    row("used in the end", &|story| percent(Some(story.usage_after_percent)));
-    let low = document.low_percent.map_or_else(String::new, |low| format!(" of {low} %"));
-    row(&format!("low mark{low} reached"), &|story| if story.reached { "yes".into() } else { "NO".into() });
-    let mut out = table.render();
-    if !kubelet.runs.is_empty() {
-        out.push_str(&format!("\n{}\n", heading("The kubelet, run by run").trim_end()));
-    }
-    for (at, run) in kubelet.runs.iter().enumerate() {
-        out.push_str(&format!(
-            "  {}. wants {}, deletes {}, believes {}, gets {}: {:.2} % used\n",
-            at + 1,
-            bytes(run.wanted_bytes),
-            run.deleted.len(),
-            bytes(run.believed_bytes),
-            bytes(run.freed_bytes),
-            run.usage_after_percent,
-        ));
-        if let Some(failure) = &run.failure {
-            let events =
-                if run.events.is_empty() { String::new() } else { format!(" ({})", run.events.join(", ")) };
-            out.push_str(&format!("     fails: {}{events}\n", safe(failure)));
-        }
-    }
-    out
-}
+#[cfg(test)]
+mod tests;

@@ -64,11 +64,6 @@ impl GcNode {
     }
 
     fn on(fs: Fs, images: usize, bytes: u64, flags: &[&str]) -> Option<Self> {
-        if !store::require_tools() || !fs.require() {
-            return None;
-        }
-        let loopfs = LoopFs::with(fs, bytes, flags, &[]);
-        let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
         let specs: Vec<_> = (0..images)
             .map(|at| ImageSpec {
                 names: vec![name(at)],
@@ -76,12 +71,24 @@ impl GcNode {
                 label: name(at),
             })
             .collect();
-        store.load(&specs);
+        let node = Self::with_images(fs, bytes, flags, &specs)?;
+        let sandbox = node.server.podman().sandbox("pod-1", &name(IN_USE));
+        node.server.podman().container(&sandbox, "pod-1", "app", &name(IN_USE));
+        Some(node)
+    }
+
+    /// A node with these images and no container, on a filesystem of so many bytes, with further
+    /// flags for mkfs. `None` where the machine lacks something.
+    pub fn with_images(fs: Fs, bytes: u64, flags: &[&str], specs: &[ImageSpec]) -> Option<Self> {
+        if !store::require_tools() || !fs.require() {
+            return None;
+        }
+        let loopfs = LoopFs::with(fs, bytes, flags, &[]);
+        let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
+        store.load(specs);
         let server = CriServer::start(&store);
-        let sandbox = server.podman().sandbox("pod-1", &name(IN_USE));
-        server.podman().container(&sandbox, "pod-1", "app", &name(IN_USE));
         let state = store.scratch().join("state");
-        Some(Self { server, store, state, loopfs, images })
+        Some(Self { server, store, state, loopfs, images: specs.len() })
     }
 
     /// Puts the records on the store's own filesystem.

@@ -14,6 +14,7 @@
 //! `support`, so that other tests need not compile it.
 #![allow(dead_code, unused_imports)] // each test program uses a part of it
 
+pub mod article;
 mod behaviour;
 mod broken;
 pub mod gc_node;

@@ -2,8 +2,9 @@
 //! them.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use k8s_cri::v1;
@@ -14,7 +15,18 @@ use crate::support::store::Store;
 
 /// A store, seen as CRI-O would see it.
 #[derive(Clone)]
-pub struct Podman(Arc<Store>);
+pub struct Podman {
+    store: Arc<Store>,
+    /// What the tools last said, and the record files that they said it of: CRI-O keeps these in
+    /// memory, and starting a program for each question would take a big store's test minutes.
+    said: Arc<Mutex<HashMap<&'static str, (Stamp, String)>>>,
+}
+
+/// Which files these are: every change makes new ones.
+type Stamp = Vec<Option<(u64, u64, i64, i64)>>;
+
+const CONTAINER_RECORDS: [&str; 2] = ["containers.json", "volatile-containers.json"];
+const IMAGE_RECORDS: [&str; 2] = ["images.json", "layers.json"];
 
 /// A container of CRI in the store.
 struct Record {
@@ -30,14 +42,14 @@ struct Record {
 
 impl Podman {
     pub(super) fn new(store: Arc<Store>) -> Self {
-        Self(store)
+        Self { store, said: Arc::default() }
     }
 
     /// What CRI-O says to `GET /info`.
     pub(super) fn info(&self) -> String {
         let info = json!({
-            "storage_driver": self.0.driver(),
-            "storage_root": self.0.root(),
+            "storage_driver": self.store.driver(),
+            "storage_root": self.store.root(),
             "cgroup_driver": "systemd",
         });
         info.to_string()
@@ -45,7 +57,7 @@ impl Podman {
 
     /// The store.
     pub fn store(&self) -> &Store {
-        &self.0
+        &self.store
     }
 
     /// Makes a pod: a sandbox of image `pause`. Its id.
@@ -88,7 +100,7 @@ impl Podman {
             "pod": is_sandbox,
         });
         let name = format!("k8s_{name}_{pod}");
-        let made = self.0.storage([
+        let made = self.store.storage([
             "create-container",
             "--volatile",
             "--metadata",
@@ -103,14 +115,15 @@ impl Podman {
     }
 
     fn state_file(&self, id: &str) -> PathBuf {
-        let driver = self.0.driver();
-        self.0.root().join(format!("{driver}-containers")).join(id).join("userdata/state.json")
+        let driver = self.store.driver();
+        self.store.root().join(format!("{driver}-containers")).join(id).join("userdata/state.json")
     }
 
     /// All images, each once. podman prints one row for each name.
     pub(super) fn images(&self) -> Result<Vec<v1::Image>, String> {
+        let mut command = self.store.podman_command();
         let output =
-            self.run(self.0.podman_command().args(["images", "--all", "--no-trunc", "--format=json"]))?;
+            self.ask(IMAGE_RECORDS, command.args(["images", "--all", "--no-trunc", "--format=json"]))?;
         let rows: Vec<Value> = serde_json::from_str(&output).map_err(|error| error.to_string())?;
         let mut images: Vec<v1::Image> = Vec::new();
         for row in rows {
@@ -131,7 +144,8 @@ impl Podman {
 
     /// CRI's containers, or its sandboxes.
     fn records(&self, sandboxes: bool) -> Result<Vec<Record>, String> {
-        let output = self.run(self.0.command("containers-storage").args(["containers", "--json"]))?;
+        let mut command = self.store.command("containers-storage");
+        let output = self.ask(CONTAINER_RECORDS, command.args(["containers", "--json"]))?;
         let output = if output.trim().is_empty() { "[]" } else { output.trim() };
         let rows: Option<Vec<Value>> = serde_json::from_str(output).map_err(|error| error.to_string())?;
         let mut records = Vec::new();
@@ -236,7 +250,8 @@ impl Podman {
     /// for CRI-O, it refuses one in use before any name is gone; `podman rmi` alone would untag
     /// all but the last.
     pub(super) fn remove_image(&self, image: &v1::Image) -> Result<(), String> {
-        let output = self.run(self.0.command("containers-storage").args(["containers", "--json"]))?;
+        let mut command = self.store.command("containers-storage");
+        let output = self.ask(CONTAINER_RECORDS, command.args(["containers", "--json"]))?;
         let users: Option<Vec<Value>> = serde_json::from_str(output.trim()).unwrap_or_default();
         if let Some(user) = users.iter().flatten().find(|user| user["image"] == image.id.as_str()) {
             let user = user["id"].as_str().unwrap_or_default();
@@ -246,13 +261,15 @@ impl Podman {
         if targets.is_empty() {
             targets.push(image.id.clone());
         }
-        self.run(self.0.podman_command().args(["rmi", "--no-prune"]).args(targets)).map(drop)
+        self.run(self.store.podman_command().args(["rmi", "--no-prune"]).args(targets)).map(drop)
     }
 
     /// Takes one name away, if there are several.
     pub(super) fn untag_one(&self, image: &v1::Image) -> Result<(), String> {
         match image.repo_tags.as_slice() {
-            [first, _, ..] => self.run(self.0.podman_command().args(["untag", &image.id, first])).map(drop),
+            [first, _, ..] => {
+                self.run(self.store.podman_command().args(["untag", &image.id, first])).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -263,7 +280,30 @@ impl Podman {
         if !known(false)? && !known(true)? {
             return Ok(()); // CRI wants it so
         }
-        self.run(self.0.command("containers-storage").args(["delete-container", id])).map(drop)
+        self.run(self.store.command("containers-storage").args(["delete-container", id])).map(drop)
+    }
+
+    /// Runs the command, unless the records are those of the last time.
+    fn ask(&self, records: [&'static str; 2], command: &mut std::process::Command) -> Result<String, String> {
+        let stamp = self.stamp(records);
+        if let Some((of, said)) = self.said.lock().expect("a lock").get(records[0])
+            && *of == stamp
+        {
+            return Ok(said.clone());
+        }
+        let said = self.run(command)?;
+        if self.stamp(records) == stamp {
+            self.said.lock().expect("a lock").insert(records[0], (stamp, said.clone()));
+        }
+        Ok(said)
+    }
+
+    fn stamp(&self, records: [&'static str; 2]) -> Stamp {
+        let stamp = |name| {
+            let file = std::fs::metadata(self.store.record(name)).ok()?;
+            Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
+        };
+        records.into_iter().map(stamp).collect()
     }
 
     fn run(&self, command: &mut std::process::Command) -> Result<String, String> {

@@ -1,0 +1,91 @@
+//! Both policies side by side, then the kubelet's runs one by one.
+
+use super::percent;
+use crate::report::json::{ComparisonDoc, GcDoc, RunStoryDoc, StoryDoc};
+use crate::report::text::format::{bytes, safe};
+use crate::report::text::table::{Table, heading};
+
+/// A comparison, and what the rest of the document is then.
+pub(super) fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
+    let mut out = format!("{}: {} used", safe(&both.mount), percent(Some(both.usage_before_percent)));
+    if let (Some(high), Some(low)) = (document.high_percent, document.low_percent) {
+        out.push_str(&format!("; deleting starts at {high}% and ends at {low}%"));
+    }
+    out.push_str("\n\n");
+    out.push_str(&totals(both));
+    if !both.kubelet.runs.is_empty() {
+        out.push_str(&format!("\n{}", heading("The kubelet, run by run")));
+        out.push_str(&runs(&both.kubelet.runs));
+        out.push_str(&then(document, &both.kubelet));
+    }
+    out.push_str(&format!("\n{}", heading("The first run by policy kubelet, if we carry it out")));
+    out.push_str(&spared(document, both));
+    out
+}
+
+fn totals(both: &ComparisonDoc) -> String {
+    let mut table = Table::new(&["", ">KUBELET", ">EXACT"]);
+    let mut row = |what: &str, of: &dyn Fn(&StoryDoc) -> String| {
+        table.row(vec![what.into(), of(&both.kubelet), of(&both.exact)]);
+    };
+    row("runs", &|story| story.runs.len().to_string());
+    row("images deleted", &|story| story.deleted.to_string());
+    row("believed to be freed", &|story| bytes(story.believed_bytes));
+    row("really freed", &|story| bytes(story.freed_bytes));
+    row("used in the end", &|story| percent(Some(story.usage_after_percent)));
+    row("low mark reached", &|story| if story.reached { "yes".into() } else { "NO".into() });
+    table.render()
+}
+
+fn runs(runs: &[RunStoryDoc]) -> String {
+    let mut table = Table::new(&[">RUN", ">WANTED", ">IMAGES", ">BELIEVED", ">REALLY FREED", ">USED THEN"]);
+    for (at, run) in runs.iter().enumerate() {
+        table.row(vec![
+            (at + 1).to_string(),
+            bytes(run.wanted_bytes),
+            run.deleted.len().to_string(),
+            bytes(run.believed_bytes),
+            bytes(run.freed_bytes),
+            percent(Some(run.usage_after_percent)),
+        ]);
+    }
+    let mut out = table.render();
+    for (at, run) in runs.iter().enumerate() {
+        let Some(failure) = &run.failure else { continue };
+        let events = match run.events.as_slice() {
+            [] => String::new(),
+            events => format!(" ({})", events.join(", ")),
+        };
+        out.push_str(&format!("run {} fails: {}{events}\n", at + 1, safe(failure)));
+    }
+    out
+}
+
+/// What comes after the last run that is shown.
+fn then(document: &GcDoc, kubelet: &StoryDoc) -> String {
+    let Some(last) = kubelet.runs.last() else { return String::new() };
+    let used = percent(Some(kubelet.usage_after_percent));
+    match (&last.failure, document.high_percent) {
+        (Some(_), _) if last.deleted.is_empty() => "Every run after it fails in the same way.\n".into(),
+        (None, Some(high)) if !kubelet.reached => format!(
+            "Then it rests: {used} is under {high}%. It believes that it has done its work, and\n\
+             starts again as soon as the disk fills up.\n"
+        ),
+        _ => String::new(),
+    }
+}
+
+/// What the kubelet would delete and we would not, even by its policy.
+fn spared(document: &GcDoc, both: &ComparisonDoc) -> String {
+    let Some(first) = both.kubelet.runs.first() else { return String::new() };
+    let goes = |id: &String| document.deleted.iter().any(|deleted| deleted.id == *id);
+    let spared = first.deleted.iter().filter(|id| !goes(id));
+    let spared: Vec<_> = spared.filter_map(|id| document.kept.iter().find(|kept| kept.id == **id)).collect();
+    let Some(one) = spared.first() else { return String::new() };
+    format!(
+        "spares {} of the images above, which our own rules keep (the first is {}: {})\n",
+        spared.len(),
+        super::name_or_id(one),
+        safe(&one.detail)
+    )
+}

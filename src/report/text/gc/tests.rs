@@ -1,0 +1,221 @@
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::*;
+use crate::report::json::{ComparisonDoc, EventDoc, GcErrorDoc, RunStoryDoc, StoryDoc, TriggerDoc};
+
+fn screen(width: Option<usize>) -> Screen {
+    Screen { width, unicode: true, zone: TimeZone::UTC }
+}
+
+fn shown(document: &GcDoc, width: Option<usize>) -> String {
+    anstream::adapter::strip_str(&gc(document, &screen(width))).to_string()
+}
+
+fn deleted(at: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
+    DeletedDoc {
+        kind: "image",
+        id: format!("{at:064x}"),
+        names: vec![format!("registry.example/a-team-with-a-long-name/app-{at}:1")],
+        store: "/s".into(),
+        reason: "space",
+        predicted_bytes: predicted,
+        measured_bytes: measured,
+        usage_after_percent: Some(70.0 - f64::from(at)),
+        at: None,
+        group: None,
+        byproduct_bytes: 0,
+        differs: false,
+    }
+}
+
+fn kept(name: &str, rule: &'static str) -> KeptDoc {
+    KeptDoc { id: name.repeat(32), names: vec![name.into()], rule, detail: format!("why {name} stays") }
+}
+
+/// A run that reached its end.
+fn document() -> GcDoc {
+    GcDoc {
+        schema_version: 1,
+        kind: "gc",
+        generated_at: Timestamp::UNIX_EPOCH,
+        run_id: "r".into(),
+        dry_run: false,
+        policy: "exact".into(),
+        via: "cri".into(),
+        trigger: TriggerDoc { space: true, age: false },
+        usage_before_percent: Some(77.0),
+        usage_after_percent: Some(68.0),
+        high_percent: Some(74),
+        low_percent: Some(69),
+        wanted_bytes: 96 << 20,
+        predicted_bytes: 100 << 20,
+        measured_bytes: Some(99 << 20),
+        believed_bytes: None,
+        byproduct_bytes: 0,
+        filesystems: vec![GcFilesystemDoc {
+            mount: "/var".into(),
+            usage_before_percent: Some(77.0),
+            usage_after_percent: Some(68.0),
+            available_before_bytes: Some(230 << 20),
+            available_after_bytes: Some(320 << 20),
+            wanted_bytes: 96 << 20,
+            wanted_inodes: 0,
+            started: vec!["used"],
+            outcome: "reached",
+        }],
+        deleted: vec![deleted(1, 50 << 20, Some(50 << 20)), deleted(2, 50 << 20, Some(49 << 20))],
+        kept: vec![kept("aa", "not-needed"), kept("bb", "in-use"), kept("cc", "not-needed")],
+        errors: vec![],
+        events: vec![],
+        outcome: "reached",
+        comparison: vec![],
+        warnings: vec![],
+    }
+}
+
+#[test]
+fn a_run_on_a_wide_and_on_a_narrow_screen() {
+    let mut document = document();
+    document.deleted[1].differs = true;
+    let expected = "\
+/var: 77.00% used; deleting starts at 74% and ends at 69%: 96.0 MiB to free
+
+IMAGE                                             ID            REASON  PREDICTED  MEASURED  USED THEN
+registry.example/a-team-with-a-long-name/app-1:1  000000000000  space    50.0 MiB  50.0 MiB     69.00%
+registry.example/a-team-with-a-long-name/app-2:1  000000000000  space    50.0 MiB  49.0 MiB     68.00%  !
+! predicted and measured differ by more than the filesystem's own noise
+
+STAYS BY RULE  IMAGES  WHICH
+not-needed          2  aa, cc
+in-use              1  bb
+
+Low mark reached: 2 images gave back 99.0 MiB (100.0 MiB predicted); 68.00% used now.
+";
+    assert_eq!(shown(&document, None), expected);
+    let narrow = shown(&document, Some(80));
+    assert!(
+        narrow.lines().filter(|line| line.contains("app-")).all(|line| line.chars().count() <= 80),
+        "{narrow}"
+    );
+    assert!(narrow.contains("app-2:1  space    50.0 MiB  49.0 MiB     68.00%  !"), "{narrow}");
+}
+
+#[test]
+fn a_narrow_screen_names_fewer_of_what_stays() {
+    let name = |at: u8| kept(&format!("registry.example/some-team/app-{at}:1"), "in-use");
+    let document = GcDoc { kept: (0..9).map(name).collect(), ..document() };
+    let line = |width| {
+        let text = shown(&document, width);
+        text.lines().find(|line| line.starts_with("in-use ")).unwrap().to_owned()
+    };
+    let (first, second) = ("registry.example/some-team/app-0:1", "registry.example/some-team/app-1:1");
+    assert_eq!(line(Some(80)), format!("in-use              9  {first} and 8 more"));
+    assert_eq!(line(Some(120)), format!("in-use              9  {first}, {second} and 7 more"));
+    assert!(line(None).ends_with(":1 and 6 more"));
+}
+
+#[test]
+fn what_went_wrong_comes_before_the_end() {
+    let document = GcDoc {
+        outcome: "not_reached",
+        deleted: vec![],
+        kept: vec![],
+        measured_bytes: Some(-4096),
+        errors: vec![GcErrorDoc {
+            id: Some("f".repeat(64)),
+            step: "remove-image".into(),
+            message: "no\u{1b}[31m".into(),
+        }],
+        events: vec![EventDoc { reason: "FreeDiskSpaceFailed", message: "/var: too little".into() }],
+        ..document()
+    };
+    let expected = "\
+/var: 77.00% used; deleting starts at 74% and ends at 69%: 96.0 MiB to free
+
+failed: remove-image: ffffffffffff: no\\u{1b}[31m
+event: FreeDiskSpaceFailed: /var: too little
+
+Low mark NOT reached: 0 images gave back -4.0 KiB (100.0 MiB predicted); 68.00% used now.
+What is left is in use or kept by a rule; `layersweep usage` shows who holds the disk.
+";
+    assert_eq!(shown(&document, None), expected);
+}
+
+fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> StoryDoc {
+    let run = |(deleted, believed, freed, used): &(&[&str], u64, u64, f64)| RunStoryDoc {
+        deleted: deleted.iter().map(|id| id.repeat(32)).collect(),
+        wanted_bytes: 96 << 20,
+        believed_bytes: believed << 20,
+        freed_bytes: freed << 20,
+        usage_after_percent: *used,
+        failure: None,
+        events: vec![],
+    };
+    StoryDoc {
+        runs: runs.iter().map(run).collect(),
+        deleted: runs.iter().map(|run| run.0.len()).sum(),
+        believed_bytes: runs.iter().map(|run| run.1 << 20).sum(),
+        freed_bytes: runs.iter().map(|run| run.2 << 20).sum(),
+        usage_after_percent: runs.last().map_or(77.0, |run| run.3),
+        reached,
+    }
+}
+
+fn compared(kubelet: StoryDoc) -> GcDoc {
+    let exact = story(&[(&["aa"], 100, 100, 68.0)], true);
+    GcDoc {
+        dry_run: true,
+        policy: "kubelet".into(),
+        believed_bytes: Some(200 << 20),
+        measured_bytes: None,
+        outcome: "not_reached",
+        comparison: vec![ComparisonDoc { mount: "/var".into(), usage_before_percent: 77.0, kubelet, exact }],
+        ..document()
+    }
+}
+
+#[test]
+fn side_by_side() {
+    let document = compared(story(&[(&["bb", "dd"], 98, 30, 75.0), (&["ee"], 70, 20, 73.5)], false));
+    let text = shown(&document, Some(80));
+    let expected = "\
+/var: 77.00% used; deleting starts at 74% and ends at 69%
+
+                        KUBELET      EXACT
+runs                          2          1
+images deleted                3          1
+believed to be freed  168.0 MiB  100.0 MiB
+really freed           50.0 MiB  100.0 MiB
+used in the end          73.50%     68.00%
+low mark reached             NO        yes
+
+The kubelet, run by run
+RUN    WANTED  IMAGES  BELIEVED  REALLY FREED  USED THEN
+  1  96.0 MiB       2  98.0 MiB      30.0 MiB     75.00%
+  2  96.0 MiB       1  70.0 MiB      20.0 MiB     73.50%
+Then it rests: 73.50% is under 74%. It believes that it has done its work, and
+starts again as soon as the disk fills up.
+
+The first run by policy kubelet, if we carry it out
+spares 1 of the images above, which our own rules keep (the first is bb: why bb stays)
+
+IMAGE ";
+    assert!(text.starts_with(expected), "{text}\n{expected}");
+    assert!(
+        text.contains("would go and give back 100.0 MiB, believed to be 200.0 MiB; 68.00% used then.\nThe kubelet's algorithm believes that this is enough.\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_kubelet_that_fails_for_ever() {
+    let mut kubelet = story(&[(&["bb"], 98, 30, 75.0), (&[], 0, 0, 75.0)], false);
+    kubelet.runs[1].failure = Some("wanted to free 5 bytes, but freed 0".into());
+    kubelet.runs[1].events = vec!["FreeDiskSpaceFailed", "ImageGCFailed"];
+    let text = shown(&compared(kubelet), None);
+    let end = "run 2 fails: wanted to free 5 bytes, but freed 0 (FreeDiskSpaceFailed, ImageGCFailed)
+Every run after it fails in the same way.
+";
+    assert!(text.contains(end), "{text}");
+}

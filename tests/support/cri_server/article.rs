@@ -1,0 +1,116 @@
+//! The article's node for real: the images, containers and ages of the scenario that the planner
+//! is tested with ([`Scenario::article`]), loaded by podman on a filesystem of its own.
+
+use std::fs::File;
+
+use jiff::Timestamp;
+use layersweep::gc::Policy;
+use layersweep::gc::compare::{Comparison, compare, kubelet_policy};
+use layersweep::gc::policy::Input;
+use layersweep::gc::scenario::Scenario;
+use layersweep::gc::space::{Marks, Targets};
+use layersweep::inventory::refs::Refs;
+use rusqlite::Connection;
+
+use super::gc_node::GcNode;
+use crate::support::archive::{ImageSpec, LayerSpec};
+use crate::support::loopfs::{Fs, MIB};
+
+/// What mkfs.xfs sets aside for its log.
+const LOG: u64 = 64 * MIB;
+
+/// The node and the numbers that it was made from.
+pub struct ArticleNode {
+    pub node: GcNode,
+    pub made: Scenario,
+}
+
+impl ArticleNode {
+    /// Makes it with all sizes divided by `divisor`; the scenario's own are one hundredth of the
+    /// article's. `None` where the machine lacks something.
+    pub fn new(divisor: u64) -> Option<Self> {
+        let made = Scenario::article();
+        let images: Vec<_> = (0..made.images.len()).map(|at| spec(&made, at, divisor)).collect();
+        let node = GcNode::with_images(Fs::Xfs, made.capacity_bytes / divisor + LOG, &[], &images)?;
+        let name = |image: usize| made.images[image].name.as_str();
+        let podman = node.server.podman();
+        let sandbox = podman.sandbox("pod", name(made.containers[0]));
+        for (at, image) in made.containers.iter().enumerate() {
+            podman.container(&sandbox, "pod", &format!("app-{at:02}"), name(*image));
+        }
+        let article = Self { node, made };
+        article.node.run(&["scan", "-q"]).expect_code(0);
+        article.remember();
+        article.fill();
+        Some(article)
+    }
+
+    /// Both stories as the planner tells them of the numbers alone.
+    pub fn model(&self, high: u8, low: u8) -> Comparison {
+        let inventory = self.made.inventory();
+        let refs = Refs::new(&inventory);
+        let ages = self.made.ages();
+        let targets = Targets { used: Some(Marks { high, low }), ..Targets::default() };
+        let policy = Policy { targets, ..Policy::default() };
+        let (known, now) = (&[][..], self.made.now);
+        let input = Input { inventory: &inventory, refs: &refs, ages: &ages, known, policy: &policy, now };
+        let listing = Scenario::listing(&inventory);
+        let theirs = kubelet_policy(&policy).expect("marks");
+        compare(input, &[Ok(self.made.space())], &listing, theirs).expect("numbers")
+    }
+
+    /// Gives the records the scenario's ages, moved to the present. What is in use has been used
+    /// until now already.
+    fn remember(&self) {
+        let ago = Timestamp::now() - self.made.now;
+        let mut database = Connection::open(self.node.state.join("layersweep.db")).expect("the database");
+        let transaction = database.transaction().expect("a transaction");
+        for image in &self.made.images {
+            let moved = |at: Timestamp| (at + ago).as_microsecond();
+            let changed = transaction
+                .execute(
+                    "UPDATE images SET first_detected = ?1, proven_since = NULL,
+                            last_used = iif(in_use, last_used, ?2) WHERE names LIKE ?3",
+                    rusqlite::params![
+                        moved(image.ages.first_detected),
+                        image.ages.last_used.map(moved),
+                        format!("%\"{}\"%", image.name)
+                    ],
+                )
+                .expect("changing the records");
+            assert_eq!(changed, 1, "{}", image.name);
+        }
+        transaction.commit().expect("committing");
+    }
+
+    /// Whatever else is on the disk makes up the rest, in the scenario's proportion.
+    pub fn fill(&self) {
+        let available = self.made.available_bytes;
+        let node = &self.node;
+        node.loopfs.sync();
+        let sizes = rustix::fs::statvfs(node.loopfs.path()).expect("statvfs");
+        let block = sizes.f_frsize;
+        let aim = u128::from(sizes.f_blocks) * u128::from(available) / u128::from(self.made.capacity_bytes);
+        let rest = u64::try_from(u128::from(sizes.f_bavail) - aim).expect("a size");
+        let file = File::options().create(true).append(true).open(node.loopfs.path().join("ballast"));
+        let file = file.expect("a file");
+        let length = file.metadata().expect("its length").len();
+        let none = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&file, none, length, rest * block).expect("room");
+        node.loopfs.sync();
+    }
+}
+
+fn spec(made: &Scenario, at: usize, divisor: u64) -> ImageSpec {
+    let image = &made.images[at];
+    let mut layers = Vec::new();
+    let mut layer = Some(image.top);
+    while let Some(number) = layer {
+        let (parent, bytes) = made.layers[number];
+        let name = format!("layer-{number}");
+        layers.push(LayerSpec { plain: vec![bytes / divisor], ..LayerSpec::new(&name) });
+        layer = parent;
+    }
+    layers.reverse();
+    ImageSpec { names: vec![image.name.clone()], layers, label: image.name.clone() }
+}
