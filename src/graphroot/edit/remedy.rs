@@ -27,7 +27,7 @@ impl Remedy {
     }
 
     /// The recipe for a class of `docs/leaks.md`; `None` where there is none. `min_age` is what a
-    /// layer without a user must have; it is never less than a pull may take ([`GRACE`]).
+    /// layer without a user must have; it is never less than 24 hours, which a pull may take.
     #[must_use]
     pub fn of_class(class: &str, min_age: SignedDuration) -> Option<Self> {
         let debris = |debris| Some(Self::Leftover(Kind::Debris(debris)));
