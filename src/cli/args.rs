@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::filter::{Filter, SortKey};
 use super::values::Since;
 use crate::config::Flag;
+use crate::gc::leaks::classes;
 use crate::records::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
@@ -145,6 +147,9 @@ pub(super) enum Command {
     Layers(LayersArgs),
     /// Tell everything about one image, layer, container or path
     Explain(ExplainArgs),
+    /// List what nothing uses and what does not fit together; delete or mend it if asked
+    #[command(after_help = SWEEP_HELP)]
+    Sweep(SweepArgs),
     /// Delete images by age and until enough is free, one at a time, each measured
     Gc(GcArgs),
     /// Delete these images, unless something keeps them
@@ -193,6 +198,45 @@ pub(super) struct ExplainArgs {
     pub(super) reference: String,
 }
 
+const SWEEP_HELP: &str = "\
+Without --delete and --repair nothing is changed. What is deleted is proven again right before, under \
+the store's locks, and measured after it; runtimes may go on working meanwhile. Stores of containerd are \
+only reported on: containerd removes what it lost by itself, or the report says what does. docs/leaks.md \
+has every class.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct SweepArgs {
+    /// Only findings of this class; may be repeated
+    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(all_classes()))]
+    pub(super) class: Vec<String>,
+
+    /// Touch nothing younger than this [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) min_age: Option<String>,
+
+    /// Delete what is proven safe to delete (verdict `reclaim`)
+    #[arg(long)]
+    pub(super) delete: bool,
+
+    /// Mend findings of this class (verdict `repair`: the driver's short names of layers); may be
+    /// repeated
+    #[arg(long, value_name = "CLASS", value_parser = class_of(classes::repairable()))]
+    pub(super) repair: Vec<String>,
+
+    /// Show what --delete (and --repair) would do, and change nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+fn all_classes() -> Vec<&'static str> {
+    classes::CLASSES.iter().map(|class| class.name).collect()
+}
+
+/// One of these names; a bad one is answered with the good ones.
+fn class_of(names: Vec<&'static str>) -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(names)
+}
+
 #[derive(Debug, ClapArgs)]
 pub(super) struct GcArgs {
     /// Show what would be deleted, in which order and why, and delete nothing
@@ -226,6 +270,11 @@ pub(super) struct GcArgs {
     /// What removes the images [default: cri]
     #[arg(long, value_enum, value_name = "HANDS")]
     pub(super) via: Option<Via>,
+
+    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
+    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    #[arg(long)]
+    pub(super) while_runtime_runs: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -240,6 +289,8 @@ pub(super) enum PolicyName {
 pub(super) enum Via {
     /// The container runtime, through its CRI socket
     Cri,
+    /// Ourselves, in the graphroot: when no runtime can, on a full disk for example
+    Direct,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -259,6 +310,11 @@ pub(super) struct RmArgs {
     /// What removes the images [default: cri]
     #[arg(long, value_enum, value_name = "HANDS")]
     pub(super) via: Option<Via>,
+
+    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
+    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    #[arg(long)]
+    pub(super) while_runtime_runs: bool,
 }
 
 impl Command {
@@ -273,6 +329,7 @@ impl Command {
                 ("images.max_age", "--max-age", own.max_age.as_deref()),
                 ("images.policy", "--policy", own.policy.map(PolicyName::word)),
             ],
+            Self::Sweep(own) => vec![("leaks.min_age", "--min-age", own.min_age.as_deref())],
             Self::Rm(own) => vec![("images.min_age", "--min-age", own.min_age.as_deref())],
             _ => Vec::new(),
         };
@@ -286,6 +343,7 @@ impl Via {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Cri => "cri",
+            Self::Direct => "direct",
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What `gc` and `rm` have in common: the lock, a fresh scan, the plan, the question, the run,
 //! and what is told and recorded of it.
 
-use std::time::Instant;
+mod acting;
+mod ballast;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use jiff::Timestamp;
 
@@ -14,28 +16,30 @@ use super::ask;
 use super::deciding::{self, Mind};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::recording::{self, Recording};
 use super::surveying::{self, Surveyed};
-use super::{output, records, runtime, stop, terminal};
+use super::{directly, output, recording, records, runtime, stop, terminal};
 use crate::config::{Config, Decides};
-use crate::cri::{Options, StorePlace, StoreType};
+use crate::cri::Options;
 use crate::gc::compare::{GATES, kubelet_policy};
+use crate::gc::editors::{Editors, Keep};
 use crate::gc::kubelet::Report;
-use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
 use crate::gc::protect::labels_for;
 use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
+use crate::gc::run::direct::Direct;
 use crate::gc::run::hands::Hands;
+use crate::gc::run::owner::Owners;
 use crate::gc::run::through_cri::ThroughCri;
-use crate::gc::run::{self, Ran, Runner, Task};
+use crate::gc::run::{self, Ran, Task};
 use crate::gc::space::Measured;
-use crate::graphroot::edit::Ballast;
 use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
 use crate::report::text;
 use crate::survey::Request;
+
+use acting::Act;
 
 /// How often it is scanned again because the node does not keep still.
 const ATTEMPTS: u32 = 5;
@@ -47,6 +51,8 @@ pub(super) struct Job<'a> {
     pub(super) command: Command,
     pub(super) dry_run: bool,
     pub(super) via: Via,
+    /// With `--via direct`: even while the runtime that owns the store is at work.
+    pub(super) while_runtime_runs: bool,
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
     /// When it began.
@@ -59,17 +65,24 @@ pub(super) struct Job<'a> {
     lock: OnceCell<RunLock>,
 }
 
+/// What removes images.
+enum Through {
+    Cri(ThroughCri),
+    /// With those who may be at work in the stores, unless that does not matter.
+    Direct(Option<Owners>),
+}
+
 impl<'a> Job<'a> {
     pub(super) fn new(global: &'a Global, config: &'a Config, command: Command, via: Option<Via>) -> Self {
         let began = Instant::now();
         let run_id = runs::new_id(Timestamp::now());
-        let via = via.unwrap_or(Via::Cri);
         Self {
             global,
             config,
             command,
             dry_run: false,
-            via,
+            via: via.unwrap_or(Via::Cri),
+            while_runtime_runs: false,
             named: &[],
             began,
             run_id,
@@ -77,6 +90,10 @@ impl<'a> Job<'a> {
             listening: OnceCell::new(),
             lock: OnceCell::new(),
         }
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.via == Via::Direct
     }
 
     fn kind(&self) -> &'static str {
@@ -137,24 +154,27 @@ impl<'a> Job<'a> {
                 hint: "`layersweep explain IMAGE` and `layersweep usage` tell what could go".into(),
             });
         }
+        let theirs = self.theirs()?;
         if !self.dry_run && !ask::somebody_is_there(global) {
             self.hold()?;
         }
-        // A signal does not wait for a listing that may never come.
-        let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
-        let mut hands = ThroughCri::new(runtime::connect(global, &options)?).map_err(Failure::Blind)?;
-        let ballast = (!self.dry_run).then(|| ballast(&records::place(global), hands.place())).flatten();
-        hands = hands.with_ballast(ballast.clone());
-        let result = self.scan_and_delete_patiently(&mut hands);
-        // Again, where it was given up and there is room now.
-        prepare(ballast.as_ref());
+        let mut through = self.through()?;
+        let result = self.scan_and_delete_patiently(&mut through, theirs);
+        if let Through::Cri(hands) = &through {
+            // Again, where it was given up and there is room now.
+            ballast::prepare(hands.ballast());
+        }
         result
     }
 
-    fn scan_and_delete_patiently(&self, hands: &mut ThroughCri) -> Result<Exit, Failure> {
+    fn scan_and_delete_patiently(
+        &self,
+        through: &mut Through,
+        theirs: Option<Theirs>,
+    ) -> Result<Exit, Failure> {
         let mut attempt = 1;
         loop {
-            match self.scan_and_delete(hands) {
+            match self.scan_and_delete(through, theirs) {
                 // On a busy node something is always just coming or going, and what was scanned may
                 // then be of another moment than what the runtime lists. Nothing was deleted; the
                 // next scan takes only what is new, and is fast.
@@ -167,16 +187,46 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn scan_and_delete(&self, hands: &mut ThroughCri) -> Result<Exit, Failure> {
+    fn through(&self) -> Result<Through, Failure> {
+        match self.via {
+            Via::Cri => {
+                // A signal does not wait for a listing that may never come.
+                let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
+                let client = runtime::connect(self.global, &options)?;
+                let hands = ThroughCri::new(client).map_err(Failure::Blind)?;
+                let place = records::place(self.global);
+                let ballast = (!self.dry_run).then(|| ballast::of(&place, hands.place())).flatten();
+                Ok(Through::Cri(hands.with_ballast(ballast)))
+            }
+            Via::Direct => Ok(Through::Direct(directly::owners(self.global, self.while_runtime_runs)?)),
+        }
+    }
+
+    fn scan_and_delete(&self, through: &mut Through, theirs: Option<Theirs>) -> Result<Exit, Failure> {
         let global = self.global;
-        let surveyed = surveying::survey_to_judge(global, !self.dry_run, self.config)?;
+        let mut surveyed = self.survey()?;
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {
                 message: "our records cannot be read, so that it is not known what is pinned".into(),
                 hint: "see the warning above; `layersweep scan` sets a damaged database aside".into(),
             });
         }
+        let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
+        let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
+        let mut direct;
+        let hands: &mut dyn Hands = match through {
+            Through::Cri(hands) => hands,
+            Through::Direct(owners) => {
+                directly::check(owners.as_ref(), &surveyed, &editors)?;
+                if !self.dry_run && self.resume(&editors) {
+                    surveyed = self.survey()?;
+                }
+                direct = Direct::new(&editors, owners.as_ref());
+                &mut direct
+            }
+        };
         let mut config = self.config.clone();
+        let leaks = directly::leaks(self, &config, &surveyed, &editors);
         let labels = labels_for(&config.images.protect);
         let request = Request { labels, ..surveying::request(global)? };
         deciding::protect(global, &mut config, &request)?;
@@ -186,20 +236,25 @@ impl<'a> Job<'a> {
             Command::Rm => Task::Named(&named),
             _ => Task::Policy,
         };
-        let theirs = self.theirs()?;
         let survey = &surveyed.survey;
-        let mut planned = match theirs {
+        let made = leaks.as_ref().map(|leaks| leaks.gains(&survey.inventory)).unwrap_or_default();
+        let (mut planned, before) = match theirs {
             None => {
-                let (plan, before) =
-                    run::dry(survey, &config.images, task, &mind, hands).map_err(Failure::Blind)?;
-                self.document(&surveyed, &config, &plan, None, &before, None)
+                let (plan, before) = run::dry_after(&made, survey, &config.images, task, &mind, hands)
+                    .map_err(Failure::Blind)?;
+                (self.document(&surveyed, &config, &plan, None, &before, None), before)
             }
             Some(theirs) => {
                 let ByKubelet { ran, report } =
-                    by_kubelet::dry(survey, &config.images, &mind, hands, theirs).map_err(Failure::Blind)?;
-                self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report))
+                    by_kubelet::dry_after(&made, survey, &config.images, &mind, hands, theirs)
+                        .map_err(Failure::Blind)?;
+                (self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report)), ran.before)
             }
         };
+        let images = planned.deleted.len();
+        if let Some(leaks) = &leaks {
+            json::add_leaks(&mut planned, &survey.inventory, leaks, None);
+        }
         if self.dry_run {
             if let Some(theirs) = theirs {
                 let both = run::side_by_side(survey, &config.images, &mind, hands, theirs.policy);
@@ -213,11 +268,7 @@ impl<'a> Job<'a> {
         if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             // Not to stdout, which holds the result alone.
             output::aside(&text::gc(&planned, &terminal::screen()))?;
-            let question = match planned.deleted.len() {
-                1 => "Delete this image?".to_owned(),
-                count => format!("Delete these {count} images?"),
-            };
-            if !ask::confirm(global, &question)? {
+            if !ask::confirm(global, &question(images, planned.deleted.len() - images))? {
                 if global.format == Format::Json {
                     planned.dry_run = true;
                     output::json(&planned)?;
@@ -226,7 +277,20 @@ impl<'a> Job<'a> {
             }
         }
         self.hold()?;
-        self.delete(&surveyed, &config, &request, &mind, hands, (task, theirs), &planned)
+        let act = Act {
+            job: self,
+            surveyed: &surveyed,
+            config: &config,
+            request: &request,
+            mind: &mind,
+            editors: &editors,
+            task,
+            theirs,
+            leaks: leaks.as_ref(),
+            before: &before,
+            planned: &planned,
+        };
+        act.carry_out(hands)
     }
 
     /// The kubelet's settings, where its algorithm decides: not over what somebody names.
@@ -241,45 +305,20 @@ impl<'a> Job<'a> {
         Ok(Some(Theirs { policy, gates: GATES }))
     }
 
-    #[allow(clippy::too_many_arguments)] // all that a run works with
-    fn delete(
-        &self,
-        surveyed: &Surveyed,
-        config: &Config,
-        request: &Request,
-        mind: &Mind<'_>,
-        hands: &mut dyn Hands,
-        (task, theirs): (Task<'_>, Option<Theirs>),
-        planned: &GcDoc,
-    ) -> Result<Exit, Failure> {
-        self.listen()?;
-        let inventory = &surveyed.survey.inventory;
-        let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
-        let mut runner = Runner {
-            request,
-            policy: &config.images,
-            memory: mind,
-            hands,
-            witness: &mut recording,
-            stop: &self.stop,
-            patience: Patience::default(),
-            task,
-        };
-        let survey = &surveyed.survey;
-        let (ran, report) = match theirs {
-            None => (runner.run(survey).map_err(Failure::Blind)?, None),
-            Some(theirs) => {
-                let ByKubelet { ran, report } =
-                    by_kubelet::run(&mut runner, survey, theirs).map_err(Failure::Blind)?;
-                (ran, Some(report))
-            }
-        };
-        let mut document =
-            self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before, report.as_ref());
-        let lost = recording.end(&mut document);
-        self.print(&document)?;
-        let exit = exit(&document, surveyed);
-        Ok(if lost && exit == Exit::Done { Exit::Failed } else { exit })
+    fn survey(&self) -> Result<Surveyed, Failure> {
+        surveying::survey_to_judge(self.global, !self.dry_run, self.config)
+    }
+
+    /// Finishes what killed runs began; whether there was anything.
+    fn resume(&self, editors: &Editors) -> bool {
+        let (resumed, problems) = super::sweep::resume(editors);
+        if resumed > 0 {
+            tracing::warn!("finished what a run that was killed had begun: {resumed} images and layers");
+        }
+        for problem in problems {
+            tracing::warn!("what a killed run began is not finished: {}", problem.message);
+        }
+        resumed > 0
     }
 
     /// The images that were named.
@@ -331,29 +370,17 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The room that this run can give up, if our records lie on the filesystem of the runtime's store.
-fn ballast(place: &Place, store: &StorePlace) -> Option<Ballast> {
-    // Without containerd's database in between, podman's and CRI-O's stores have their own.
-    if store.store_type != StoreType::Containerd {
-        return None;
-    }
-    let ballast = Ballast::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
-        tracing::debug!("no ballast: {error}");
-        None
-    });
-    prepare(ballast.as_ref());
-    ballast
-}
-
-/// A run goes on without it.
-fn prepare(ballast: Option<&Ballast>) {
-    if let Some(Err(error)) = ballast.map(Ballast::prepare) {
-        tracing::debug!("the ballast is not prepared: {error}");
+fn question(images: usize, leaks: usize) -> String {
+    match (images, leaks) {
+        (1, 0) => "Delete this image?".to_owned(),
+        (images, 0) => format!("Delete these {images} images?"),
+        (0, leaks) => format!("Delete what nothing uses ({leaks} findings)?"),
+        (images, leaks) => format!("Delete these {images} images, and {leaks} leaks before them?"),
     }
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in.
-fn lock(place: &Place) -> Result<RunLock, Failure> {
+pub(super) fn lock(place: &Place) -> Result<RunLock, Failure> {
     let refused = |error: LockError| Failure::Refused {
         hint: match &error {
             LockError::Held { .. } => "wait for it to end".into(),

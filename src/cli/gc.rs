@@ -10,5 +10,6 @@ use crate::records::runs::Command;
 pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Failure> {
     let mut job = Job::new(global, config, Command::Gc, own.via);
     job.dry_run = own.dry_run;
+    job.while_runtime_runs = own.while_runtime_runs;
     job.run()
 }

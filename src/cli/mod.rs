@@ -5,6 +5,7 @@ mod ask;
 mod collecting;
 mod completions;
 mod deciding;
+mod directly;
 mod exit;
 mod explain;
 mod failure;
@@ -13,6 +14,7 @@ mod gc;
 mod history;
 mod images;
 mod layers;
+mod leak_recording;
 mod output;
 mod pin;
 mod progress;
@@ -24,6 +26,7 @@ mod scan;
 mod settings;
 mod stop;
 mod surveying;
+mod sweep;
 mod terminal;
 mod usage;
 mod values;
@@ -62,6 +65,7 @@ fn carry_out(mut args: Args) -> Result<Exit, Failure> {
         Command::Images(own) => images::run(&args.global, own),
         Command::Layers(own) => layers::run(&args.global, own),
         Command::Explain(own) => explain::run(&args.global, &config, own),
+        Command::Sweep(own) => sweep::run(&args.global, &config, own),
         Command::Gc(own) => gc::run(&args.global, &config, own),
         Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),

@@ -6,12 +6,13 @@ use std::time::Instant;
 use super::args::Global;
 use super::collecting::Job;
 use super::deciding::Mind;
+use super::leak_recording::of_leak;
 use super::progress::Line;
 use super::records;
-use crate::gc::Attempts;
 use crate::gc::plan::{Reason, Step};
 use crate::gc::run::{self, Witness};
-use crate::inventory::{Image, Inventory, StoreKey};
+use crate::gc::{Attempts, leaks};
+use crate::inventory::{Image, Inventory, Leak, StoreKey};
 use crate::records::attempts::Attempt;
 use crate::records::journal::Journal;
 use crate::records::runs::{self, Deletion, End, Kind, Outcome, RunError, Start};
@@ -178,6 +179,38 @@ impl Witness for Recording<'_> {
     }
 }
 
+/// Leaks that go before the images.
+impl leaks::run::Witness for Recording<'_> {
+    fn begins(&mut self, leak: &Leak, entry: &leaks::plan::Entry) {
+        self.journal.acting();
+        tracing::info!(class = leak.class, id = leak.id, predicted = entry.gain.frees_bytes, "removing");
+        let (class, id) = (leak.class, safe(&leak.id));
+        self.line.say(format!("{} of {}: {class} {id}", self.done + 1, self.planned));
+    }
+
+    fn gone(&mut self, leak: &Leak, entry: &leaks::plan::Entry) {
+        self.done += 1;
+        self.position = self.journal.gone(of_leak(self.mind.memory.now(), self.inventory, leak, entry), None);
+    }
+
+    fn deleted(&mut self, _leak: &Leak, deletion: &leaks::run::Deletion) {
+        let measured = deletion.measured_bytes;
+        self.freed_bytes = self.freed_bytes.saturating_add(measured.unwrap_or(0));
+        self.journal.measured(self.position, measured, 0, deletion.usage_after_percent);
+    }
+
+    fn failed(&mut self, leak: &Leak, entry: &leaks::plan::Entry, problem: &leaks::run::Problem) {
+        tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
+        if problem.kind != leaks::run::ProblemKind::Kept {
+            let error = Some(problem.message.clone());
+            self.journal.refused(
+                Deletion { error, ..of_leak(self.mind.memory.now(), self.inventory, leak, entry) },
+                None,
+            );
+        }
+    }
+}
+
 fn reason(reason: Reason) -> runs::Reason {
     match reason {
         Reason::Age => runs::Reason::Age,
@@ -221,7 +254,7 @@ pub(super) fn refusal(job: &Job<'_>, document: &GcDoc) {
 }
 
 /// What is wrong with the records goes to stderr, with its remedy.
-fn tell(global: &Global, degraded: &[Degraded], notes: &[Note]) {
+pub(super) fn tell(global: &Global, degraded: &[Degraded], notes: &[Note]) {
     if global.quiet && degraded.is_empty() {
         return;
     }

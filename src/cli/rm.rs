@@ -14,6 +14,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit
     let mut job = Job::new(global, config, Command::Rm, own.via);
     job.dry_run = own.dry_run;
     job.named = &own.references;
+    job.while_runtime_runs = own.while_runtime_runs;
     job.run()
 }
 

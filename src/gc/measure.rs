@@ -65,6 +65,12 @@ impl Gauge {
         &self.path
     }
 
+    /// The filesystem's number (`st_dev`), where it can be told.
+    #[must_use]
+    pub fn device(&self) -> Option<u64> {
+        rustix::fs::fstat(&self.directory).ok().map(|stat| stat.st_dev)
+    }
+
     /// Looks.
     ///
     /// # Errors

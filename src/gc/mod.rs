@@ -8,7 +8,9 @@
 //! `docs/how-it-decides.md` tells the operator the same in words.
 
 pub mod compare;
+pub mod editors;
 pub mod kubelet;
+pub mod leaks;
 pub mod measure;
 pub mod names;
 pub mod plan;

@@ -308,7 +308,7 @@ fn first_few(texts: &[String]) -> String {
 }
 
 /// A duration for people, without fractions of a second.
-fn span(duration: SignedDuration) -> String {
+pub(super) fn span(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let parts = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
     let mut rest = seconds;

@@ -6,8 +6,10 @@
 
 pub mod by_kubelet;
 mod deleting;
+pub mod direct;
 mod gauges;
 pub mod hands;
+pub mod owner;
 mod proof;
 pub mod through_cri;
 
@@ -19,7 +21,7 @@ use jiff::Timestamp;
 use super::compare::{Comparison, compare};
 use super::measure::{Ended, Patience, tolerance};
 pub use super::plan::Task;
-use super::plan::{Next, Plan, Planner, Problem, Step};
+use super::plan::{Gain, Next, Plan, Planner, Problem, Step};
 use super::policy::{Ages, Input, Known, Policy};
 use super::space::Measured;
 use crate::inventory::{Image, Inventory};
@@ -164,9 +166,37 @@ pub fn dry(
     memory: &dyn Memory,
     hands: &mut dyn Hands,
 ) -> Result<(Plan, Vec<Measured>), Blind> {
+    dry_after(&[], survey, policy, task, memory, hands)
+}
+
+/// The same, after something else that is to go before it has given back `made`. What the
+/// filesystems say is as of now.
+///
+/// # Errors
+/// As of [`dry`].
+pub fn dry_after(
+    made: &[Gain],
+    survey: &Survey,
+    policy: &Policy,
+    task: Task<'_>,
+    memory: &dyn Memory,
+    hands: &mut dyn Hands,
+) -> Result<(Plan, Vec<Measured>), Blind> {
     let facts = Facts::gather(survey, memory, hands)?;
     let measured = Gauges::open(&survey.inventory).measure();
-    Ok((super::plan::plan(facts.input(survey, policy), task, &measured), measured))
+    let then = after(&measured, made);
+    Ok((super::plan::plan(facts.input(survey, policy), task, &then), measured))
+}
+
+/// What filesystems will say when `made` has come back.
+fn after(measured: &[Measured], made: &[Gain]) -> Vec<Measured> {
+    let mut then = measured.to_vec();
+    for gain in made {
+        if let Some(Ok(space)) = then.get_mut(gain.filesystem.get()) {
+            *space = space.gained(gain.size.frees_bytes, gain.size.inodes);
+        }
+    }
+    then
 }
 
 /// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime

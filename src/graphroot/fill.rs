@@ -205,7 +205,7 @@ impl Filler<'_> {
             }
             What::Debris(Debris::Leftover) => self.add(NodeKind::Leftover, &unit.id, area, &unit.path, size),
             What::Debris(_) => self.add(NodeKind::Debris, &unit.id, area, &unit.path, size),
-            What::Metadata => {
+            What::Metadata | What::Ballast => {
                 let node = self.add(NodeKind::StoreMetadata, &unit.id, area, &unit.path, size);
                 self.inventory.anchored.push(node);
                 node

@@ -12,6 +12,9 @@ use super::snapshot::Snapshot;
 use crate::sys::quiet::{Entry, Kind};
 use crate::usage::TreeScope;
 
+/// Our own file or directory at the top of a graphroot or imagestore (`edit::Ballast`).
+pub(super) const BALLAST: &str = ".layersweep-ballast";
+
 /// What a unit is. Numbers are positions in the snapshot's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
@@ -29,6 +32,8 @@ pub enum What {
     Metadata,
     /// Record files, which every deletion writes anew.
     Records,
+    /// Our own ballast: see [`super::edit::Ballast`].
+    Ballast,
     /// Something else, by name.
     Other(String),
 }
@@ -45,6 +50,7 @@ impl What {
             Self::Debris(debris) => debris.class(),
             Self::Metadata => "metadata",
             Self::Records => "records",
+            Self::Ballast => "ballast",
             Self::Other(_) => "other",
         }
     }
@@ -229,6 +235,10 @@ impl<'a> Sorter<'a> {
             _ => {}
         }
         let what = match name.as_str() {
+            BALLAST => {
+                let id = "layersweep's ballast".into();
+                return self.whole(What::Ballast, id, area, root, PathBuf::from(&entry.name));
+            }
             "storage.lock" | "userns.lock" | "defaultNetworkBackend" => What::Metadata,
             _ if area == 0 => What::Other(name.clone()),
             _ => What::Other(format!("imagestore/{name}")),

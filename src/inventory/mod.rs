@@ -350,6 +350,15 @@ pub struct Leak {
     pub holds: Vec<NodeIx>,
 }
 
+impl Leak {
+    /// A name for people, who know its class and not its id.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let id: String = self.id.chars().take(12).collect();
+        format!("{} {id}", self.class)
+    }
+}
+
 /// Something that could not be read in full, or that contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

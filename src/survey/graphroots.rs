@@ -55,6 +55,10 @@ impl Reading for Graphroot {
         committed::fingerprints(&self.snapshot, &self.units)
     }
 
+    fn places(&self) -> Option<&Places> {
+        Some(&self.snapshot.places)
+    }
+
     /// The vfs driver copies a whole root filesystem for each layer, by reflink where it can.
     fn copies_by_reflink(&self) -> bool {
         self.snapshot.places.driver == "vfs"

@@ -19,7 +19,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use crate::graphroot::config::Environment;
-use crate::graphroot::snapshot::Patience;
+use crate::graphroot::snapshot::{Patience, Places};
 use crate::inventory::evidence;
 use crate::inventory::refs::{self, Refs};
 use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, LabelsOf, Node, StoreIx};
@@ -102,6 +102,8 @@ pub struct Survey {
     /// What to leave for later surveys, where [`Request::remembered`] was given; never of
     /// somebody else's disk.
     pub to_keep: Option<ToKeep>,
+    /// For each store where its parts lie, if it is one that can be edited.
+    pub places: Vec<Option<Places>>,
 }
 
 impl Survey {
@@ -220,9 +222,10 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         measured_layers: measured.len(),
         cached_layers: cached.len(),
     };
+    let places = weighing.readings().iter().map(|reading| reading.places().cloned()).collect();
     let to_keep = weighing.leave().filter(|_| !request.sysroot.is_foreign());
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
-    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep })
+    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places })
 }
 
 /// The filesystems met so far, each once.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::Request;
 use crate::graphroot::config::Pin;
 use crate::graphroot::fill::Ids;
+use crate::graphroot::snapshot::Places;
 use crate::inventory::{FilesystemIx, Inventory, NodeIx, Store, StoreIx};
 use crate::usage::filesystem::CostModel;
 use crate::usage::{Fingerprint, Tally, TreeScope};
@@ -53,6 +54,11 @@ pub(super) trait Reading: Debug {
     /// any more: its size may then come from an earlier scan. Units behind the end have none.
     fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
         Vec::new()
+    }
+
+    /// Where a graphroot's parts lie, for its editor; `None` for stores of another kind.
+    fn places(&self) -> Option<&Places> {
+        None
     }
 
     /// Small files, too, are likely to share extents.

@@ -10,12 +10,14 @@ use super::deleting::{Deleter, Done};
 use super::gauges::Gauges;
 use super::hands::{Blind, Hands, Listing};
 use super::proof::Proof;
-use super::{Facts, Memory, Ran, Runner, Stopped};
+use super::{Facts, Memory, Ran, Runner, Stopped, after};
 use crate::gc::kubelet::{
     self, Failure, FsStats, Gates, ListedContainer, ListedImage, Manager, Record, Records, Report, Runtime,
     RuntimeError,
 };
-use crate::gc::plan::{End, FilesystemPlan, Kept, Outcome, Plan, Problem, Reason, Step, Trigger, Verdict};
+use crate::gc::plan::{
+    End, FilesystemPlan, Gain, Kept, Outcome, Plan, Problem, Reason, Step, Trigger, Verdict,
+};
 use crate::gc::policy::Policy;
 use crate::gc::rules::{self, Judge};
 use crate::gc::space::{Doubt, Measured, Space, Started, Wanted};
@@ -69,7 +71,8 @@ pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<B
     };
     let stop = runner.stop;
     let act = Act::Delete { deleter, stopped: &|| stop.load(Ordering::Relaxed) };
-    Ok(world.collect(act, survey, policy, theirs, before))
+    let now = before.clone();
+    Ok(world.collect(act, survey, policy, theirs, (before, now)))
 }
 
 /// What [`run`] would do if every prediction holds.
@@ -83,9 +86,25 @@ pub fn dry(
     hands: &mut dyn Hands,
     theirs: Theirs,
 ) -> Result<ByKubelet, Blind> {
+    dry_after(&[], survey, policy, memory, hands, theirs)
+}
+
+/// The same after something else that is to go before it has given back `made`.
+///
+/// # Errors
+/// As there.
+pub fn dry_after(
+    made: &[Gain],
+    survey: &Survey,
+    policy: &Policy,
+    memory: &dyn Memory,
+    hands: &mut dyn Hands,
+    theirs: Theirs,
+) -> Result<ByKubelet, Blind> {
     let world = World::look(survey, policy, memory, hands)?;
     let before = Gauges::open(&survey.inventory).measure();
-    Ok(world.collect(Act::Pretend, survey, policy, theirs, before))
+    let then = after(&before, made);
+    Ok(world.collect(Act::Pretend, survey, policy, theirs, (before, then)))
 }
 
 /// What is known when the collector begins.
@@ -133,7 +152,7 @@ impl World {
         survey: &Survey,
         policy: &Policy,
         theirs: Theirs,
-        before: Vec<Measured>,
+        (before, spaces): (Vec<Measured>, Vec<Measured>),
     ) -> ByKubelet {
         let began = jiff::Timestamp::MIN;
         let mut manager = Manager::new(theirs.policy, theirs.gates, began, self.records(theirs.gates));
@@ -142,7 +161,7 @@ impl World {
             filesystem: survey.inventory.stores[self.listing.store.get()].filesystem,
             live: survey.refs.live(),
             act,
-            spaces: before.clone(),
+            spaces,
             by_space: None,
             fates: self.kept.iter().cloned().map(|kept| kept.map_or(Fate::Open, Fate::Kept)).collect(),
             listing: &self.listing,

@@ -8,7 +8,7 @@ use super::gauges::Gauges;
 use super::hands::{Blind, Hands, Removed};
 use super::proof::{Found, GONE_WITHIN, Proof, StoreKey};
 use super::{Deletion, Witness};
-use crate::gc::measure::{Ended, Patience, Room};
+use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::plan::{Gain, Outcome, Step};
 use crate::gc::space::Space;
 use crate::inventory::FilesystemIx;
@@ -120,18 +120,24 @@ impl Deleter<'_> {
     }
 
     /// The filesystems on which something is expected to come back, and their room now.
-    fn rooms(&self, step: &Step, byproduct: &[Gain]) -> Vec<(FilesystemIx, Option<Room>)> {
+    fn rooms(&self, step: &Step, byproduct: &[Gain]) -> Vec<Before> {
         let mut on: Vec<_> = step.gains.iter().chain(byproduct).map(|gain| gain.filesystem).collect();
         on.sort_unstable();
         on.dedup();
-        on.into_iter().map(|at| (at, self.gauges.room(at))).collect()
+        on.into_iter().map(|at| (at, self.gauges.room(at), self.own_bytes(at))).collect()
     }
 
-    fn measure(&self, step: &Step, before: &[(FilesystemIx, Option<Room>)], byproduct: &[Gain]) -> CameBack {
+    /// What the hands hold of it for themselves.
+    fn own_bytes(&self, at: FilesystemIx) -> i64 {
+        let device = self.gauges.of(at).and_then(Gauge::device);
+        i64::try_from(device.map_or(0, |device| self.hands.own_bytes(device))).unwrap_or(i64::MAX)
+    }
+
+    fn measure(&self, step: &Step, before: &[Before], byproduct: &[Gain]) -> CameBack {
         let began = Instant::now();
         let mut total = 0_i64;
         let mut ended = Ended::Came;
-        for (filesystem, before) in before {
+        for (filesystem, before, own_before) in before {
             let (Some(gauge), Some(before)) = (self.gauges.of(*filesystem), before) else {
                 tracing::warn!(
                     "one of the filesystems cannot be measured; what came back there is not counted"
@@ -141,7 +147,8 @@ impl Deleter<'_> {
             let predicted = step.predicted_on(*filesystem).saturating_add(bytes_on(byproduct, *filesystem));
             match gauge.settle(before, predicted, self.patience) {
                 Ok(settled) => {
-                    total = total.saturating_add(settled.measured_bytes);
+                    let own = self.own_bytes(*filesystem).saturating_sub(*own_before);
+                    total = total.saturating_add(settled.measured_bytes).saturating_add(own);
                     if settled.why != Ended::Came {
                         ended = settled.why;
                     }
@@ -157,6 +164,10 @@ impl Deleter<'_> {
         CameBack { own_bytes, byproduct_bytes, began, ended }
     }
 }
+
+/// A filesystem on which something is expected to come back, its room before, and what of it the
+/// hands held for themselves then.
+type Before = (FilesystemIx, Option<Room>, i64);
 
 /// What a deletion gave back.
 struct CameBack {

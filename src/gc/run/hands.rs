@@ -20,6 +20,12 @@ pub trait Hands {
     /// Removes an image with all its names.
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed;
 
+    /// Bytes of our own that these hands may give up for a removal or make again after it, on the
+    /// filesystem `device` (`st_dev`), as of now: they are no part of what the removal gives back.
+    fn own_bytes(&self, _device: u64) -> u64 {
+        0
+    }
+
     /// What the runtime listed at the last look; `None`: there is no runtime behind these hands.
     fn listing(&self) -> Option<&Listing> {
         None

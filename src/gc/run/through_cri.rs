@@ -79,6 +79,12 @@ impl ThroughCri {
         Self { ballast, ..self }
     }
 
+    /// Room that is laid by, if any is.
+    #[must_use]
+    pub fn ballast(&self) -> Option<&Ballast> {
+        self.ballast.as_ref()
+    }
+
     /// Removes by the runtime's id; once more where giving up the ballast made room.
     fn remove_one(&mut self, id: &str, handler: &str) -> Result<(), CriError> {
         let result = self.client.remove_image(id, handler);

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, FsWord};
 
 use crate::graphroot::snapshot::Places;
+use crate::graphroot::units::BALLAST;
 
 /// Room for a record file of a few thousand layers and what the filesystem needs beside it.
 const LEAST_BYTES: u64 = 4 << 20;
@@ -36,9 +37,6 @@ const INLINE_FILES: usize = 2048;
 
 /// The file of data in a ballast that is a directory; made last.
 const DATA: &str = "data";
-
-/// Its name in a store.
-const IN_STORE: &str = ".layersweep-ballast";
 
 /// One file on one filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +58,7 @@ impl Ballast {
             let device = std::fs::metadata(area)?.dev();
             let path = match state == Some(device) {
                 true => state_dir.join(format!("ballast-{device:x}")),
-                false => area.join(IN_STORE),
+                false => area.join(BALLAST),
             };
             let bytes = LEAST_BYTES.max(2 * largest_record_file(places, area));
             match all.iter_mut().find(|known| known.device == device) {
@@ -97,9 +95,29 @@ impl Ballast {
         self.bytes
     }
 
-    /// The filesystem it lies on.
-    pub(super) fn device(&self) -> u64 {
+    /// The filesystem it lies on (`st_dev`).
+    #[must_use]
+    pub fn device(&self) -> u64 {
         self.device
+    }
+
+    /// Bytes that it takes now, as `st_blocks` counts.
+    #[must_use]
+    pub fn taken_bytes(&self) -> u64 {
+        let blocks = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |facts| 512 * facts.blocks());
+        let inside = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        blocks(&self.path) + inside.map(|entry| blocks(&entry.path())).sum::<u64>()
+    }
+
+    /// Whether its filesystem has as many bytes available as it would take, and an inode: then a
+    /// deletion can begin without it. `false` where that cannot be asked.
+    #[must_use]
+    pub fn has_room_beside(&self) -> bool {
+        let parent = self.path.parent().unwrap_or(Path::new("/"));
+        rustix::fs::statvfs(parent).is_ok_and(|space| {
+            let bytes = space.f_bavail.saturating_mul(space.f_frsize);
+            bytes >= self.bytes && (space.f_files == 0 || space.f_ffree > 0)
+        })
     }
 
     /// Makes it, where there is room to spare; whether it is there afterwards.

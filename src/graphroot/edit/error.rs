@@ -224,6 +224,14 @@ pub enum Refusal {
         /// What changed.
         what: String,
     },
+    /// A process uses it, or that none does cannot be proven.
+    #[error("{path}: {why}", path = path.display())]
+    Busy {
+        /// What.
+        path: PathBuf,
+        /// Who, or why not.
+        why: String,
+    },
     /// It has an owner (again): a record names it.
     #[error("{id} has a record now")]
     Recorded {

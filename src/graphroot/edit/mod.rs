@@ -29,6 +29,7 @@ pub mod removal;
 mod repair;
 mod session;
 pub mod table;
+mod temporary;
 mod unused;
 mod write;
 
@@ -138,11 +139,16 @@ impl Deleted {
     /// Nothing was changed.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
+        self.is_unnamed() && self.removed == 0
+    }
+
+    /// Something was removed, and nothing of it has a name here: temporary files.
+    #[must_use]
+    pub fn is_unnamed(&self) -> bool {
         self.images.is_empty()
             && self.layers.is_empty()
             && self.containers.is_empty()
             && self.leftovers.is_empty()
-            && self.removed == 0
     }
 
     fn note(&mut self, removal: Removal) {

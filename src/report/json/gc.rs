@@ -5,9 +5,12 @@ use serde::Serialize;
 
 use super::SCHEMA_VERSION;
 use super::TriggerDoc;
+use super::history::differs;
 use super::parts::WarningDoc;
 use crate::gc::compare::{Comparison, Story};
 use crate::gc::kubelet;
+use crate::gc::leaks::plan::Plan as LeakPlan;
+use crate::gc::leaks::run::{ProblemKind, Ran as LeaksRan};
 use crate::gc::plan::{End, FilesystemPlan, Plan, Step, Trigger, Verdict};
 use crate::gc::run::{Deletion, Ran, Stopped};
 use crate::gc::space::{Doubt, Measured, Targets};
@@ -481,6 +484,59 @@ fn planned(facts: &GcFacts<'_>, step: &Step) -> DeletedDoc {
         byproduct_bytes: 0,
         differs: false,
     }
+}
+
+/// Adds the leaks that go before the images: planned, or with `ran` what became of them.
+pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, ran: Option<&LeaksRan>) {
+    let planned = |at: usize| {
+        let leak = &inventory.leaks[plan.entries[at].leak.get()];
+        DeletedDoc {
+            kind: "leak",
+            id: leak.id.clone(),
+            names: vec![leak.title()],
+            store: inventory.stores[leak.store.get()].root.to_string_lossy().into_owned(),
+            reason: "leak",
+            predicted_bytes: plan.entries[at].gain.frees_bytes,
+            measured_bytes: None,
+            usage_after_percent: None,
+            at: None,
+            group: None,
+            byproduct_bytes: 0,
+            differs: false,
+        }
+    };
+    let mut deleted: Vec<_> = match ran {
+        None => plan.order.iter().map(|at| planned(*at)).collect(),
+        Some(ran) => {
+            let done = ran.deletions.iter().map(|done| DeletedDoc {
+                measured_bytes: done.measured_bytes,
+                usage_after_percent: done.usage_after_percent.map(two_decimals),
+                at: Some(done.at),
+                differs: done.measured_bytes.is_some_and(|measured| differs(done.predicted_bytes, measured)),
+                ..planned(done.entry)
+            });
+            done.collect()
+        }
+    };
+    let sum = deleted.iter().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
+    document.predicted_bytes = document.predicted_bytes.saturating_add(sum);
+    if let (Some(ran), Some(measured)) = (ran, &mut document.measured_bytes) {
+        let came = ran.deletions.iter().filter_map(|done| done.measured_bytes);
+        *measured = came.fold(*measured, i64::saturating_add);
+    }
+    let problems = ran.into_iter().flat_map(|ran| &ran.problems);
+    for problem in problems.filter(|problem| problem.kind != ProblemKind::Kept) {
+        document.errors.push(GcErrorDoc {
+            id: Some(inventory.leaks[plan.entries[problem.entry].leak.get()].id.clone()),
+            step: problem.kind.step().to_owned(),
+            message: problem.message.clone(),
+        });
+    }
+    if document.outcome == "not_needed" && !deleted.is_empty() {
+        document.outcome = "reached";
+    }
+    deleted.append(&mut document.deleted);
+    document.deleted = deleted;
 }
 
 fn image(inventory: &Inventory, at: ImageIx) -> &crate::inventory::Image {

@@ -8,6 +8,7 @@ mod history;
 mod parts;
 mod pins;
 mod remembered;
+mod sweep;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -16,7 +17,7 @@ pub use build::{container, effort, filesystem, image, layer, leak, store, totals
 pub use explain::explain;
 pub use gc::{
     ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, RunStoryDoc,
-    StoryDoc, comparison, gc, refused,
+    StoryDoc, add_leaks, comparison, gc, refused,
 };
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryUsageDoc, Origin, PercentRangeDoc, PointDoc, QuietDoc, RangeDoc, RunDoc,
@@ -29,6 +30,9 @@ pub use parts::{
 
 pub use pins::{PinDoc, PinsDoc, pins};
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
+pub use sweep::{
+    RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepFacts, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
+};
 
 /// Version of the documents' shape; a field is never renamed or removed within one.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -173,12 +173,20 @@ fn name_or_id(kept: &KeptDoc) -> String {
     if kept.names.is_empty() { short_id(&kept.id) } else { names(&kept.names) }
 }
 
+/// `2 images`, `1 leak and 2 images`.
+fn counted(document: &GcDoc) -> String {
+    let leaks = document.deleted.iter().filter(|one| one.kind == "leak").count();
+    let several = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    match (leaks, document.deleted.len() - leaks) {
+        (0, images) => several(images, "image"),
+        (leaks, 0) => several(leaks, "leak"),
+        (leaks, images) => format!("{} and {}", several(leaks, "leak"), several(images, "image")),
+    }
+}
+
 fn ending(document: &GcDoc) -> String {
     let used = percent(document.usage_after_percent);
-    let images = match document.deleted.len() {
-        1 => "1 image".to_owned(),
-        count => format!("{count} images"),
-    };
+    let images = counted(document);
     if document.dry_run {
         return match (document.outcome, document.deleted.len()) {
             ("not_needed", _) => "Nothing would be deleted.\n".into(),

@@ -10,6 +10,7 @@ mod layers;
 mod pins;
 mod scan;
 mod screen;
+mod sweep;
 mod table;
 mod usage;
 
@@ -22,4 +23,5 @@ pub use layers::{Names, layers, tree};
 pub use pins::{pins, pins_changed};
 pub use scan::{leaks, scan};
 pub use screen::Screen;
+pub use sweep::sweep;
 pub use usage::usage;

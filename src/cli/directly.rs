@@ -1,0 +1,79 @@
+//! What comes before images when we work on the disk ourselves: the owner must be away, what
+//! killed runs began is finished, and on a full disk room is made to begin with.
+
+use super::args::Global;
+use super::collecting::Job;
+use super::failure::Failure;
+use super::surveying::Surveyed;
+use crate::config::Config;
+use crate::cri::{Endpoint, Options};
+use crate::gc::editors::Editors;
+use crate::gc::leaks::plan::{self, Plan, Wish};
+use crate::gc::run::owner::{Owners, Presence};
+use crate::inventory::StoreIx;
+use crate::records::runs::Command;
+
+/// What a deletion needs to begin: some record files written anew.
+const ROOM_BYTES: u64 = 8 << 20;
+const ROOM_INODES: u64 = 64;
+
+/// Who may be at work in the stores, unless that was said not to matter.
+pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option<Owners>, Failure> {
+    if while_runtime_runs {
+        return Ok(None);
+    }
+    let named = global.cri_endpoint.as_ref().map(|text| {
+        text.parse::<Endpoint>().map_err(|error| Failure::BadArgument {
+            message: format!("--cri-endpoint {text:?}: {error}"),
+            hint: "give a socket, like unix:///run/crio/crio.sock".into(),
+        })
+    });
+    let found = global.graphroot.is_empty() && global.containerd_root.is_empty();
+    Ok(Some(Owners::new(named.transpose()?, found, &Options::default())))
+}
+
+/// Refuses while an owner is at work, and where there is nothing to edit.
+pub(super) fn check(owners: Option<&Owners>, surveyed: &Surveyed, editors: &Editors) -> Result<(), Failure> {
+    let inventory = &surveyed.survey.inventory;
+    if editors.is_empty() {
+        let why = inventory.stores.first().map(|store| {
+            let why = editors.store(store).err().unwrap_or_default();
+            format!("{}: {why}", store.root.display())
+        });
+        return Err(Failure::Refused {
+            message: format!("nothing was deleted: {}", why.unwrap_or_default()),
+            hint: "use --via cri".into(),
+        });
+    }
+    let Some(owners) = owners else { return Ok(()) };
+    owners.absent(inventory).map_err(|presence| Failure::Refused {
+        message: format!("nothing was deleted: {presence}"),
+        hint: hint(&presence).into(),
+    })
+}
+
+fn hint(presence: &Presence) -> &'static str {
+    match presence {
+        Presence::Answers { .. } => {
+            "use --via cri, or stop the runtime; --while-runtime-runs deletes all the same"
+        }
+        Presence::Unsure(_) => "stop the runtime, or say --while-runtime-runs if it is not the owner",
+    }
+}
+
+/// Leaks that go before any image: all that are safe where the configuration says so; else, on a
+/// full disk, as many as it takes to begin.
+pub(super) fn leaks(job: &Job<'_>, config: &Config, surveyed: &Surveyed, editors: &Editors) -> Option<Plan> {
+    let all = job.command == Command::Gc && config.leaks.delete;
+    let full = job.is_direct() && !editors.room_to_begin();
+    if !all && !full {
+        return None;
+    }
+    let survey = &surveyed.survey;
+    let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
+    let closed =
+        |store: StoreIx| editors.store(&survey.inventory.stores[store.get()]).err().map(str::to_owned);
+    let plan = plan::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
+    let plan = if all { plan } else { plan.to_make_room(ROOM_BYTES, ROOM_INODES) };
+    (!plan.order.is_empty()).then_some(plan)
+}

@@ -1,0 +1,212 @@
+//! `layersweep sweep`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::args::{Format, Global, SweepArgs};
+use super::collecting::lock;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::leak_recording::LeakRecording;
+use super::surveying;
+use super::{ask, output, records, stop, terminal};
+use crate::config::Config;
+use crate::gc::editors::{Editors, Keep};
+use crate::gc::leaks::plan::{self, Fate, Plan, Wish};
+use crate::gc::leaks::run::{Ran, Sweeper};
+use crate::gc::measure::Patience;
+use crate::inventory::{Consistency, Inventory, StoreIx};
+use crate::records::runs;
+use crate::report::json::{self, SweepDoc, SweepErrorDoc, SweepFacts};
+use crate::report::text;
+use crate::survey::Survey;
+
+pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Failure> {
+    let wish = Wish { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
+    // A dry run of nothing would tell nothing.
+    let delete = own.delete || (own.dry_run && own.repair.is_empty());
+    let changes = delete || !wish.repair.is_empty();
+    if global.sysroot.is_some() && changes {
+        return Err(Failure::BadArgument {
+            message: "--sysroot: nothing is ever changed there, so `sweep` can only report".into(),
+            hint: "`layersweep sweep --sysroot DIR` lists what could go".into(),
+        });
+    }
+    let began = Instant::now();
+    let run_id = runs::new_id(Timestamp::now());
+    let sweep = Sweep { global, wish, delete, dry_run: own.dry_run, began, run_id };
+    if !changes || own.dry_run {
+        return sweep.show();
+    }
+    match sweep.carry_out() {
+        Err(Failure::Refused { message, hint }) if global.format == Format::Json => {
+            let at = Timestamp::now();
+            output::json(&json::sweep_refused(&sweep.run_id, &sweep.wish, delete, &message, at))?;
+            Err(Failure::Refused { message, hint })
+        }
+        other => other,
+    }
+}
+
+struct Sweep<'a> {
+    global: &'a Global,
+    wish: Wish,
+    delete: bool,
+    dry_run: bool,
+    began: Instant,
+    run_id: String,
+}
+
+impl Sweep<'_> {
+    /// Changes nothing.
+    fn show(&self) -> Result<Exit, Failure> {
+        let surveyed = surveying::survey(self.global)?;
+        let editors = Editors::of(&surveyed.survey, &records::place(self.global).dir, Keep::Use);
+        let plan = self.plan(&surveyed.survey, &editors);
+        let document = self.document(&surveyed.survey, &plan, None, 0);
+        self.print(&document)?;
+        Ok(surveyed.exit())
+    }
+
+    fn carry_out(&self) -> Result<Exit, Failure> {
+        let global = self.global;
+        let place = records::place(global);
+        // Held until the end.
+        let _lock = lock(&place)?;
+        let mut surveyed = surveying::survey_and_record(global)?;
+        let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use);
+        let (resumed, unfinished) = resume(&editors);
+        if resumed > 0 {
+            surveyed = surveying::survey_and_record(global)?;
+        }
+        let plan = self.plan(&surveyed.survey, &editors);
+        let planned = self.document(&surveyed.survey, &plan, None, resumed);
+        if !plan.order.is_empty() && ask::somebody_is_there(global) {
+            output::text(&text::sweep(&SweepDoc { dry_run: true, ..planned }, &terminal::screen()))?;
+            if !ask::confirm(global, &question(&plan))? {
+                return Ok(Exit::Done);
+            }
+        }
+        let stop = Arc::default();
+        stop::listen(&stop)?;
+        let inventory = &surveyed.survey.inventory;
+        let mut recording =
+            LeakRecording::begin(global, &surveyed.memory, inventory, &self.run_id, self.began, &plan);
+        let mut sweeper = Sweeper {
+            inventory,
+            editors: &editors,
+            min_age: self.wish.min_age,
+            witness: &mut recording,
+            stop: &stop,
+            patience: Patience::default(),
+        };
+        let ran = sweeper.run(&plan);
+        let mut document = self.document(&surveyed.survey, &plan, Some(&ran), resumed);
+        if !unfinished.is_empty() {
+            document.errors.extend(unfinished);
+            document.outcome = "failed";
+        }
+        let unproven = unproven(inventory, &editors);
+        if !unproven.is_empty() {
+            document.errors.extend(unproven);
+            document.outcome = if document.outcome == "failed" { "failed" } else { "refused" };
+        }
+        let lost = recording.end(&document);
+        self.print(&document)?;
+        let exit = match document.outcome {
+            "failed" => Exit::Failed,
+            "refused" => Exit::Refused,
+            _ => surveyed.exit(),
+        };
+        Ok(if lost && exit == Exit::Done { Exit::Failed } else { exit })
+    }
+
+    /// What is to go, and to be mended. Without `--delete` what it would delete is planned as
+    /// well, to be shown.
+    fn plan(&self, survey: &Survey, editors: &Editors) -> Plan {
+        let inventory = &survey.inventory;
+        let closed = |store: StoreIx| editors.store(&inventory.stores[store.get()]).err().map(str::to_owned);
+        let mut plan = plan::plan(inventory, &survey.refs, &self.wish, survey.taken_at, &closed);
+        if !self.delete && !self.wish.repair.is_empty() {
+            plan.order.retain(|at| plan.entries[*at].fate == Fate::Repair);
+        }
+        plan
+    }
+
+    fn document(&self, survey: &Survey, plan: &Plan, ran: Option<&Ran>, resumed: usize) -> SweepDoc {
+        let changes = self.delete || !self.wish.repair.is_empty();
+        json::sweep(&SweepFacts {
+            survey,
+            wish: &self.wish,
+            plan,
+            ran,
+            delete: self.delete,
+            run_id: (changes && !self.dry_run).then_some(self.run_id.as_str()),
+            dry_run: self.dry_run,
+            resumed,
+        })
+    }
+
+    fn print(&self, document: &SweepDoc) -> Result<(), Failure> {
+        match self.global.format {
+            Format::Json => output::json(document),
+            // From a timer: only what happened.
+            Format::Table if self.global.quiet && matches!(document.outcome, "reported" | "not_needed") => {
+                Ok(())
+            }
+            Format::Table => output::text(&text::sweep(document, &terminal::screen())),
+        }
+    }
+}
+
+/// Stores of which nothing is proven: whatever was lost there, it stays for this time.
+fn unproven(inventory: &Inventory, editors: &Editors) -> Vec<SweepErrorDoc> {
+    let doubtful = inventory.stores.iter().filter_map(|store| {
+        let message = match store.consistency {
+            Consistency::Consistent => return None,
+            Consistency::WriterActive => "another program was writing to it all the time; try again later",
+            Consistency::Damaged => "its records are damaged; see the warnings",
+        };
+        editors.store(store).is_ok().then(|| SweepErrorDoc {
+            id: Some(store.root.to_string_lossy().into_owned()),
+            step: "read".into(),
+            message: message.into(),
+        })
+    });
+    doubtful.collect()
+}
+
+/// Finishes what killed runs began: how many images, layers and leftovers, and what would not be
+/// finished.
+pub(super) fn resume(editors: &Editors) -> (usize, Vec<SweepErrorDoc>) {
+    let (mut resumed, mut problems) = (0, Vec::new());
+    for (store, result) in editors.resume() {
+        match result {
+            Ok(done) => {
+                resumed += done.images.len() + done.layers.len() + done.leftovers.len();
+                resumed += usize::from(done.removed > 0 && done.is_unnamed());
+            }
+            Err(error) => problems.push(SweepErrorDoc {
+                id: Some(store.root.to_string_lossy().into_owned()),
+                step: "resume".into(),
+                message: error.to_string(),
+            }),
+        }
+    }
+    (resumed, problems)
+}
+
+fn question(plan: &Plan) -> String {
+    let mending = plan.turns().filter(|entry| entry.fate == Fate::Repair).count();
+    let going = plan.order.len() - mending;
+    let bytes = text::bytes(plan.predicted_bytes());
+    match (going, mending) {
+        (1, 0) => format!("Delete this finding ({bytes})?"),
+        (going, 0) => format!("Delete these {going} findings ({bytes})?"),
+        (0, 1) => "Mend this finding?".to_owned(),
+        (0, mending) => format!("Mend these {mending} findings?"),
+        (going, mending) => format!("Delete {going} findings ({bytes}) and mend {mending}?"),
+    }
+}

@@ -1,0 +1,104 @@
+//! The editors of a survey's stores, and the ballast beside them.
+
+use std::path::Path;
+
+use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Options};
+use crate::inventory::{Store, StoreKey};
+use crate::survey::Survey;
+
+/// One editor a store, where it can be edited.
+#[derive(Debug)]
+pub struct Editors {
+    /// By what names a store in any survey; else why it is not edited.
+    stores: Vec<(StoreKey, Result<Editor, String>)>,
+    ballast: Vec<Ballast>,
+}
+
+/// What becomes of the ballast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It is made where there is room, used where there is none, and made again.
+    Make,
+    /// It is used if it is there, and made again if it was.
+    Use,
+}
+
+impl Editors {
+    /// For every store of `survey`. `state_dir` takes the notes of deletions under way; nothing is
+    /// opened or written yet.
+    #[must_use]
+    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep) -> Self {
+        let mut all = Vec::new();
+        let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
+            let key = StoreKey::of(store);
+            let Some(places) = places else {
+                return (key, Err(format!("only {} removes anything there", store.kind.word())));
+            };
+            let ballast = Ballast::of_store(places, state_dir).unwrap_or_else(|error| {
+                tracing::warn!(%error, store = %store.root.display(), "no ballast");
+                Vec::new()
+            });
+            let ballast: Vec<_> =
+                ballast.into_iter().filter(|one| keep == Keep::Make || one.path().exists()).collect();
+            for one in &ballast {
+                if all.iter().all(|known: &Ballast| known.path() != one.path()) {
+                    all.push(one.clone());
+                }
+            }
+            let options = Options { intents: Some(state_dir.to_path_buf()), ballast, ..Options::default() };
+            (key, Editor::new(places, options).map_err(|refusal| refusal.to_string()))
+        });
+        let stores = stores.collect();
+        Self { stores, ballast: all }
+    }
+
+    /// The editor of a store.
+    ///
+    /// # Errors
+    /// Why it is not edited.
+    pub fn store(&self, store: &Store) -> Result<&Editor, &str> {
+        let key = StoreKey::of(store);
+        match self.stores.iter().find(|(known, _)| *known == key) {
+            Some((_, Ok(editor))) => Ok(editor),
+            Some((_, Err(why))) => Err(why),
+            None => Err("it was not there when the run began"),
+        }
+    }
+
+    /// No store can be edited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stores.iter().all(|(_, editor)| editor.is_err())
+    }
+
+    /// Finishes what killed runs of ours began; one entry a store that has an editor.
+    #[must_use]
+    pub fn resume(&self) -> Vec<(StoreKey, Result<Deleted, Error>)> {
+        let editors = self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)));
+        editors.map(|(key, editor)| (key.clone(), editor.resume())).collect()
+    }
+
+    /// Makes the ballast where there is room, so that later deletions find it. What it takes is
+    /// then no part of what any of them gives back.
+    pub fn prepare(&self) {
+        for ballast in &self.ballast {
+            match ballast.prepare() {
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, path = %ballast.path().display(), "no ballast"),
+            }
+        }
+    }
+
+    /// Bytes that the ballast takes on the filesystem `device` (`st_dev`) now.
+    #[must_use]
+    pub fn ballast_bytes(&self, device: u64) -> u64 {
+        self.ballast.iter().filter(|one| one.device() == device).map(Ballast::taken_bytes).sum()
+    }
+
+    /// A record file can be written anew on the filesystems of all editable stores, as far as
+    /// their numbers tell: there is as much room as the ballast would take, and an inode.
+    #[must_use]
+    pub fn room_to_begin(&self) -> bool {
+        self.ballast.iter().all(Ballast::has_room_beside)
+    }
+}

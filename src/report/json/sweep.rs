@@ -1,0 +1,338 @@
+//! The document of `sweep`: every finding with what becomes of it, and what was done.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::SCHEMA_VERSION;
+use super::build::leak as leak_doc;
+use super::history::differs;
+use super::parts::{LeakDoc, WarningDoc};
+use crate::gc::leaks::plan::{Fate, Plan, Stay, Wish, reason};
+use crate::gc::leaks::run::{Problem, ProblemKind, Ran};
+use crate::survey::Survey;
+
+/// `layersweep sweep`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SweepDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `sweep`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Everything was read: figures are exact.
+    pub complete: bool,
+    /// Names the run in `history`; null where nothing was to be deleted or mended.
+    pub run_id: Option<String>,
+    /// Nothing was changed: `deleted` and `repaired` are what a run would do.
+    pub dry_run: bool,
+    /// Leaks that are proven safe to delete were to be deleted.
+    pub delete: bool,
+    /// Classes that were to be mended.
+    pub repair: Vec<String>,
+    /// Classes that were asked for; empty for all.
+    pub classes: Vec<String>,
+    /// Nothing younger is touched, in seconds.
+    pub min_age_seconds: u64,
+    /// Images and layers that a run which was killed had begun to delete, and this one finished.
+    pub resumed: usize,
+    /// Every finding of these classes.
+    pub leaks: Vec<SweepLeakDoc>,
+    /// Bytes that were expected to come back from what was to be deleted; without `--delete`,
+    /// from what it would delete.
+    pub predicted_bytes: u64,
+    /// Bytes that came back; null where nothing was to be deleted. Negative where others wrote
+    /// more meanwhile.
+    pub measured_bytes: Option<i64>,
+    /// What was deleted, in order; for a dry run, what would be.
+    pub deleted: Vec<SweptDoc>,
+    /// What was mended; for a dry run, what would be.
+    pub repaired: Vec<RepairedDoc>,
+    /// What was to go and stays after all, since the proof right before its deletion failed.
+    pub kept: Vec<SpareDoc>,
+    /// What went wrong on the way.
+    pub errors: Vec<SweepErrorDoc>,
+    /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
+    pub outcome: &'static str,
+    /// What could not be read or contradicts itself.
+    pub warnings: Vec<WarningDoc>,
+}
+
+/// A finding and what becomes of it.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SweepLeakDoc {
+    /// The finding, as `scan` has it.
+    #[serde(flatten)]
+    pub leak: LeakDoc,
+    /// `delete` (by `sweep --delete`), `repair` (by `sweep --repair CLASS`, if it is asked for) or
+    /// `none`.
+    pub action: &'static str,
+    /// What would come back with it, at its turn; 0 for what stays.
+    pub predicted_bytes: u64,
+    /// Why it stays, or what to do about it, in words; empty where `action` is all there is to say.
+    pub remedy: String,
+}
+
+/// A leak that was deleted.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SweptDoc {
+    /// `leak`.
+    pub kind: &'static str,
+    /// Its class.
+    pub class: &'static str,
+    /// Its id or name.
+    pub id: String,
+    /// Where it lay.
+    pub path: String,
+    /// Root of its store.
+    pub store: String,
+    /// `leak`.
+    pub reason: &'static str,
+    /// Bytes that were expected to come back.
+    pub predicted_bytes: u64,
+    /// Bytes that did; null for a dry run. Negative where others wrote more meanwhile.
+    pub measured_bytes: Option<i64>,
+    /// The two differ by more than the filesystem's own noise.
+    pub differs: bool,
+    /// Percent used of its filesystem afterwards; null for a dry run.
+    pub usage_after_percent: Option<f64>,
+    /// When; null for a dry run.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub at: Option<Timestamp>,
+}
+
+/// A finding that was mended.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RepairedDoc {
+    /// Its class.
+    pub class: &'static str,
+    /// The object's id.
+    pub id: String,
+    /// Where it lies.
+    pub path: String,
+    /// Root of its store.
+    pub store: String,
+}
+
+/// A finding that stays after all.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SpareDoc {
+    /// Its class.
+    pub class: &'static str,
+    /// Its id or name.
+    pub id: String,
+    /// Where it lies.
+    pub path: String,
+    /// Why.
+    pub detail: String,
+}
+
+/// Something that went wrong.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SweepErrorDoc {
+    /// The object; null where it is about the run.
+    pub id: Option<String>,
+    /// What failed: `begin`, `resume`, `read`, `lock`, `remove` or `stop`.
+    pub step: String,
+    /// Why.
+    pub message: String,
+}
+
+/// What was to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepFacts<'a> {
+    /// What was found.
+    pub survey: &'a Survey,
+    /// What was asked for.
+    pub wish: &'a Wish,
+    /// What is to become of each finding.
+    pub plan: &'a Plan,
+    /// The run; `None` for a report and for a dry run.
+    pub ran: Option<&'a Ran>,
+    /// Leaks are to be deleted.
+    pub delete: bool,
+    /// Names the run, if there is one.
+    pub run_id: Option<&'a str>,
+    /// Nothing is to be changed, only shown.
+    pub dry_run: bool,
+    /// What was finished of a run that was killed.
+    pub resumed: usize,
+}
+
+/// Builds the document.
+#[must_use]
+pub fn sweep(facts: &SweepFacts<'_>) -> SweepDoc {
+    let SweepFacts { survey, wish, plan, .. } = facts;
+    let acts = facts.delete || !wish.repair.is_empty();
+    let mut document = SweepDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "sweep",
+        generated_at: survey.taken_at,
+        complete: survey.is_complete(),
+        run_id: facts.run_id.map(str::to_owned),
+        dry_run: facts.dry_run,
+        delete: facts.delete,
+        repair: wish.repair.clone(),
+        classes: wish.classes.clone(),
+        min_age_seconds: u64::try_from(wish.min_age.as_secs()).unwrap_or(0),
+        resumed: facts.resumed,
+        leaks: (0..plan.entries.len()).map(|at| finding(facts, at)).collect(),
+        predicted_bytes: plan.predicted_bytes(),
+        measured_bytes: None,
+        deleted: Vec::new(),
+        repaired: Vec::new(),
+        kept: Vec::new(),
+        errors: Vec::new(),
+        outcome: "reported",
+        warnings: super::warnings(survey),
+    };
+    match facts.ran {
+        Some(ran) => add_run(&mut document, facts, ran),
+        None if acts => {
+            let turns = || plan.order.iter().copied();
+            let goes = |at: &usize| facts.delete && matches!(plan.entries[*at].fate, Fate::Delete(_));
+            document.deleted = turns().filter(goes).map(|at| swept(facts, at)).collect();
+            let mended = turns().filter(|at| plan.entries[*at].fate == Fate::Repair);
+            document.repaired = mended.map(|at| repaired(facts, at)).collect();
+            let nothing = document.deleted.is_empty() && document.repaired.is_empty();
+            document.outcome = if nothing { "not_needed" } else { "done" };
+        }
+        None => {}
+    }
+    document
+}
+
+fn add_run(document: &mut SweepDoc, facts: &SweepFacts<'_>, ran: &Ran) {
+    document.deleted = ran
+        .deletions
+        .iter()
+        .map(|done| SweptDoc {
+            predicted_bytes: done.predicted_bytes,
+            measured_bytes: done.measured_bytes,
+            differs: done.measured_bytes.is_some_and(|measured| differs(done.predicted_bytes, measured)),
+            usage_after_percent: done.usage_after_percent.map(|percent| (percent * 100.0).round() / 100.0),
+            at: Some(done.at),
+            ..swept(facts, done.entry)
+        })
+        .collect();
+    document.repaired = ran.repaired.iter().map(|at| repaired(facts, *at)).collect();
+    let measured = ran.deletions.iter().filter_map(|done| done.measured_bytes);
+    document.measured_bytes = facts.delete.then(|| measured.fold(0, i64::saturating_add));
+    for problem in &ran.problems {
+        match problem.kind {
+            ProblemKind::Kept => document.kept.push(spare(facts, problem)),
+            ProblemKind::Locked | ProblemKind::Failed => document.errors.push(SweepErrorDoc {
+                id: Some(leak_at(facts, problem.entry).id.clone()),
+                step: problem.kind.step().to_owned(),
+                message: problem.message.clone(),
+            }),
+        }
+    }
+    if ran.stopped {
+        let message = "a signal ended the run before its plan did".to_owned();
+        document.errors.push(SweepErrorDoc { id: None, step: "stop".into(), message });
+    }
+    let failed = ran.stopped || ran.problems.iter().any(|problem| problem.kind == ProblemKind::Failed);
+    let locked = ran.problems.iter().any(|problem| problem.kind == ProblemKind::Locked);
+    document.outcome = match (failed, locked) {
+        (true, _) => "failed",
+        (false, true) => "refused",
+        _ if ran.deletions.is_empty() && ran.repaired.is_empty() => "not_needed",
+        _ => "done",
+    };
+}
+
+/// A run that was refused before it began.
+#[must_use]
+pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at: Timestamp) -> SweepDoc {
+    SweepDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "sweep",
+        generated_at: at,
+        complete: false,
+        run_id: Some(run_id.to_owned()),
+        dry_run: false,
+        delete,
+        repair: wish.repair.clone(),
+        classes: wish.classes.clone(),
+        min_age_seconds: u64::try_from(wish.min_age.as_secs()).unwrap_or(0),
+        resumed: 0,
+        leaks: Vec::new(),
+        predicted_bytes: 0,
+        measured_bytes: None,
+        deleted: Vec::new(),
+        repaired: Vec::new(),
+        kept: Vec::new(),
+        errors: vec![SweepErrorDoc { id: None, step: "begin".into(), message: message.to_owned() }],
+        outcome: "refused",
+        warnings: Vec::new(),
+    }
+}
+
+fn leak_at<'a>(facts: &SweepFacts<'a>, at: usize) -> &'a crate::inventory::Leak {
+    &facts.survey.inventory.leaks[facts.plan.entries[at].leak.get()]
+}
+
+fn finding(facts: &SweepFacts<'_>, at: usize) -> SweepLeakDoc {
+    let entry = &facts.plan.entries[at];
+    let leak = leak_at(facts, at);
+    let (action, remedy) = match &entry.fate {
+        Fate::Delete(_) => ("delete", String::new()),
+        Fate::Repair => ("repair", String::new()),
+        Fate::Stay(stay @ Stay::NotAsked) => ("repair", reason(leak, stay, facts.wish.min_age)),
+        Fate::Stay(stay) => ("none", reason(leak, stay, facts.wish.min_age)),
+    };
+    SweepLeakDoc {
+        leak: leak_doc(facts.survey, entry.leak),
+        action,
+        predicted_bytes: entry.gain.frees_bytes,
+        remedy,
+    }
+}
+
+fn path(path: &std::path::Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn store(facts: &SweepFacts<'_>, at: usize) -> String {
+    path(&facts.survey.inventory.stores[leak_at(facts, at).store.get()].root)
+}
+
+fn swept(facts: &SweepFacts<'_>, at: usize) -> SweptDoc {
+    let leak = leak_at(facts, at);
+    SweptDoc {
+        kind: "leak",
+        class: leak.class,
+        id: leak.id.clone(),
+        path: path(&leak.path),
+        store: store(facts, at),
+        reason: "leak",
+        predicted_bytes: facts.plan.entries[at].gain.frees_bytes,
+        measured_bytes: None,
+        differs: false,
+        usage_after_percent: None,
+        at: None,
+    }
+}
+
+fn repaired(facts: &SweepFacts<'_>, at: usize) -> RepairedDoc {
+    let leak = leak_at(facts, at);
+    RepairedDoc { class: leak.class, id: leak.id.clone(), path: path(&leak.path), store: store(facts, at) }
+}
+
+fn spare(facts: &SweepFacts<'_>, problem: &Problem) -> SpareDoc {
+    let leak = leak_at(facts, problem.entry);
+    SpareDoc {
+        class: leak.class,
+        id: leak.id.clone(),
+        path: path(&leak.path),
+        detail: problem.message.clone(),
+    }
+}

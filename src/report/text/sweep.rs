@@ -1,0 +1,165 @@
+//! What nothing uses, what becomes of it, and what was done about it.
+
+use super::format::{bytes, safe, short_id, signed_bytes};
+use super::screen::Screen;
+use super::table::{Table, heading};
+use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
+
+/// A report, a plan, or what a run did.
+#[must_use]
+pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
+    let acts = document.delete || !document.repair.is_empty();
+    let planned = document.dry_run || document.outcome == "reported" || !acts;
+    let mut out = String::new();
+    if document.resumed > 0 {
+        out.push_str(&format!(
+            "Finished what a run that was killed had begun: {}.\n",
+            counted(document.resumed, "image or layer", "images and layers")
+        ));
+    }
+    if planned {
+        out.push_str(&plan(document, screen));
+    } else {
+        out.push_str(&done(document, screen));
+    }
+    out
+}
+
+/// The plan before it is carried out.
+fn plan(document: &SweepDoc, screen: &Screen) -> String {
+    if document.leaks.is_empty() {
+        return "Nothing is lost: every byte in these stores has an owner.\n".into();
+    }
+    let mut out = String::new();
+    let going: Vec<_> = document.leaks.iter().filter(|one| one.action == "delete").collect();
+    let mends = document.leaks.iter().filter(|one| one.action == "repair");
+    let (mending, mendable): (Vec<_>, Vec<_>) =
+        mends.partition(|one| document.repair.iter().any(|class| class == one.leak.class));
+    let staying: Vec<_> = document.leaks.iter().filter(|one| one.action == "none").collect();
+    if !going.is_empty() {
+        out.push_str(&heading(if document.delete { "To delete" } else { "What --delete would delete" }));
+        out.push_str(&table(&going, screen, true));
+    }
+    if !mending.is_empty() {
+        out.push_str(&heading("To mend"));
+        out.push_str(&table(&mending, screen, true));
+    }
+    if !mendable.is_empty() {
+        out.push_str(&heading("What --repair CLASS would mend"));
+        out.push_str(&table(&mendable, screen, true));
+    }
+    if !staying.is_empty() {
+        out.push_str(&heading("What stays"));
+        out.push_str(&table(&staying, screen, false));
+    }
+    out.push_str(&format!(
+        "\n{}: {} can be deleted, about {} would come back; {} can be mended; {} stay{}\n",
+        counted(document.leaks.len(), "finding", "findings"),
+        going.len(),
+        bytes(document.predicted_bytes),
+        mending.len() + mendable.len(),
+        staying.len(),
+        if staying.len() == 1 { "s" } else { "" },
+    ));
+    let acts = document.delete || !document.repair.is_empty();
+    if !acts && !going.is_empty() {
+        out.push_str("`layersweep sweep --delete` deletes them, each proven again right before.\n");
+    }
+    out
+}
+
+fn table(leaks: &[&SweepLeakDoc], screen: &Screen, going: bool) -> String {
+    let what = if going { "PROOF" } else { "WHAT TO DO" };
+    let headings = ["FINDING", "OBJECT", ">SIZE", ">AGE", "VERDICT", what];
+    let mut table = Table::new(&headings);
+    for one in leaks {
+        let leak = &one.leak;
+        let words = match (going, one.remedy.as_str()) {
+            (false, "") | (true, _) => &leak.evidence,
+            (false, remedy) => remedy,
+        };
+        table.row(vec![
+            leak.class.into(),
+            short_id(&leak.id),
+            bytes(leak.bytes),
+            leak.age_seconds.map_or_else(|| "-".into(), age),
+            leak.verdict.into(),
+            safe(words),
+        ]);
+    }
+    table.fit(screen, &[4], &[(5, 16), (1, 12)]);
+    table.render()
+}
+
+/// What a run did.
+fn done(document: &SweepDoc, screen: &Screen) -> String {
+    let mut out = String::new();
+    if !document.deleted.is_empty() {
+        let mut table = Table::new(&["DELETED", "OBJECT", ">PREDICTED", ">MEASURED", ">USED", "WHERE"]);
+        for one in &document.deleted {
+            table.row(row(one));
+        }
+        table.fit(screen, &[4], &[(5, 16), (1, 12)]);
+        out.push_str(&table.render());
+    }
+    for one in &document.repaired {
+        out.push_str(&format!("mended: {} {}\n", one.class, safe(&one.id)));
+    }
+    for one in &document.kept {
+        out.push_str(&format!("kept: {} {}: {}\n", one.class, safe(&one.id), safe(&one.detail)));
+    }
+    for error in &document.errors {
+        let id = error.id.as_deref().map(|id| format!("{} ", safe(id))).unwrap_or_default();
+        out.push_str(&format!("failed: {id}({}): {}\n", error.step, safe(&error.message)));
+    }
+    if document.outcome == "not_needed" {
+        out.push_str("There was nothing to delete.\n");
+    }
+    if !document.deleted.is_empty() {
+        let predicted =
+            document.deleted.iter().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
+        out.push_str(&format!(
+            "\n{} deleted: predicted {}, measured {}\n",
+            counted(document.deleted.len(), "finding", "findings"),
+            bytes(predicted),
+            document.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
+        ));
+    }
+    if document.deleted.iter().any(|one| one.differs) {
+        out.push_str("! predicted and measured differ by more than the filesystem's own noise\n");
+    }
+    let going = document.leaks.iter().filter(|one| one.action == "delete").count();
+    let stay = document.leaks.len().saturating_sub(going);
+    if stay > 0 {
+        out.push_str(&format!(
+            "{} stay: `layersweep sweep` tells why\n",
+            counted(stay, "other finding", "other findings")
+        ));
+    }
+    out
+}
+
+fn row(one: &SweptDoc) -> Vec<String> {
+    let measured = one.measured_bytes.map_or_else(|| "-".into(), signed_bytes);
+    vec![
+        one.class.into(),
+        short_id(&one.id),
+        bytes(one.predicted_bytes),
+        if one.differs { format!("! {measured}") } else { measured },
+        one.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.2}%")),
+        safe(&one.path),
+    ]
+}
+
+fn counted(count: usize, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
