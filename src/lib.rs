@@ -10,12 +10,12 @@
 //! | [`cli`] | everything |
 //! | [`report`] | `gc`, `records`, `survey`, `inventory` |
 //! | [`config`] | `gc`, `sys` |
-//! | [`gc`] | `cri`, `records`, `survey`, `graphroot`, `usage`, `inventory`, `sys` |
+//! | [`gc`] | `cri`, `records`, `survey`, `graphroot`, `node`, `usage`, `inventory`, `sys` |
 //! | [`records`] | `usage`, `inventory`, `sys` |
 //! | [`cri`] | `sys` |
 //! | [`survey`] | `graphroot`, `containerd`, `usage`, `inventory`, `sys` |
 //! | [`graphroot`], [`containerd`] | `usage`, `inventory`, `sys` |
-//! | [`usage`] | `inventory`, `sys` |
+//! | [`node`], [`usage`] | `inventory`, `sys` |
 //! | [`inventory`], [`sys`] | nobody |
 //!
 //! `tests/architecture.rs` fails on an import that goes upwards.
@@ -27,6 +27,7 @@ pub mod cri;
 pub mod gc;
 pub mod graphroot;
 pub mod inventory;
+pub mod node;
 pub mod records;
 pub mod report;
 pub mod survey;

@@ -6,19 +6,32 @@
 use std::path::{Path, PathBuf};
 
 /// Which modules each module may name, as the table in `src/lib.rs` says.
-const MAY_KNOW: [(&str, &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str]); 13] = [
     (
         "cli",
-        &["config", "gc", "cri", "records", "report", "survey", "graphroot", "usage", "inventory", "sys"],
+        &[
+            "config",
+            "gc",
+            "cri",
+            "records",
+            "report",
+            "survey",
+            "graphroot",
+            "node",
+            "usage",
+            "inventory",
+            "sys",
+        ],
     ),
     ("report", &["gc", "records", "survey", "inventory"]),
     ("config", &["gc", "sys"]),
-    ("gc", &["cri", "records", "survey", "graphroot", "usage", "inventory", "sys"]),
+    ("gc", &["cri", "records", "survey", "graphroot", "node", "usage", "inventory", "sys"]),
     ("records", &["usage", "inventory", "sys"]),
     ("cri", &["sys"]),
     ("survey", &["graphroot", "containerd", "usage", "inventory", "sys"]),
     ("graphroot", &["usage", "inventory", "sys"]),
     ("containerd", &["usage", "inventory", "sys"]),
+    ("node", &["inventory", "sys"]),
     ("usage", &["inventory", "sys"]),
     ("inventory", &[]),
     ("sys", &[]),
