@@ -9,6 +9,7 @@ pub mod exact;
 pub mod kubelet;
 pub mod logs;
 mod policy;
+pub mod run;
 mod types;
 
 pub use policy::{Decides, Policy, PolicyFault};
