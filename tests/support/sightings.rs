@@ -92,7 +92,6 @@ pub fn container(number: u64, created: i64, image: Option<usize>) -> SeenContain
         created: Some(at(created)),
         state: ContainerState::Running,
         sandbox: false,
-        sandbox_id: None,
         bytes: 65_536,
     }
 }
