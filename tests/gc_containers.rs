@@ -16,7 +16,6 @@ use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
 use layersweep::gc::containers::run::{Collector, Deletion, Doomed, Kind, Plan, Ran, Scope, Witness};
 use layersweep::gc::containers::{Decides, Policy};
-use layersweep::gc::measure::Patience;
 use layersweep::graphroot::config::Environment;
 use layersweep::node::places::Places;
 use layersweep::survey::{Request, Weigh};
@@ -105,9 +104,7 @@ impl Node {
     ) -> T {
         let survey = layersweep::survey::run(&self.request, &Progress::default()).unwrap();
         let stop = AtomicBool::new(false);
-        let mut collector =
-            Collector::new(&self.client, &self.request, places, policy, scope, &stop).unwrap();
-        collector.patience = Patience { still: Duration::from_millis(500), ..Patience::default() };
+        let collector = Collector::new(&self.client, &self.request, places, policy, scope, &stop).unwrap();
         act(&collector, &survey)
     }
 

@@ -232,7 +232,9 @@ impl<'a> Collector<'a> {
             what: format!("{}: the runtime does not say where its containers lie", client.endpoint()),
             stale: false,
         })?;
-        Ok(Self { client, place, request, places, policy, scope, stop, patience: Patience::default() })
+        // containerd unlinks a writable layer with its next collection, seconds after its answer.
+        let patience = Patience { still: Duration::from_secs(5), ..Patience::default() };
+        Ok(Self { client, place, request, places, policy, scope, stop, patience })
     }
 
     /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
