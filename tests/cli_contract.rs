@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::process::Stdio;
 
@@ -45,6 +46,18 @@ fn bad_usage_is_2() {
         &["pin", "add"],
         &["pin", "remove"],
         &["pin", "list", "pattern"],
+        &["gc", "image"],
+        &["gc", "--high", "101"],
+        &["gc", "--high", "60", "--low", "65"],
+        &["gc", "--min-age", "soon"],
+        &["gc", "--policy", "none"],
+        &["gc", "--via", "magic"],
+        &["gc", "--config", "/no/such/file"],
+        &["gc", "--cri-endpoint", "tcp://127.0.0.1:1"],
+        &["gc", "--sysroot", "/"],
+        &["rm"],
+        &["completions", "cobol"],
+        &["man"],
     ] {
         let run = layersweep(args).expect_code(2);
         assert!(run.stdout.is_empty(), "{run:?}");
@@ -59,9 +72,31 @@ fn help_and_version_are_0_and_on_stdout() {
         assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
         assert!(run.stderr.is_empty(), "{run:?}");
     }
-    for command in READING.iter().chain(&["explain", "history", "pin"]) {
+    for command in READING.iter().chain(&["explain", "gc", "rm", "history", "pin", "completions", "man"]) {
         layersweep([command, "--help"]).expect_code(0);
     }
+}
+
+#[test]
+fn completions_and_man_pages() {
+    for (shell, sign) in
+        [("bash", "complete -F"), ("zsh", "#compdef layersweep"), ("fish", "complete -c layersweep")]
+    {
+        // Whatever the configuration says.
+        let run = layersweep(["completions", shell, "--config", "/no/such/file"]).expect_code(0);
+        assert!(run.stdout.contains(sign), "{shell}: {run:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    layersweep([OsStr::new("man"), pages.as_os_str()]).expect_code(0);
+    for page in ["layersweep", "layersweep-gc", "layersweep-history-usage", "layersweep-pin-add"] {
+        let text = std::fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(".TH") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let main = std::fs::read_to_string(pages.join("layersweep.1")).unwrap();
+    assert!(main.contains("Exit codes"), "{main}");
+    let run = layersweep(["man", "/proc/none"]).expect_code(1);
+    assert_one_error(&run);
 }
 
 #[test]

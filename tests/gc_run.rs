@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "gc_run/by_kubelet.rs"]
+mod by_kubelet;
 #[path = "support/cri_server/mod.rs"]
 mod cri_server;
 mod support;
@@ -12,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use cri_server::{CriServer, Listing, Removal};
+use cri_server::{Answers, CriServer, Listing, Removal};
 use jiff::{SignedDuration, Timestamp};
 use layersweep::cri::{Client, Options};
 use layersweep::gc::measure::{NOISE_BYTES, Patience};
 use layersweep::gc::plan::{Reason, Verdict};
 use layersweep::gc::run::hands::Blind;
 use layersweep::gc::run::through_cri::ThroughCri;
-use layersweep::gc::run::{self, Deletion, Memory, Ran, Runner, Stopped, Witness};
+use layersweep::gc::run::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
 use layersweep::gc::{Ages, Known, Marks, Policy, Targets};
 use layersweep::graphroot::config::Environment;
 use layersweep::inventory::{Image, Inventory};
@@ -33,11 +35,15 @@ use support::store::{self, Store};
 /// Images of 6 MiB each on a common base, the first one longest idle; `old-5` is in use.
 const IMAGES: usize = 8;
 const IN_USE: usize = 5;
+/// Record time is this far ahead of the wall clock.
+const AHEAD: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 struct Node {
     server: CriServer,
     store: Arc<Store>,
     loopfs: LoopFs,
+    /// The id of the container in the pod.
+    container: String,
 }
 
 fn name(at: usize) -> String {
@@ -67,8 +73,8 @@ impl Node {
         let server = CriServer::start(&store);
         let pause = name(IN_USE);
         let sandbox = server.podman().sandbox("pod-1", &pause);
-        server.podman().container(&sandbox, "pod-1", "app", &pause);
-        Some(Self { server, store, loopfs })
+        let container = server.podman().container(&sandbox, "pod-1", "app", &pause);
+        Some(Self { server, store, loopfs, container })
     }
 
     fn hands(&self) -> ThroughCri {
@@ -136,18 +142,29 @@ impl Node {
     }
 
     fn run(&self, policy: &Policy, witness: &mut Told) -> Result<Ran, Blind> {
+        self.run_task(policy, Task::Policy, witness, &self.survey())
+    }
+
+    fn run_task(
+        &self,
+        policy: &Policy,
+        task: Task<'_>,
+        witness: &mut Told,
+        survey: &Survey,
+    ) -> Result<Ran, Blind> {
         let mut hands = self.hands();
         let request = self.request();
         let mut runner = Runner {
             request: &request,
             policy,
+            task,
             memory: &ByName,
             hands: &mut hands,
             witness,
             stop: &AtomicBool::new(false),
             patience: Patience { still: Duration::from_millis(500), ..Patience::default() },
         };
-        runner.run(&self.survey())
+        runner.run(survey)
     }
 
     fn names(&self) -> Vec<String> {
@@ -168,16 +185,16 @@ impl Memory for ByName {
             let at = name.strip_prefix("reg.local/old-").and_then(|rest| rest.strip_suffix(":1"));
             at.and_then(|at| at.parse().ok()).map_or(0, |at: i64| 30 - at)
         };
-        let of = |image: &Image| Ages {
-            first_detected: Timestamp::now() - SignedDuration::from_hours(24 * day(image)),
-            last_used: None,
-            use_count: 0,
-        };
+        let of = |image: &Image| Ages::new(self.now() - SignedDuration::from_hours(24 * day(image)), None, 0);
         inventory.images.iter().map(of).collect()
     }
 
     fn known(&self, inventory: &Inventory) -> Vec<Known> {
         vec![Known::default(); inventory.images.len()]
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + AHEAD
     }
 }
 
@@ -185,12 +202,19 @@ impl Memory for ByName {
 struct Told {
     deleted: Vec<String>,
     refused: Vec<String>,
+    /// Calls in their order.
+    calls: Vec<&'static str>,
     /// Done before the deletion of the image of this name.
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
 impl Witness for Told {
+    fn gone(&mut self, _: &Image, _: &layersweep::gc::Step) {
+        self.calls.push("gone");
+    }
+
     fn begins(&mut self, image: &Image, _: &layersweep::gc::Step) {
+        self.calls.push("begins");
         if self.before.as_ref().is_some_and(|(name, _)| image.names.contains(name))
             && let Some((_, act)) = self.before.take()
         {
@@ -199,10 +223,12 @@ impl Witness for Told {
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
+        self.calls.push("deleted");
         self.deleted.extend(deletion.names.iter().cloned());
     }
 
     fn refused(&mut self, image: &Image, message: &str) {
+        self.calls.push("refused");
         self.refused.push(format!("{}: {message}", image.names.join(" ")));
     }
 }
@@ -262,7 +288,7 @@ fn a_dry_run_is_the_run_to_come() {
     node.fill(80.0);
     let policy = policy(75, 74);
     let survey = node.survey();
-    let (plan, _) = run::dry(&survey, &policy, &ByName, &mut node.hands()).unwrap();
+    let (plan, _) = run::dry(&survey, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
     let planned: Vec<_> =
         plan.steps.iter().flat_map(|step| survey.inventory.images[step.image.get()].names.clone()).collect();
     assert!(!planned.is_empty());
@@ -299,6 +325,11 @@ fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
     assert!(told.refused.iter().any(|line| line.contains("still there")), "{:?}", told.refused);
     assert!(told.refused.iter().any(|line| line.contains("in use")), "{:?}", told.refused);
     assert_eq!(told.refused.len(), 3, "{:?}", told.refused);
+    assert_eq!(
+        told.calls[..8],
+        ["begins", "refused", "begins", "refused", "begins", "refused", "begins", "gone"]
+    );
+    assert_eq!(told.calls[8], "deleted", "each as it happens");
     assert!(told.deleted.contains(&name(3)), "the others go: {:?}", told.deleted);
     assert!(!told.deleted.contains(&name(IN_USE)));
     assert_exact(&ran);
@@ -314,7 +345,7 @@ fn a_container_that_comes_in_between_protects_its_image() {
     let mut told = Told { before: Some((name(0), Box::new(act))), ..Told::default() };
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     assert!(node.names().contains(&name(1)));
-    let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("came into use"));
+    let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("since the run began"));
     assert!(kept.is_some_and(|kept| kept.rule == "in-use"), "{:?}", ran.plan.kept);
     assert!(told.deleted.contains(&name(2)), "{:?}", told.deleted);
 }
@@ -366,6 +397,7 @@ fn a_signal_finishes_the_deletion_in_flight() {
     let mut runner = Runner {
         request: &request,
         policy: &policy,
+        task: Task::Policy,
         memory: &ByName,
         hands: &mut hands,
         witness: &mut told,
@@ -376,4 +408,108 @@ fn a_signal_finishes_the_deletion_in_flight() {
     assert_eq!(ran.stopped, Some(Stopped::Signal));
     assert_eq!(told.deleted, [name(0), name(1)]);
     assert!(!node.names().contains(&name(1)), "it was finished");
+}
+
+#[test]
+fn named_images_go_and_protected_ones_stay() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    let ix = |wanted: &str| {
+        let mut images = survey.inventory.images.iter();
+        images.position(|image| image.names.contains(&wanted.to_owned())).unwrap().into()
+    };
+    let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
+    let policy = policy(99, 98);
+    let (plan, _) = run::dry(&survey, &policy, Task::Named(&named), &ByName, &mut node.hands()).unwrap();
+    let mut told = Told::default();
+    let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
+    assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
+    assert_eq!(node.names().len(), IMAGES - 2);
+    for plan in [&plan, &ran.plan] {
+        assert!(plan.steps.iter().all(|step| step.reason == Reason::Request));
+        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image, kept.rule)).collect();
+        assert_eq!(kept, [(named[1], "in-use")]);
+        assert_eq!(plan.verdict, Verdict::NotReached);
+    }
+    let predicted = |plan: &layersweep::gc::Plan| -> Vec<_> {
+        plan.steps.iter().map(|step| (step.image, step.gains.clone())).collect()
+    };
+    assert_eq!(predicted(&ran.plan), predicted(&plan));
+    assert_exact(&ran);
+    // The second goes by another's hand while the first does.
+    let podman = Arc::clone(&node.store);
+    let act = move || drop(podman.podman(["rmi", "--no-prune", &name(1)]));
+    told.before = Some((name(0), Box::new(act)));
+    let left = [ix(&name(0)), ix(&name(1))];
+    let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
+    assert_eq!((ran.plan.verdict, ran.deletions.len(), told.deleted.len()), (Verdict::Reached, 1, 3));
+    assert!(ran.plan.kept.is_empty());
+}
+
+/// A named image that stays, and why.
+fn why_kept(ran: &Ran, survey: &Survey, wanted: &str) -> (&'static str, String) {
+    let named = |kept: &&layersweep::gc::plan::Kept| {
+        survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
+    };
+    let kept = ran.plan.kept.iter().find(named).unwrap();
+    (kept.rule, kept.detail.clone())
+}
+
+#[test]
+fn an_image_mounted_as_a_volume_is_in_use() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    let images = &survey.inventory.images;
+    let by_id = images.iter().find(|image| image.names == [name(0)]).unwrap().id.clone();
+    node.server.behave(|behaviour| {
+        let mounted = |reference: String| (node.container.clone(), reference);
+        behaviour.image_volumes = vec![mounted(by_id), mounted(name(1))];
+    });
+    let all: Vec<_> = (0..images.len()).map(Into::into).collect();
+    let mut hands = node.hands();
+    node.server.take_calls();
+    for _ in 0..2 {
+        run::dry(&survey, &policy(99, 98), Task::Named(&all), &ByName, &mut hands).unwrap();
+    }
+    let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
+    assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");
+
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
+    assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
+    for mounted in [0, 1] {
+        let (rule, detail) = why_kept(&ran, &survey, &name(mounted));
+        assert_eq!(rule, "in-use");
+        assert!(detail.contains("app, which has it mounted as a volume"), "{detail}");
+    }
+}
+
+/// The name has moved on: what is mounted is left without one.
+#[test]
+fn a_volume_whose_name_has_moved_keeps_what_has_none() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    node.store.podman(["tag", &name(3), &name(1)]);
+    node.server.behave(|behaviour| behaviour.image_volumes = vec![(node.container.clone(), name(1))]);
+    let images = &survey.inventory.images;
+    let all: Vec<_> = (0..images.len()).map(Into::into).collect();
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
+    let left = node.survey().inventory.images.into_iter();
+    let mut left: Vec<_> =
+        left.map(|image| images.iter().find(|one| one.id == image.id).unwrap().names[0].clone()).collect();
+    left.sort();
+    assert_eq!(left, [name(1), name(3), name(IN_USE)]);
+    assert!(why_kept(&ran, &survey, &name(1)).1.contains("which perhaps has it mounted"));
+}
+
+#[test]
+fn a_container_whose_status_cannot_be_had_blinds_and_one_that_went_does_not() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    node.server.behave(|behaviour| behaviour.statuses = Answers::Error("no"));
+    let blind = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
+    assert!(blind.what.contains("ContainerStatus"), "{blind}");
+    assert_eq!(node.names().len(), IMAGES);
+    node.server.behave(|behaviour| behaviour.statuses = Answers::Gone);
+    let ran = node.run(&policy(75, 74), &mut Told::default()).unwrap();
+    assert_eq!(ran.plan.verdict, Verdict::Reached);
 }

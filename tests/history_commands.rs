@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::Stdio;
 
 use jiff::Timestamp;
+use layersweep::records::journal::RunRecord;
+use layersweep::records::runs::{Command, End, Event, Outcome, Start};
 use support::program::{self, Run, layersweep, list, text, texts};
 use support::{past, schema};
 
@@ -87,6 +89,44 @@ fn the_past_is_shown() {
     let all = json(&["--all", "--limit", "0"]);
     assert_eq!(list(&all, "/runs").len(), 2784);
     schema::assert_fits("history", &all);
+}
+
+/// A run whose records could not be saved is shown, and a scan saves it.
+#[test]
+fn what_waits_is_shown_and_saved_by_the_next_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = Timestamp::now();
+    past::ten_days(dir.path(), now);
+    let place = layersweep::records::Place::local(dir.path());
+    let mut record = RunRecord::of(Start { run_id: "waits".into(), ..Start::of(Command::Gc, now) });
+    record.events = vec![Event { reason: "FreeDiskSpaceFailed".into(), message: past::NASTY.into() }];
+    record.end = Some(End::of(now, Outcome::NotReached));
+    layersweep::records::Spool::new(place.run_spool()).put(&record);
+    let files = || std::fs::read_dir(&place.run_spool()[0]).unwrap().count();
+
+    for scanned in [false, true] {
+        let document = with(dir.path(), &["history", "--format", "json"]).expect_code(0).json();
+        schema::assert_fits("history", &document);
+        let runs = list(&document, "/runs");
+        let commands: Vec<_> = runs.iter().map(|run| text(run, "/command")).collect();
+        assert_eq!(commands, ["gc", "sweep", "rm", "gc", "gc"], "once");
+        assert_eq!(runs[0]["events"][0]["message"], past::NASTY, "JSON has it as it is");
+        assert_eq!(runs[0]["unsaved"], !scanned);
+        assert_eq!(runs[1]["killed"], true, "another came after the sweep");
+        let table = with(dir.path(), &["history"]).expect_code(0).stdout;
+        assert_eq!(table.contains("not in the database yet"), !scanned, "{table}");
+        assert!(table.contains("  FreeDiskSpaceFailed: evil.example/") && !table.contains('\u{202e}'));
+        assert_eq!(files(), usize::from(!scanned), "reading changes nothing");
+        if !scanned {
+            let empty = dir.path().join("graphroot");
+            std::fs::create_dir_all(empty.join("overlay-images")).unwrap();
+            std::fs::create_dir_all(empty.join("overlay-layers")).unwrap();
+            std::fs::create_dir_all(empty.join("overlay")).unwrap();
+            let root = empty.to_str().unwrap();
+            let scan = with(dir.path(), &["scan", "--graphroot", root]);
+            assert!(scan.stderr.is_empty(), "{scan:?}");
+        }
+    }
 }
 
 #[test]

@@ -6,12 +6,15 @@ use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::filter::{Filter, SortKey};
 use super::values::Since;
+use crate::config::Flag;
 use crate::records::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done; 1 a failure on the way; 2 bad usage or configuration; 3 done, but something could not \
-be read and the figures are lower bounds; 10 no store found.";
+be read and the figures are lower bounds; 4 the target was not reached though everything worked; 5 refused: \
+another run holds the lock, a listing was partial, or it is not proven that nothing would be lost; 10 no store \
+found.";
 
 /// Says to the byte what each container image holds on this node's disk.
 #[derive(Debug, Parser)]
@@ -38,13 +41,23 @@ pub(super) struct Global {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) containerd_root: Vec<PathBuf>,
 
+    /// The runtime's socket, for commands that delete through it; with a store named, none is used
+    /// that is not named too
+    #[arg(long, global = true, value_name = "URI", help_heading = "Stores")]
+    pub(super) cri_endpoint: Option<String>,
+
     /// Take every path inside this mounted root: post-mortem, strictly read-only
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) sysroot: Option<PathBuf>,
 
+    /// Read this configuration and no other file [default: /usr/lib/layersweep/layersweep.toml,
+    /// /etc/layersweep/layersweep.toml, /etc/layersweep/layersweep.toml.d/*.toml]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Configuration and records")]
+    pub(super) config: Option<PathBuf>,
+
     /// Where our records are kept [default: LAYERSWEEP_STATE_DIR, else /var/lib/layersweep]; with
     /// --sysroot, a place inside it, the variable aside
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Records")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Configuration and records")]
     pub(super) state_dir: Option<PathBuf>,
 
     /// How to print the result
@@ -62,6 +75,10 @@ pub(super) struct Global {
     /// Print ids alone (images, layers), nothing but warnings (scan), or nothing that is not a result
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(super) quiet: bool,
+
+    /// Do not ask before deleting (it is asked on a terminal only)
+    #[arg(short, long, global = true, help_heading = "Deleting")]
+    pub(super) yes: bool,
 
     /// Tell on stderr what is done; repeat for more
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Output")]
@@ -128,10 +145,18 @@ pub(super) enum Command {
     Layers(LayersArgs),
     /// Tell everything about one image, layer, container or path
     Explain(ExplainArgs),
+    /// Delete images by age and until enough is free, one at a time, each measured
+    Gc(GcArgs),
+    /// Delete these images, unless something keeps them
+    Rm(RmArgs),
     /// Show past runs and what they deleted, or how full the filesystems were
     History(HistoryArgs),
     /// Keep images: add to, remove from or show our own keep-list
     Pin(PinArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Write the man pages, one for each command, to a directory
+    Man(ManArgs),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -166,6 +191,112 @@ pub(super) struct ExplainArgs {
     /// An image (name, digest, id or the start of one), a layer or container (id or the
     /// start of one, container name), or a path below a store
     pub(super) reference: String,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct GcArgs {
+    /// Show what would be deleted, in which order and why, and delete nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// Delete from this percentage of used bytes on [default: 75]
+    #[arg(long, value_name = "PERCENT")]
+    pub(super) high: Option<String>,
+
+    /// And until this percentage [default: 70]
+    #[arg(long, value_name = "PERCENT")]
+    pub(super) low: Option<String>,
+
+    /// Delete if less than this is available, whatever the percentage [default: off]
+    #[arg(long, value_name = "SIZE")]
+    pub(super) min_free: Option<String>,
+
+    /// Delete no image that came to the node less than this ago [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) min_age: Option<String>,
+
+    /// Delete images that have been idle for longer than this [default: off]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) max_age: Option<String>,
+
+    /// Whose rules decide: ours, or the kubelet's as they are [default: exact]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(super) policy: Option<PolicyName>,
+
+    /// What removes the images [default: cri]
+    #[arg(long, value_enum, value_name = "HANDS")]
+    pub(super) via: Option<Via>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum PolicyName {
+    /// By measured space, least recently used first
+    Exact,
+    /// The kubelet's algorithm rule for rule; with --dry-run side by side with ours
+    Kubelet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Via {
+    /// The container runtime, through its CRI socket
+    Cri,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct RmArgs {
+    /// Images: names, digests, ids or the start of one
+    #[arg(required = true, value_name = "REF")]
+    pub(super) references: Vec<String>,
+
+    /// Show what would be deleted, and delete nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// Delete no image that came to the node less than this ago [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub(super) min_age: Option<String>,
+
+    /// What removes the images [default: cri]
+    #[arg(long, value_enum, value_name = "HANDS")]
+    pub(super) via: Option<Via>,
+}
+
+impl Command {
+    /// Flags of this command that set keys of the configuration.
+    pub(super) fn settings(&self) -> Vec<Flag> {
+        let given: Vec<(&str, &str, Option<&str>)> = match self {
+            Self::Gc(own) => vec![
+                ("images.high_percent", "--high", own.high.as_deref()),
+                ("images.low_percent", "--low", own.low.as_deref()),
+                ("images.min_free", "--min-free", own.min_free.as_deref()),
+                ("images.min_age", "--min-age", own.min_age.as_deref()),
+                ("images.max_age", "--max-age", own.max_age.as_deref()),
+                ("images.policy", "--policy", own.policy.map(PolicyName::word)),
+            ],
+            Self::Rm(own) => vec![("images.min_age", "--min-age", own.min_age.as_deref())],
+            _ => Vec::new(),
+        };
+        let flag = |(key, flag, text): (_, _, Option<&str>)| Some(Flag { key, flag, text: text?.to_owned() });
+        given.into_iter().filter_map(flag).collect()
+    }
+}
+
+impl Via {
+    /// As the documents have it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Cri => "cri",
+        }
+    }
+}
+
+impl PolicyName {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Kubelet => "kubelet",
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -227,6 +358,19 @@ impl From<DeletionKind> for Kind {
             DeletionKind::Leak => Self::Leak,
         }
     }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ManArgs {
+    /// Where to; made if it does not exist
+    pub(super) dir: PathBuf,
 }
 
 const PATTERNS: &str = "\

@@ -13,6 +13,10 @@ pub(super) enum Exit {
     Usage = 2,
     /// Done but incomplete: something could not be read, figures are lower bounds.
     Incomplete = 3,
+    /// The target was not reached though everything worked.
+    NotReached = 4,
+    /// Another run holds the lock, a listing was partial, a precondition is not proven.
+    Refused = 5,
     /// No store found.
     NoStore = 10,
 }

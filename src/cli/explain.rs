@@ -3,11 +3,12 @@
 use super::args::{ExplainArgs, Format, Global};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::{output, surveying, terminal};
+use super::{deciding, output, surveying, terminal};
+use crate::config::Config;
 use crate::report::{json, text};
 use crate::survey::lookup::{self, Subject};
 
-pub(super) fn run(global: &Global, own: &ExplainArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result<Exit, Failure> {
     let surveyed = surveying::survey(global)?;
     let survey = &surveyed.survey;
     let subject = lookup::look_up(survey, &own.reference).map_err(|error| Failure::BadArgument {
@@ -27,6 +28,8 @@ pub(super) fn run(global: &Global, own: &ExplainArgs) -> Result<Exit, Failure> {
     let mut document = json::explain(survey, subject);
     if let Subject::Image(at) = subject {
         document.remember(surveyed.ages.of(at), &surveyed.memory.lives(survey, at)?);
+        let (rulings, plan) = deciding::judge(global, config, &surveyed, at)?;
+        document.judge(at, rulings, &plan);
     }
     match global.format {
         Format::Json => output::json(&document)?,

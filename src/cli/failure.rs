@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use super::exit::Exit;
 use super::surveying;
+use crate::config;
 use crate::records;
 use crate::report::text::safe;
 use crate::survey;
@@ -28,6 +29,11 @@ pub(super) enum Failure {
         #[source]
         source: records::Error,
     },
+    /// Nothing was done, since it is not proven that it would be safe.
+    #[error("{message}")]
+    Refused { message: String, hint: String },
+    #[error(transparent)]
+    Config(config::Invalid),
     #[error("writing the result")]
     Output(#[source] io::Error),
 }
@@ -39,9 +45,10 @@ impl Failure {
             Self::Survey(survey::Error::Unreadable { .. }) | Self::NotThere { .. } | Self::Output(_) => {
                 Exit::Failed
             }
-            Self::BadArgument { .. } | Self::Records { source: records::Error::Newer { .. }, .. } => {
-                Exit::Usage
-            }
+            Self::Refused { .. } => Exit::Refused,
+            Self::BadArgument { .. }
+            | Self::Config(_)
+            | Self::Records { source: records::Error::Newer { .. }, .. } => Exit::Usage,
             Self::Records { .. } => Exit::Failed,
         }
     }
@@ -55,7 +62,7 @@ impl Failure {
             Self::Survey(survey::Error::Unreadable { source, .. }) => (source.kind()
                 == io::ErrorKind::PermissionDenied)
                 .then(|| "run as root, or with CAP_DAC_READ_SEARCH".into()),
-            Self::BadArgument { hint, .. } | Self::NotThere { hint, .. } => {
+            Self::BadArgument { hint, .. } | Self::NotThere { hint, .. } | Self::Refused { hint, .. } => {
                 (!hint.is_empty()).then(|| hint.clone())
             }
             Self::Records { source: records::Error::Degraded(why), .. } => Some(why.remedy()),
@@ -63,7 +70,8 @@ impl Failure {
                 Some("use the newer layersweep, or name another state directory with --state-dir DIR".into())
             }
             Self::Records { .. } => None,
-            Self::Output(_) => None,
+            // Each problem has its own.
+            Self::Config(_) | Self::Output(_) => None,
         }
     }
 
@@ -78,18 +86,31 @@ impl Failure {
         if let Self::Survey(survey::Error::NoneFound { findings, .. }) = &self {
             surveying::warn(findings);
         }
+        if let Self::Config(config::Invalid(problems)) = &self {
+            for problem in problems {
+                tell(
+                    &format!("error: {problem}"),
+                    Some(problem.remedy.clone()).filter(|hint| !hint.is_empty()),
+                );
+            }
+            return self.exit();
+        }
         let mut line = format!("error: {self}");
         let mut cause = self.source();
         while let Some(error) = cause {
             let _ = write!(line, ": {error}");
             cause = error.source();
         }
-        let mut stderr = io::stderr();
-        // A stderr that is gone cannot be told so.
-        let _ = writeln!(stderr, "{}", safe(&line));
-        if let Some(hint) = self.hint() {
-            let _ = writeln!(stderr, "hint: {}", safe(&hint));
-        }
+        tell(&line, self.hint());
         self.exit()
+    }
+}
+
+/// A stderr that is gone cannot be told so.
+fn tell(line: &str, hint: Option<String>) {
+    let mut stderr = io::stderr();
+    let _ = writeln!(stderr, "{}", safe(line));
+    if let Some(hint) = hint {
+        let _ = writeln!(stderr, "hint: {}", safe(&hint));
     }
 }

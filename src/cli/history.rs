@@ -9,7 +9,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::values::Since;
 use super::{output, records, terminal};
-use crate::records::{Access, runs, usage};
+use crate::records::{runs, usage};
 use crate::report::{json, text};
 
 /// Runs shown unless asked otherwise.
@@ -27,7 +27,7 @@ pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
 fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     let now = Timestamp::now();
     let since = own.since.map(|since| since.at(now));
-    let records = records::open(global, Access::Read)?;
+    let (records, unsaved) = records::open_with_waiting(global)?;
     let query = runs::Query {
         since,
         limit: own.limit.unwrap_or(LIMIT),
@@ -36,7 +36,7 @@ fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     };
     let (found, quiet) =
         records.read(|connection| Ok((runs::list(connection, &query)?, runs::quiet(connection, since)?)))?;
-    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since };
+    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since, unsaved };
     let document = json::history(origin, found, &quiet);
     match global.format {
         Format::Json => output::json(&document)?,
@@ -54,7 +54,7 @@ fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Re
     }
     let now = Timestamp::now();
     let since = Some(more.since.or(own.since).unwrap_or(Since::Ago(WINDOW)).at(now));
-    let records = records::open(global, Access::Read)?;
+    let (records, unsaved) = records::open_with_waiting(global)?;
     let known = records.read(usage::filesystems)?;
     let mount = match &more.filesystem {
         None => None,
@@ -62,7 +62,7 @@ fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Re
     };
     let (series, acts) = records
         .read(|connection| Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?)))?;
-    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since };
+    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since, unsaved };
     let document = json::history_usage(origin, series, acts);
     match global.format {
         Format::Json => output::json(&document)?,

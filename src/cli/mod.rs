@@ -1,18 +1,28 @@
 //! The command line: arguments in, one call, one rendering out.
 
 mod args;
+mod ask;
+mod collecting;
+mod completions;
+mod deciding;
 mod exit;
 mod explain;
 mod failure;
 mod filter;
+mod gc;
 mod history;
 mod images;
 mod layers;
 mod output;
 mod pin;
 mod progress;
+mod recording;
 mod records;
+mod rm;
+mod runtime;
 mod scan;
+mod settings;
+mod stop;
 mod surveying;
 mod terminal;
 mod usage;
@@ -26,6 +36,8 @@ use args::{Args, Command};
 use exit::Exit;
 use failure::Failure;
 
+use crate::config::Config;
+
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -35,16 +47,28 @@ pub fn main() -> ExitCode {
     };
     output::set_color(args.global.color);
     log_to_stderr(args.global.verbose);
-    let done = match &args.command {
+    carry_out(args).unwrap_or_else(Failure::report).into()
+}
+
+fn carry_out(mut args: Args) -> Result<Exit, Failure> {
+    let config = match args.command {
+        // They must work whatever the configuration says.
+        Command::Completions(_) | Command::Man(_) => Config::defaults(&[]).map_err(Failure::Config)?,
+        _ => settings::settle(&mut args.global, &args.command.settings())?,
+    };
+    match &args.command {
         Command::Scan(own) => scan::run(&args.global, own),
         Command::Usage => usage::run(&args.global),
         Command::Images(own) => images::run(&args.global, own),
         Command::Layers(own) => layers::run(&args.global, own),
-        Command::Explain(own) => explain::run(&args.global, own),
+        Command::Explain(own) => explain::run(&args.global, &config, own),
+        Command::Gc(own) => gc::run(&args.global, &config, own),
+        Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),
         Command::Pin(own) => pin::run(&args.global, own),
-    };
-    done.unwrap_or_else(|failure: Failure| failure.report()).into()
+        Command::Completions(own) => completions::run(own),
+        Command::Man(own) => completions::man(own),
+    }
 }
 
 /// Help and version go to stdout and are no error; the rest is bad usage.

@@ -48,6 +48,49 @@ pub(super) fn shown<T>(global: &Global, progress: &Progress, work: impl FnOnce()
     })
 }
 
+/// One line that says what is being done just now; gone when it is dropped.
+#[derive(Debug)]
+pub(super) struct Line(Option<ProgressBar>);
+
+impl Line {
+    pub(super) fn new(global: &Global) -> Self {
+        let wanted = !global.no_progress && !global.quiet && stderr().is_terminal();
+        Self(wanted.then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(TICK);
+            bar
+        }))
+    }
+
+    /// `text` has no foreign control characters.
+    pub(super) fn say(&self, text: String) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(text);
+        }
+    }
+}
+
+impl Line {
+    /// Lets something else be written to stderr.
+    pub(super) fn hidden(&self, write: impl FnOnce()) {
+        match &self.0 {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Waits; false as soon as the work is done.
 fn still_running(ended: &std::sync::mpsc::Receiver<()>, time: Duration) -> bool {
     matches!(ended.recv_timeout(time), Err(std::sync::mpsc::RecvTimeoutError::Timeout))

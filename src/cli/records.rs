@@ -1,5 +1,6 @@
 //! The records that the flags name: what is known before a survey, and saving one after it.
 
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,14 @@ use super::args::Global;
 use super::failure::Failure;
 use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
+use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
+use crate::records::runs::{self, Command};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::Sighting;
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, journal, sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -25,7 +28,7 @@ use crate::sys::sysroot::Sysroot;
 use crate::usage::kept::Remembered;
 
 /// Names the state directory where no flag does.
-const STATE_DIR: &str = "LAYERSWEEP_STATE_DIR";
+pub(super) const STATE_DIR: &str = "LAYERSWEEP_STATE_DIR";
 
 /// The records, opened.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ fn failed(place: &Place, source: records::Error) -> Failure {
 }
 
 /// Where the flags say that the records lie; inside the sysroot, if there is one.
-fn place(global: &Global) -> Place {
+pub(super) fn place(global: &Global) -> Place {
     let sysroot = global.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
     let named = global.state_dir.as_deref().map(|dir| match &global.sysroot {
         // Given with the sysroot in front, it means the same.
@@ -91,6 +94,35 @@ pub(super) fn open(global: &Global, access: Access) -> Result<Open, Failure> {
     let (open, degraded) = open_quietly(global, access)?;
     tell(global, &degraded);
     Ok(open)
+}
+
+/// Opens the records to show the past, with what waits to be saved; ids of the runs among that.
+/// What is wrong with any of it is told on stderr.
+pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
+    let mut open = open(global, Access::Read)?;
+    let (unsaved, notes) = foresee(&mut open)?;
+    if !global.quiet {
+        let mut stderr = std::io::stderr().lock();
+        for note in notes {
+            // As in `tell`.
+            let _ = writeln!(stderr, "warning: {}", safe(&note.to_string()));
+        }
+    }
+    Ok((open, unsaved))
+}
+
+/// Applies what waits to a copy of the records; ids of the runs that delete among that.
+fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
+    let Open { records, place, .. } = open;
+    if place.foreign {
+        return Ok((HashSet::new(), Vec::new()));
+    }
+    let spool = Spool::new(place.spool.clone());
+    let scans = records::foresee(records, &spool, scans::record);
+    let runs = scans.and_then(|scans| journal::foresee(records, place).map(|runs| (scans, runs)));
+    let (mut notes, (unsaved, more)) = runs.map_err(|source| failed(place, source))?;
+    notes.extend(more);
+    Ok((unsaved, notes))
 }
 
 fn read_clocks() -> Result<Reading, Failure> {
@@ -164,6 +196,18 @@ fn remedied(place: &Place, why: &Degraded) -> Finding {
     finding(place, format!("{why}; {}", why.remedy()))
 }
 
+fn moment(known: &Known, clock: &Reading) -> Moment {
+    let record_time = clock::advance(known.clock(), clock).state.record_time;
+    Moment { record_time, wall: clock.wall }
+}
+
+/// Our own keep-list as it stands now; `None` where it cannot be read.
+pub(super) fn pins_now(global: &Global) -> Option<Pins> {
+    let (open, _) = open_quietly(global, Access::Read).ok()?;
+    let pins = open.read(pins::list).ok().filter(|_| !open.blind)?;
+    Some(Pins::new(&pins))
+}
+
 /// What is known before a survey, and about what it finds.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -185,12 +229,8 @@ impl Memory {
     pub(super) fn open(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
         let clock = read_clocks()?;
         let (mut open, degraded) = open_quietly(global, Access::Read)?;
-        if !open.place.foreign {
-            let spool = Spool::new(open.place.spool.clone());
-            let notes = records::foresee(&mut open.records, &spool, scans::record)
-                .map_err(|source| failed(&open.place, source))?;
-            findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
-        }
+        let (_, notes) = foresee(&mut open)?;
+        findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
         let (known, pins, sizes) = open.read(|connection| {
@@ -229,6 +269,42 @@ impl Memory {
         }
     }
 
+    /// Whether there are records that cannot be read: then what they pin is unknown.
+    pub(super) fn is_blind(&self) -> bool {
+        self.open.blind
+    }
+
+    /// Where the records lie.
+    pub(super) fn place(&self) -> &Place {
+        &self.open.place
+    }
+
+    /// Images that earlier runs could not remove.
+    pub(super) fn attempts(&self) -> Result<HashMap<(StoreKey, String), Attempt>, Failure> {
+        self.open.read(attempts::load)
+    }
+
+    /// Whether the last run of a command that deletes failed. Unknown is no.
+    pub(super) fn last_failed(&self, command: Command) -> bool {
+        self.open.read(|connection| runs::last_failed(connection, command)).unwrap_or(false)
+    }
+
+    /// The present in record time.
+    pub(super) fn now(&self) -> Timestamp {
+        self.present().record_time
+    }
+
+    /// The ages of all images of an inventory of this machine, at present.
+    pub(super) fn ages_now(&self, inventory: &Inventory) -> Ages {
+        self.known.ages(inventory, &self.present())
+    }
+
+    fn present(&self) -> Moment {
+        // Clocks that could be read a moment ago can be read; if not, time has stood still.
+        let clock = read_clocks().unwrap_or_else(|_| self.clock.clone());
+        moment(&self.known, &clock)
+    }
+
     /// The survey has ended.
     pub(super) fn ended(&mut self) -> Result<(), Failure> {
         self.clock = read_clocks()?;
@@ -236,8 +312,7 @@ impl Memory {
     }
 
     fn moment(&self) -> Moment {
-        let record_time = clock::advance(self.known.clock(), &self.clock).state.record_time;
-        Moment { record_time, wall: self.clock.wall }
+        moment(&self.known, &self.clock)
     }
 
     /// The ages of all images of a survey: from the records where they know the image, else
@@ -294,6 +369,10 @@ impl Memory {
         findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);
+        }
+        match journal::save_all(&mut open.records, &open.place) {
+            Ok(runs) => findings.extend(runs.notes.iter().map(|note| finding(&open.place, note.to_string()))),
+            Err(error) => findings.push(finding(&open.place, format!("earlier runs wait on: {error}"))),
         }
         if let Some(to_keep) = survey.to_keep.take().filter(|_| saved.kept) {
             // Only a cache: what is not kept is measured again.

@@ -83,6 +83,16 @@ fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
 }
 
 fn measured(global: &Global, remembered: Arc<Remembered>) -> Result<Survey, Failure> {
+    if let Err(error) = IoPriority::from(global.io_priority).apply() {
+        tracing::warn!("setting the IO priority: {error}; going on at normal priority");
+    }
+    let request = Request { remembered: Some(remembered), ..request(global)? };
+    let progress = Progress::default();
+    Ok(progress::shown(global, &progress, || survey::run(&request, &progress))?)
+}
+
+/// What the flags ask to look at.
+pub(super) fn request(global: &Global) -> Result<Request, Failure> {
     let sysroot = match &global.sysroot {
         None => Sysroot::live(),
         Some(path) if path.is_dir() => Sysroot::at(path),
@@ -93,10 +103,7 @@ fn measured(global: &Global, remembered: Arc<Remembered>) -> Result<Survey, Fail
             });
         }
     };
-    if let Err(error) = IoPriority::from(global.io_priority).apply() {
-        tracing::warn!("setting the IO priority: {error}; going on at normal priority");
-    }
-    let request = Request {
+    Ok(Request {
         environment: Environment::of_process(&sysroot),
         sysroot,
         graphroots: inside(global, absolute(&global.graphroot)?),
@@ -106,15 +113,13 @@ fn measured(global: &Global, remembered: Arc<Remembered>) -> Result<Survey, Fail
         patience: Patience::default(),
         weigh: survey::Weigh::Everything,
         now: Timestamp::now(),
-        remembered: Some(remembered),
+        remembered: None,
         full: global.full,
-    };
-    let progress = Progress::default();
-    Ok(progress::shown(global, &progress, || survey::run(&request, &progress))?)
+    })
 }
 
 /// Paths are taken inside the sysroot; one that was given with it in front means the same.
-fn inside(global: &Global, paths: Vec<PathBuf>) -> Vec<PathBuf> {
+pub(super) fn inside(global: &Global, paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let sysroot = global.sysroot.as_deref().and_then(|path| std::path::absolute(path).ok());
     let Some(sysroot) = sysroot.filter(|path| path != Path::new("/")) else { return paths };
     let inside = |path: PathBuf| match path.strip_prefix(&sysroot) {

@@ -173,6 +173,23 @@ impl Config {
                 Err(error) => problems.push(unreadable(&path, &error)),
             }
         }
+        Self::finish(settings, flags, files, problems)
+    }
+
+    /// The built-in defaults and what flags say, without any file.
+    ///
+    /// # Errors
+    /// As [`Self::load`], of the flags.
+    pub fn defaults(flags: &[Flag]) -> Result<Self, Invalid> {
+        Self::finish(keys::Settings::default(), flags, Vec::new(), Vec::new())
+    }
+
+    fn finish(
+        mut settings: keys::Settings,
+        flags: &[Flag],
+        files: Vec<PathBuf>,
+        mut problems: Vec<Problem>,
+    ) -> Result<Self, Invalid> {
         for flag in flags {
             settings.set_by_flag(flag, &mut problems);
         }

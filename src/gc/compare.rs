@@ -8,7 +8,7 @@ use super::kubelet::{
     self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Manager, Record, Runtime,
     RuntimeError,
 };
-use super::plan::{Plan, plan};
+use super::plan::{Plan, Task, plan};
 use super::policy::Input;
 use super::space::{Measured, Space};
 use crate::inventory::refs::{Live, Root};
@@ -125,7 +125,7 @@ pub fn compare(
         i128::try_from(free)
             .is_ok_and(|free| free >= i128::from(space.capacity_bytes) * i128::from(100 - theirs.low_percent))
     };
-    let plan = plan(input, measured);
+    let plan = plan(input, Task::Policy, measured);
     Some(Comparison {
         filesystem,
         usage_before_percent: space.used_percent(),
@@ -362,7 +362,7 @@ mod tests {
     fn an_image_that_podman_uses_fails_every_run() {
         let mut made = Scenario::article();
         for image in &mut made.images {
-            image.ages = Ages { first_detected: made.now, ..image.ages };
+            image.ages = Ages::new(made.now, image.ages.last_used, image.ages.use_count);
         }
         let mut inventory = made.inventory();
         for container in &mut inventory.containers {

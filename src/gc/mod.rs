@@ -20,6 +20,6 @@ pub mod runtime_match;
 pub mod scenario;
 pub mod space;
 
-pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Verdict};
+pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Task, Verdict};
 pub use policy::{Ages, Attempts, Input, Known, Pattern, Policy, Protect};
 pub use space::{Doubt, FreeFloor, Marks, Measured, Space, Targets};

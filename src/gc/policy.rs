@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::space::Targets;
 use crate::inventory::refs::Refs;
 use crate::inventory::{ImageIx, Inventory};
+use crate::records::ages;
 
 /// Policy `exact`: when to delete, and what never to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,15 +93,36 @@ pub struct Ages {
     pub last_used: Option<Timestamp>,
     /// How many containers were seen that were made from it.
     pub use_count: u64,
+    /// What its idleness is counted from: the latest of first detected, last used, and the scan
+    /// that proved it unused again. [`Self::new`] knows of no such scan.
+    pub counted_from: Timestamp,
 }
 
 impl Ages {
-    /// Since when nothing has used it: the later of first detected and last used. An image that
-    /// was never seen in use counts from its coming, not as infinitely old (as the kubelet has
-    /// it), so that neither a first sight nor a lost record puts it in front of everything.
+    /// The ages of an image that no scan has proven unused since its last use.
+    #[must_use]
+    pub fn new(first_detected: Timestamp, last_used: Option<Timestamp>, use_count: u64) -> Self {
+        let counted_from = ages::counted_from(first_detected, last_used, None);
+        Self { first_detected, last_used, use_count, counted_from }
+    }
+
+    /// Since when nothing has used it, as far as proven. An image that was never seen in use
+    /// counts from its coming, not as infinitely old (as the kubelet has it), so that neither a
+    /// first sight nor a lost record puts it in front of everything.
     #[must_use]
     pub fn idle_since(&self) -> Timestamp {
-        self.last_used.map_or(self.first_detected, |used| used.max(self.first_detected))
+        self.counted_from
+    }
+}
+
+impl From<&ages::ImageAge> for Ages {
+    fn from(age: &ages::ImageAge) -> Self {
+        Self {
+            first_detected: age.first_detected,
+            last_used: age.last_used,
+            use_count: age.use_count,
+            counted_from: age.counted_from,
+        }
     }
 }
 
@@ -219,13 +241,27 @@ mod tests {
     #[test]
     fn never_used_is_not_infinitely_old() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let ages = |first, last: Option<i64>| Ages {
-            first_detected: at(first),
-            last_used: last.map(at),
-            use_count: 0,
+        let idle = |first, last: Option<i64>| Ages::new(at(first), last.map(at), 0).idle_since();
+        assert_eq!(idle(100, None), at(100));
+        assert_eq!(idle(100, Some(50)), at(100), "a new life of an image used before");
+        assert_eq!(idle(100, Some(150)), at(150));
+    }
+
+    /// The last container of an image may have been there until the scan that missed it first.
+    #[test]
+    fn idle_counts_from_the_scan_that_proved_it() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let age = ages::ImageAge {
+            first_detected: at(100),
+            sight: ages::FirstSight { rule: ages::Rule::FirstScan, found: Vec::new() },
+            last_used: Some(at(150)),
+            use_count: 3,
+            life: 1,
+            counted_from: at(180),
+            basis: ages::Basis::Records,
         };
-        assert_eq!(ages(100, None).idle_since(), at(100));
-        assert_eq!(ages(100, Some(50)).idle_since(), at(100), "a new life of an image used before");
-        assert_eq!(ages(100, Some(150)).idle_since(), at(150));
+        let ages = Ages::from(&age);
+        assert_eq!(ages.idle_since(), at(180));
+        assert_eq!((ages.first_detected, ages.last_used, ages.use_count), (at(100), Some(at(150)), 3));
     }
 }

@@ -24,9 +24,14 @@ pub const RULES: [&str; 14] = [
     "out-of-reach",
     "age-unknown",
     "min-age",
-    "used-just-now",
-    "backing-off",
+    USED_JUST_NOW,
+    BACKING_OFF,
 ];
+
+/// It was in use when the run began.
+pub const USED_JUST_NOW: &str = "used-just-now";
+/// Earlier runs could not remove it.
+pub const BACKING_OFF: &str = "backing-off";
 
 /// A candidate whose deletion would give back (almost) nothing, alone or with others.
 pub const FREES_NOTHING: &str = "frees-nothing";
@@ -36,11 +41,15 @@ pub const NOT_NEEDED: &str = "not-needed";
 pub const UNMEASURED: &str = "unmeasured";
 /// The runtime did not remove it.
 pub const REFUSED: &str = "refused";
+/// A candidate that the run would have come to.
+pub const RUN_ENDED: &str = "run-ended";
 
 /// Applies the rules to the images of one inventory.
 #[derive(Debug)]
 pub struct Judge<'a> {
     input: Input<'a>,
+    /// Rules that keep nothing.
+    waived: &'static [&'static str],
     /// The containers of each image.
     users: Vec<Vec<usize>>,
     /// For each image that is among the newest of a repository: which.
@@ -59,11 +68,18 @@ impl<'a> Judge<'a> {
         let protect = &input.policy.protect;
         Self {
             input,
+            waived: &[],
             users,
             newest: newest(&input, protect.keep_newest),
             sandboxes: named(&input, &protect.sandboxes),
             static_pods: named(&input, &protect.static_pods),
         }
+    }
+
+    /// Asks all rules but these.
+    #[must_use]
+    pub fn waiving(self, waived: &'static [&'static str]) -> Self {
+        Self { waived, ..self }
     }
 
     /// What every rule says, in order.
@@ -75,7 +91,8 @@ impl<'a> Judge<'a> {
     /// The first rule that keeps the image; `None`: it is a candidate.
     #[must_use]
     pub fn kept(&self, at: ImageIx) -> Option<Ruling> {
-        RULES.iter().map(|rule| self.ruling(rule, at)).find(|ruling| ruling.stays)
+        let asked = RULES.iter().filter(|rule| !self.waived.contains(rule));
+        asked.map(|rule| self.ruling(rule, at)).find(|ruling| ruling.stays)
     }
 
     fn ruling(&self, rule: &'static str, at: ImageIx) -> Ruling {
@@ -124,8 +141,8 @@ impl<'a> Judge<'a> {
             }
             "age-unknown" => Says::go("it is known since when it is here"),
             "min-age" => self.min_age(at),
-            "used-just-now" => self.used_just_now(at),
-            "backing-off" => self.backing_off(at),
+            USED_JUST_NOW => self.used_just_now(at),
+            BACKING_OFF => self.backing_off(at),
             _ => Says::go("no such rule"),
         }
     }
@@ -352,7 +369,7 @@ mod tests {
         let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
         let documented: Vec<_> = rows.map(|(rule, _)| rule).collect();
         let mut expected = RULES.to_vec();
-        expected.extend([NOT_NEEDED, FREES_NOTHING, UNMEASURED, REFUSED, "in-use"]);
+        expected.extend([NOT_NEEDED, FREES_NOTHING, UNMEASURED, REFUSED, RUN_ENDED]);
         assert_eq!(documented, expected);
     }
 

@@ -115,7 +115,7 @@ impl Scenario {
             let used = (random.within(&(0..=3)) > 0).then(|| hours(&mut random, 24 * 60));
             let last_used = used.map(|ago| (now - ago).max(first_detected));
             let name = format!("registry.example/team-{}/app-{at:03}:1", at % shape.runtimes.max(1));
-            let ages = Ages { first_detected, last_used, use_count: u64::from(last_used.is_some()) };
+            let ages = Ages::new(first_detected, last_used, u64::from(last_used.is_some()));
             ScenarioImage { name, top, ages }
         });
         let images = images.collect();
@@ -126,8 +126,7 @@ impl Scenario {
         self.containers = containers.collect();
         for image in &self.containers {
             let ages = &mut self.images[*image].ages;
-            ages.last_used = Some(self.now);
-            ages.use_count += 1;
+            *ages = Ages::new(ages.first_detected, Some(self.now), ages.use_count + 1);
         }
     }
 

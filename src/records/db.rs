@@ -18,6 +18,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_images.sql"),
     include_str!("../../migrations/0002_layer_sizes.sql"),
     include_str!("../../migrations/0003_history.sql"),
+    include_str!("../../migrations/0004_journal.sql"),
 ];
 
 /// How long a writer waits for another one where nobody says otherwise.
@@ -145,6 +146,21 @@ impl Records {
         }
     }
 
+    /// Opens the database at `place` for writing; what hinders that is an error, and no copy of
+    /// it is made. For who writes a little and often, and has another place for it.
+    ///
+    /// # Errors
+    /// Why nothing can be written there.
+    pub(super) fn open_to_write(place: &Place, patience: Duration) -> Result<Opened, Error> {
+        let not_readable = |cause: String| Degraded::NotReadable { path: place.dir.clone(), cause };
+        if let Some((_, cause)) = &place.unresolved {
+            return Err(not_readable(cause.clone()).into());
+        }
+        trusted(&place.dir).map_err(|error| not_readable(error.to_string()))?;
+        refuse_newer(place)?;
+        Self::for_writing(place, false, patience)
+    }
+
     /// Whether what is written is kept. If not, hand it to the spool.
     #[must_use]
     pub fn is_kept(&self) -> bool {
@@ -207,8 +223,9 @@ impl Records {
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
         drop(live);
-        let renewed = renew(&self.place.dir, damage)
-            .and_then(|renewed| connect(&self.place, None, false).map(|connected| (renewed, connected)));
+        let renewed = renew(&self.place.dir, damage).and_then(|renewed| {
+            connect(&self.place, None, false, self.patience).map(|connected| (renewed, connected))
+        });
         match renewed {
             Ok((renewed, (connection, live))) => {
                 self.connection = connection;
@@ -240,18 +257,18 @@ impl Records {
         let connected = match found {
             Found::Missing => {
                 aside::create(dir)?;
-                connect(place, None, false)
+                connect(place, None, false, patience)
             }
             Found::Database { header, unclosed } => {
                 refuse(place, header)?;
-                connect(place, Some((header, unclosed)), doubt)
+                connect(place, Some((header, unclosed)), doubt, patience)
             }
             Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
         };
         let (connection, live) = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
-                connect(place, None, false)?
+                connect(place, None, false, patience)?
             }
             other => other?,
         };

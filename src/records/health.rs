@@ -65,6 +65,15 @@ pub enum Degraded {
         /// What SQLite said.
         cause: String,
     },
+    /// A newer layersweep has taken the database over in the middle of a run.
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+        /// The newest that this binary knows.
+        known: u32,
+    },
     /// The database is damaged, or no database.
     Corrupt {
         /// The database.
@@ -90,6 +99,7 @@ impl Degraded {
             Self::ReadOnly { .. } => "read-only",
             Self::Io { .. } => "io-error",
             Self::NotUpgraded { .. } => "not-upgraded",
+            Self::Newer { .. } => "newer-schema",
             Self::Corrupt { .. } => "corrupt",
         }
     }
@@ -112,6 +122,7 @@ impl Degraded {
             Self::NotUpgraded { path, .. } => {
                 format!("report this; to begin anew, move {} away", path.display())
             }
+            Self::Newer { .. } => "use the newer layersweep; its next run saves it".into(),
             Self::Corrupt { aside: Some(aside), .. } => {
                 format!(
                     "keep {} for inspection, or remove it; look whether `layersweep pin list` still has all",
@@ -234,6 +245,14 @@ impl fmt::Display for Degraded {
             }
             Self::NotUpgraded { path, cause } => {
                 write!(to, "{} cannot be brought to the present schema ({cause}); not saved", path.display())
+            }
+            Self::Newer { path, found, known } => {
+                write!(
+                    to,
+                    "{} has schema version {found} by now, and this layersweep knows ",
+                    path.display()
+                )?;
+                write!(to, "only up to {known}; not saved")
             }
             Self::Corrupt { path, cause, aside: None, .. } => {
                 write!(to, "the database {} is damaged ({cause}); working without it", path.display())

@@ -7,11 +7,13 @@
 
 pub mod ages;
 mod aside;
+pub mod attempts;
 pub mod clock;
 mod db;
 mod files;
 mod format;
 mod health;
+pub mod journal;
 pub mod known;
 mod lock;
 pub mod observe;

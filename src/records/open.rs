@@ -15,11 +15,12 @@ use super::health::Degraded;
 use super::place::Place;
 use super::{aside, salvage, schema};
 
+/// How long a program that is not ours is waited for at most.
+const FOREIGN: Duration = Duration::from_secs(5);
+
 /// What every connection of ours is like. The file may have been written by others: no
 /// function with effects is called for its schema's sake, no cell is believed beyond its page.
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    // Our own writers wait for the lock; this is for an sqlite3 at work on the file.
-    connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
@@ -69,14 +70,16 @@ pub(super) fn refuse(place: &Place, header: Header) -> Result<(), Error> {
 }
 
 /// Opens the database at `place` for writing; the caller holds the lock. `known` is what was
-/// found there, unless it was only just made; with `doubt` its structure is looked at in full.
+/// found there, unless it was only just made; with `doubt` its structure is looked at in full. A
+/// program that is not ours and holds the file is waited for as long as `patience`.
 pub(super) fn connect(
     place: &Place,
     known: Option<(Header, bool)>,
     doubt: bool,
+    patience: Duration,
 ) -> Result<(Connection, Live), Error> {
     let path = place.dir.join(DATABASE);
-    let opened = open_existing(place, known, doubt);
+    let opened = open_existing(place, known, doubt, patience);
     opened.map_err(|error| match error {
         Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
             Some(degraded) => confirmed(&place.dir, degraded).into(),
@@ -91,6 +94,7 @@ fn open_existing(
     place: &Place,
     known: Option<(Header, bool)>,
     doubt: bool,
+    patience: Duration,
 ) -> Result<(Connection, Live), Error> {
     let dir = &place.dir;
     let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
@@ -101,6 +105,8 @@ fn open_existing(
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(&path, flags)?;
+    // Our own writers wait for the lock; this is for an sqlite3 at work on the file.
+    connection.busy_timeout(patience.min(FOREIGN))?;
     // If it is damaged, file and log are to be set aside as they are: not one moved into the
     // other, and no log removed because SQLite finds nothing in it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

@@ -29,6 +29,17 @@ impl Place {
     pub fn local(dir: &Path) -> Self {
         Self { dir: dir.to_path_buf(), spool: vec![dir.join("unsaved")], foreign: false, unresolved: None }
     }
+
+    /// Directories for runs that could not be saved, the best first: beside those for scans.
+    #[must_use]
+    pub fn run_spool(&self) -> Vec<PathBuf> {
+        let beside = |path: &PathBuf| {
+            let mut name = path.file_name().unwrap_or_default().to_os_string();
+            name.push("-runs");
+            path.with_file_name(name)
+        };
+        self.spool.iter().map(beside).collect()
+    }
 }
 
 /// Who calls, as far as that decides where things lie.

@@ -15,6 +15,10 @@ pub const CONTAINERS_DAYS: i64 = 183;
 /// But no more of them than this; about 6 MiB.
 pub const CONTAINERS: u32 = 20_000;
 
+/// That an image would not go is kept for a month after it may be tried again: then no run has
+/// wanted it to go for as long.
+pub const ATTEMPTS_DAYS: i64 = 30;
+
 const DAY: i64 = 86_400;
 
 /// Once a day: looking takes longer than recording a scan that finds all as it was.
@@ -41,5 +45,7 @@ pub(super) fn forget(from: &Connection, now: Timestamp) -> rusqlite::Result<usiz
     }
     forgotten +=
         from.prepare_cached("DELETE FROM stores WHERE last_seen <= ?1")?.execute([before(LIVES_DAYS)])?;
+    forgotten +=
+        from.prepare_cached("DELETE FROM attempts WHERE next_try <= ?1")?.execute([before(ATTEMPTS_DAYS)])?;
     Ok(forgotten)
 }

@@ -11,13 +11,13 @@ mod thin;
 use std::hash::{BuildHasher, Hasher};
 
 use jiff::Timestamp;
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Fate, Horizons, fate, thin};
 
-use super::values::{micros, signed, words};
+use super::values::{micros, place, signed, words};
 
 words! {
     /// The commands whose runs are recorded.
@@ -86,7 +86,7 @@ words! {
 }
 
 /// What a run began with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Its id, as [`new_id`] makes it.
     pub run_id: String,
@@ -136,7 +136,7 @@ impl Start {
 }
 
 /// How a run ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct End {
     /// When.
     pub ended: Timestamp,
@@ -146,8 +146,35 @@ pub struct End {
     pub usage_after_percent: Option<f64>,
     /// Bytes that the filesystem gave back; negative where others wrote more.
     pub measured_bytes: Option<i64>,
+    /// Bytes that the kubelet would believe to have freed; only of its policy.
+    #[serde(default)]
+    pub believed_bytes: Option<u64>,
     /// What failed.
     pub errors: Vec<RunError>,
+}
+
+impl End {
+    /// An end of which nothing more is known.
+    #[must_use]
+    pub fn of(ended: Timestamp, outcome: Outcome) -> Self {
+        Self {
+            ended,
+            outcome,
+            usage_after_percent: None,
+            measured_bytes: None,
+            believed_bytes: None,
+            errors: Vec::new(),
+        }
+    }
+}
+
+/// What the kubelet would tell its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// The kubelet's word: `FreeDiskSpaceFailed`.
+    pub reason: String,
+    /// What it says.
+    pub message: String,
 }
 
 /// Something that failed in a run.
@@ -162,7 +189,7 @@ pub struct RunError {
 }
 
 /// A deletion, or the try.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deletion {
     /// When.
     pub at: Timestamp,
@@ -180,6 +207,9 @@ pub struct Deletion {
     pub predicted_bytes: u64,
     /// Bytes that did; negative where others wrote more meanwhile. `None`: not measured.
     pub measured_bytes: Option<i64>,
+    /// Bytes of leaks that went along; not part of the measured ones.
+    #[serde(default)]
+    pub byproduct_bytes: u64,
     /// Percent used after it.
     pub usage_after_percent: Option<f64>,
     /// Why it failed; `None` where it went well.
@@ -199,7 +229,7 @@ pub fn new_id(started: Timestamp) -> String {
     format!("{time}-{:06x}", random & 0xff_ffff)
 }
 
-/// Records that a run begins.
+/// Records that a run begins. Once more with the same id, it adds what was not known before.
 ///
 /// # Errors
 /// What SQLite says.
@@ -207,42 +237,74 @@ pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
     tx.prepare_cached(
         "INSERT INTO runs (run_id, command, started, dry_run, policy, via, trigger_space, trigger_age, mount,
                            usage_before_percent, wanted_bytes, predicted_bytes)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         ON CONFLICT (run_id) DO UPDATE SET
+             policy = coalesce(excluded.policy, policy),
+             via = coalesce(excluded.via, via),
+             trigger_space = max(excluded.trigger_space, trigger_space),
+             trigger_age = max(excluded.trigger_age, trigger_age),
+             mount = coalesce(excluded.mount, mount),
+             usage_before_percent = coalesce(excluded.usage_before_percent, usage_before_percent),
+             wanted_bytes = coalesce(excluded.wanted_bytes, wanted_bytes),
+             predicted_bytes = coalesce(excluded.predicted_bytes, predicted_bytes)
+         RETURNING id",
     )?
-    .execute(params![
-        start.run_id,
-        start.command,
-        micros(start.started),
-        start.dry_run,
-        start.policy,
-        start.via,
-        start.trigger_space,
-        start.trigger_age,
-        start.mount,
-        start.usage_before_percent,
-        start.wanted_bytes.map(signed),
-        start.predicted_bytes.map(signed),
-    ])?;
-    Ok(RunKey(tx.last_insert_rowid()))
+    .query_row(
+        params![
+            start.run_id,
+            start.command,
+            micros(start.started),
+            start.dry_run,
+            start.policy,
+            start.via,
+            start.trigger_space,
+            start.trigger_age,
+            start.mount,
+            start.usage_before_percent,
+            start.wanted_bytes.map(signed),
+            start.predicted_bytes.map(signed),
+        ],
+        |row| row.get(0).map(RunKey),
+    )
 }
 
-/// Records a deletion of a run: after it was done or failed, or, with `measured_bytes` of
-/// `None`, once its outcome is certain; [`measured`] fills in the bytes.
+/// How many deletions of the run `run_id` are recorded; `None`: it is not known at all.
 ///
 /// # Errors
 /// What SQLite says.
-pub fn deleted(tx: &Transaction<'_>, run: RunKey, deletion: &Deletion) -> rusqlite::Result<u32> {
-    let position: u32 = tx
-        .prepare_cached("UPDATE runs SET deletions = deletions + 1 WHERE id = ?1 RETURNING deletions - 1")?
-        .query_row([run.0], |row| row.get(0))?;
+pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Option<usize>> {
+    tx.prepare_cached("SELECT deletions FROM runs WHERE run_id = ?1")?
+        .query_row([run_id], |row| row.get::<_, i64>(0))
+        .optional()
+        .map(|known| known.map(|known| usize::try_from(known).unwrap_or(0)))
+}
+
+/// Records the deletion at `position` of a run, the first at 0: after it was done or failed,
+/// or, with `measured_bytes` of `None`, once its outcome is certain. Once more at the same
+/// position, it adds what was measured.
+///
+/// # Errors
+/// What SQLite says.
+pub fn deleted(
+    tx: &Transaction<'_>,
+    run: RunKey,
+    position: usize,
+    deletion: &Deletion,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached("UPDATE runs SET deletions = max(deletions, ?2 + 1), quiet = 0 WHERE id = ?1")?
+        .execute(params![run.0, place(position)])?;
     tx.prepare_cached(
         "INSERT INTO deletions (run, position, at, kind, store, object_id, names, reason, predicted_bytes,
-                                measured_bytes, usage_after_percent, error)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                                measured_bytes, usage_after_percent, error, byproduct_bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+         ON CONFLICT (run, position) DO UPDATE SET
+             measured_bytes = coalesce(excluded.measured_bytes, measured_bytes),
+             usage_after_percent = coalesce(excluded.usage_after_percent, usage_after_percent),
+             byproduct_bytes = max(excluded.byproduct_bytes, byproduct_bytes)",
     )?
     .execute(params![
         run.0,
-        position,
+        place(position),
         micros(deletion.at),
         deletion.kind,
         deletion.store,
@@ -253,25 +315,25 @@ pub fn deleted(tx: &Transaction<'_>, run: RunKey, deletion: &Deletion) -> rusqli
         deletion.measured_bytes,
         deletion.usage_after_percent,
         deletion.error,
+        signed(deletion.byproduct_bytes),
     ])?;
-    Ok(position)
+    Ok(())
 }
 
-/// Adds to the deletion at `position` (as [`deleted`] returned it) what came of it.
+/// Records what the kubelet would have told its node so far.
 ///
 /// # Errors
 /// What SQLite says.
-pub fn measured(
-    tx: &Transaction<'_>,
-    run: RunKey,
-    position: u32,
-    measured_bytes: i64,
-    usage_after_percent: Option<f64>,
-) -> rusqlite::Result<()> {
-    tx.execute(
-        "UPDATE deletions SET measured_bytes = ?3, usage_after_percent = ?4 WHERE run = ?1 AND position = ?2",
-        params![run.0, position, measured_bytes, usage_after_percent],
-    )?;
+pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Result<()> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    // There are only ever more of them.
+    tx.prepare_cached(
+        "UPDATE runs SET events = ?2, quiet = 0
+         WHERE id = ?1 AND json_array_length(events) < json_array_length(?2)",
+    )?
+    .execute(params![run.0, json(&events)?])?;
     Ok(())
 }
 
@@ -283,7 +345,9 @@ pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()>
     let peaceful = matches!(end.outcome, Outcome::Done | Outcome::Incomplete | Outcome::NotNeeded);
     tx.prepare_cached(
         "UPDATE runs SET ended = ?2, outcome = ?3, usage_after_percent = ?4, measured_bytes = ?5, errors = ?6,
-                         quiet = ?7 AND deletions = 0 AND (command = 'scan' OR ?3 = 'not_needed')
+                         believed_bytes = ?8,
+                         quiet = ?7 AND deletions = 0 AND events = '[]'
+                             AND (command = 'scan' OR ?3 = 'not_needed')
          WHERE id = ?1",
     )?
     .execute(params![
@@ -294,8 +358,27 @@ pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()>
         end.measured_bytes,
         json(&end.errors)?,
         peaceful && end.errors.is_empty(),
+        end.believed_bytes.map(signed),
     ])?;
     Ok(())
+}
+
+/// Whether the last run of `command` that was to act and has ended failed, as the kubelet
+/// understands it: it could not do its work, or not reach its target. A run that was killed
+/// says nothing either way.
+///
+/// # Errors
+/// What SQLite says.
+pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Result<bool> {
+    let outcome = connection
+        .prepare_cached(
+            "SELECT outcome FROM runs
+             WHERE command = ?1 AND dry_run = 0 AND ended IS NOT NULL AND outcome IS NOT NULL
+             ORDER BY ended DESC, id DESC LIMIT 1",
+        )?
+        .query_row([command], |row| row.get(0))
+        .optional()?;
+    Ok(matches!(outcome, Some(Outcome::Failed | Outcome::NotReached | Outcome::Refused)))
 }
 
 /// Records a run that is over and deleted nothing: a scan, or a `gc` with nothing to do.

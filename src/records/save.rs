@@ -131,7 +131,7 @@ where
 }
 
 /// Applies what waits, but for what was saved before; tells `refuse` which cannot be applied.
-fn catch_up<T, R>(
+pub(super) fn catch_up<T, R>(
     transaction: &Transaction<'_>,
     waiting: &[Waiting<T>],
     apply: &mut impl FnMut(&Transaction<'_>, &T) -> rusqlite::Result<R>,

@@ -35,9 +35,7 @@ pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Observed> {
         .ok()
         .and_then(|took| at.checked_add(took).ok())
         .unwrap_or(at);
-    let end =
-        runs::End { ended, outcome, usage_after_percent: None, measured_bytes: None, errors: Vec::new() };
-    runs::record(to, &start, &end)?;
+    runs::record(to, &start, &runs::End::of(ended, outcome))?;
     thin(to, at)?;
     Ok(observed)
 }

@@ -51,7 +51,7 @@ pub struct SeenFilesystem {
 /// A [`StoreKey`] as it is written down.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "StoreKey")]
-struct StoreKeyText {
+pub(super) struct StoreKeyText {
     kind: StoreKind,
     #[serde(with = "path_text")]
     root: PathBuf,

@@ -42,7 +42,7 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Note {
     /// It waits for the next run.
-    #[error("what this run saw waits in {}{}", path.display(),
+    #[error("what this run saw or did waits in {}{}", path.display(),
         if *survives_reboot { "" } else { ", in memory: a reboot before the next run that can save it loses it" })]
     Kept {
         /// The file.
@@ -72,7 +72,7 @@ pub enum Note {
         cause: String,
     },
     /// It is saved nowhere.
-    #[error("what this run saw is LOST: it could be saved neither in the records nor in {}", list(.0))]
+    #[error("what this run saw or did is LOST: it could be saved neither in the records nor in {}", list(.0))]
     Lost(Vec<(PathBuf, String)>),
 }
 

@@ -29,6 +29,11 @@ pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// A place in a list.
+pub(super) fn place(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// The number in `column`, never below 0.
 pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
@@ -63,6 +68,21 @@ macro_rules! words {
                 match self {
                     $(Self::$value => $word,)+
                 }
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.word())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+                Self::ALL.iter().copied().find(|one| one.word() == text).ok_or_else(|| {
+                    serde::de::Error::custom(format!("{text:?} is no {}", stringify!($name)))
+                })
             }
         }
 

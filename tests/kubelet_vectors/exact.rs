@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use layersweep::gc::space::{Doubt, Marks, Space, Targets};
-use layersweep::gc::{Ages, Input, Known, Measured, Next, Outcome, Plan, Planner, Policy, Reason};
+use layersweep::gc::{Ages, Input, Known, Measured, Next, Outcome, Plan, Planner, Policy, Reason, Task};
 use layersweep::inventory::refs::Refs;
 use layersweep::inventory::{
     self, Consistency, Container, ContainerState, Filesystem, Inventory, Node, NodeIx, NodeKind, Owner, Size,
@@ -25,7 +25,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
     for record in &row.initial_records {
         let first = record.first_detected_ms.ok_or("we do not know never")?;
         let last_used = record.last_used_ms.map(at);
-        memory.insert(record.key.clone(), Ages { first_detected: at(first), last_used, use_count: 0 });
+        memory.insert(record.key.clone(), Ages::new(at(first), last_used, 0));
     }
     let (mut images, mut containers, mut fs) = (Vec::new(), Vec::new(), None);
     for (number, step) in row.steps.iter().enumerate() {
@@ -69,10 +69,10 @@ fn policy(row: &ImagesRow) -> Result<Policy, String> {
 fn remember(memory: &mut Memory, images: &[Image], containers: &[RowContainer], now: jiff::Timestamp) {
     memory.retain(|id, _| images.iter().any(|image| image.id == *id));
     for image in images {
-        let fresh = Ages { first_detected: now, last_used: None, use_count: 0 };
+        let fresh = Ages::new(now, None, 0);
         let ages = memory.entry(image.id.clone()).or_insert(fresh);
         if containers.iter().any(|container| container.image_id == image.id) {
-            ages.last_used = Some(now);
+            *ages = Ages::new(ages.first_detected, Some(now), 0);
         }
     }
 }
@@ -171,7 +171,7 @@ fn measure(fs: Option<Fs>) -> Measured {
 
 /// A run on a disk that gives back what leaves it.
 fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, Vec<String>) {
-    let mut planner = Planner::new(input);
+    let mut planner = Planner::new(input, Task::Policy);
     let mut attempted = Vec::new();
     while let Next::Delete(step) = planner.next(std::slice::from_ref(&measured)) {
         let image = &images[step.image.get()];

@@ -51,6 +51,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                         runs::deleted(
                             tx,
                             run,
+                            number,
                             &Deletion { at, usage_after_percent: Some(percent(used)), ..deletion },
                         )?;
                     }
@@ -82,6 +83,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
             runs::deleted(
                 tx,
                 killed,
+                0,
                 &Deletion { error: Some("device busy".into()), measured_bytes: None, ..leak },
             )?;
             Ok(())
@@ -90,7 +92,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
 }
 
 fn ended(at: Timestamp, outcome: Outcome) -> End {
-    End { ended: at, outcome, usage_after_percent: None, measured_bytes: None, errors: vec![] }
+    End::of(at, outcome)
 }
 
 fn percent(used: u64) -> f64 {
@@ -110,6 +112,7 @@ fn deletions(at: Timestamp) -> Vec<Deletion> {
         reason: Reason::Space,
         predicted_bytes: predicted,
         measured_bytes: i64::try_from(measured).ok(),
+        byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
     };

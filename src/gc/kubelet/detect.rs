@@ -65,7 +65,9 @@ pub(super) fn detect(
     Ok(in_use)
 }
 
-fn key(gates: Gates, id: &str, handler: &str) -> String {
+/// The key of an image among the [`Records`].
+#[must_use]
+pub fn key(gates: Gates, id: &str, handler: &str) -> String {
     if gates.runtime_class_in_image_cri && !handler.is_empty() {
         format!("{id},{handler}")
     } else {

@@ -10,7 +10,7 @@ mod manager;
 mod runtime;
 mod settings;
 
-pub use detect::{Record, Records};
+pub use detect::{Record, Records, key};
 pub use manager::{Event, Failure, Freed, Manager, Report};
 pub use runtime::{FsStats, ListedContainer, ListedImage, Runtime, RuntimeError};
 pub use settings::{

@@ -5,7 +5,8 @@
 //! ([`plan`]) with predictions; both come from the same planner, so they are the same plan as
 //! long as the predictions hold.
 //!
-//! First the age pass over all images, then the space pass, one filesystem after the other.
+//! First the age pass over all images, then the space pass, one filesystem after the other. Or, for
+//! a request, the images that it names, and no others.
 
 mod sweep;
 #[cfg(test)]
@@ -23,7 +24,8 @@ use crate::inventory::{FilesystemIx, ImageIx, Size};
 
 use sweep::Sweep;
 pub use types::{
-    End, FilesystemPlan, Gain, Kept, Next, Outcome, Plan, Problem, Reason, Step, Trigger, Verdict,
+    End, FilesystemPlan, Gain, Gains, Kept, Next, Outcome, Plan, Problem, Reason, Step, Task, Trigger,
+    Verdict,
 };
 
 /// What is told of a step whose outcome nobody told.
@@ -43,6 +45,8 @@ pub struct Planner<'a> {
     /// The place of each candidate in `order`.
     rank: Vec<usize>,
     stage: Stage,
+    /// The images of a request, each once; `None`: the policy decides.
+    named: Option<Vec<ImageIx>>,
     pending: Option<Step>,
     steps: Vec<Step>,
     problems: Vec<Problem>,
@@ -63,6 +67,7 @@ enum Fate {
 
 #[derive(Debug)]
 enum Stage {
+    Named { next: usize },
     Age { next: usize },
     Space { filesystem: usize, sweep: Option<Box<Sweep>> },
     Over,
@@ -71,11 +76,12 @@ enum Stage {
 impl<'a> Planner<'a> {
     /// Judges every image and puts the candidates in order.
     #[must_use]
-    pub fn new(input: Input<'a>) -> Self {
-        let judge = Judge::new(input);
+    pub fn new(input: Input<'a>, task: Task<'_>) -> Self {
+        let judge = Judge::new(input).waiving(task.waived());
         let images = 0..input.inventory.images.len();
         let fates: Vec<_> =
             images.map(|at| judge.kept(at.into()).map_or(Fate::Candidate, Fate::Kept)).collect();
+        let named = task.named(fates.len());
         let order = order(&input, &fates);
         let mut rank = vec![usize::MAX; fates.len()];
         for (place, at) in order.iter().enumerate() {
@@ -90,7 +96,8 @@ impl<'a> Planner<'a> {
             fates,
             order,
             rank,
-            stage: Stage::Age { next: 0 },
+            stage: if named.is_some() { Stage::Named { next: 0 } } else { Stage::Age { next: 0 } },
+            named,
             pending: None,
             steps: Vec::new(),
             problems: Vec::new(),
@@ -108,7 +115,10 @@ impl<'a> Planner<'a> {
     /// measured now. A step that was handed out and never answered counts as refused.
     pub fn next(&mut self, measured: &[Measured]) -> Next {
         self.answer(Outcome::Refused(UNANSWERED.into()));
-        let step = self.next_aged(measured).or_else(|| self.next_for_space(measured));
+        let step = self
+            .next_named(measured)
+            .or_else(|| self.next_aged(measured))
+            .or_else(|| self.next_for_space(measured));
         match step {
             Some(step) => {
                 self.pending = Some(step.clone());
@@ -129,10 +139,10 @@ impl<'a> Planner<'a> {
                 self.steps.push(step);
             }
             // Somebody else was faster: that is nothing we did, and nothing that went wrong.
-            Outcome::Gone => {}
-            Outcome::InUse(by) => {
-                let detail = format!("came into use while the run was going on: {by}");
-                self.fates[at.get()] = Fate::Kept(Ruling { rule: "in-use", stays: true, detail });
+            Outcome::Gone | Outcome::NotTried => {}
+            Outcome::Kept(ruling) => {
+                let detail = format!("since the run began: {}", ruling.detail);
+                self.fates[at.get()] = Fate::Kept(Ruling { detail, ..ruling });
             }
             Outcome::Refused(message) => {
                 self.fates[at.get()] =
@@ -158,13 +168,12 @@ impl<'a> Planner<'a> {
     #[must_use]
     pub fn finish(mut self, measured: &[Measured]) -> Plan {
         self.answer(Outcome::Refused(UNANSWERED.into()));
-        if let Stage::Space { .. } = self.stage {
-            self.leave();
-        }
+        let aged_left = self.is_aged_left();
+        self.close(measured);
         for plan in &mut self.filesystems {
             plan.after = measured.get(plan.filesystem.get()).cloned();
         }
-        let kept = self.kept();
+        let kept = self.kept(aged_left);
         let space = self.filesystems.iter().any(|plan| plan.started.any());
         let trigger = Trigger { space, age: self.age };
         let reached = self.filesystems.iter().any(|plan| plan.end == End::Reached);
@@ -174,11 +183,16 @@ impl<'a> Planner<'a> {
             End::Open => plan.started.any(),
             _ => false,
         });
-        let verdict = match () {
-            () if failed => Verdict::Failed,
-            () if short => Verdict::NotReached,
-            () if reached || self.age => Verdict::Reached,
-            () => Verdict::NotNeeded,
+        let all_named_went =
+            |named: &Vec<ImageIx>| named.iter().all(|at| matches!(self.fates[at.get()], Fate::Gone));
+        let verdict = match &self.named {
+            Some(named) if named.is_empty() => Verdict::NotNeeded,
+            Some(named) if all_named_went(named) => Verdict::Reached,
+            Some(_) => Verdict::NotReached,
+            None if failed => Verdict::Failed,
+            None if short || aged_left => Verdict::NotReached,
+            None if reached || self.age => Verdict::Reached,
+            None => Verdict::NotNeeded,
         };
         Plan {
             trigger,
@@ -190,17 +204,72 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn next_aged(&mut self, measured: &[Measured]) -> Option<Step> {
-        let Stage::Age { next } = &mut self.stage else { return None };
-        // The first who has not been idle for long enough ends it: so have none after it.
-        let at = self.order.get(*next).copied();
-        if let (Some(limit), Some(at)) = (self.input.policy.max_age, at)
+    /// Settles what stands when no more steps are asked for, perhaps because the run was ended: what
+    /// was reached was reached, whether or not another step was asked for to learn of it.
+    fn close(&mut self, measured: &[Measured]) {
+        if self.named.is_some() {
+            return;
+        }
+        for plan in self.filesystems.iter_mut().filter(|plan| plan.end == End::Open) {
+            match judge(&self.input, plan, measured) {
+                Ok(space) if self.input.policy.targets.wanted(plan.started, &space).is_nothing() => {
+                    plan.end = if plan.wanted.is_nothing() { End::NotNeeded } else { End::Reached };
+                }
+                Ok(_) => {}
+                Err(doubt) => {
+                    plan.end = End::Doubtful;
+                    plan.doubt = Some(doubt);
+                }
+            }
+        }
+        if let Stage::Space { .. } = self.stage {
+            self.leave();
+        }
+    }
+
+    /// The age pass was ended before its time.
+    fn is_aged_left(&self) -> bool {
+        let Stage::Age { next } = self.stage else { return false };
+        self.order.get(next).is_some_and(|at| self.is_aged(*at))
+    }
+
+    fn is_aged(&self, at: ImageIx) -> bool {
+        let Some(limit) = self.input.policy.max_age else { return false };
+        matches!(self.fates[at.get()], Fate::Candidate)
             && idle(&self.input, at).is_some_and(|idle| idle > limit)
+    }
+
+    fn next_named(&mut self, measured: &[Measured]) -> Option<Step> {
+        let Stage::Named { next } = &mut self.stage else { return None };
+        for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
+            plan.before = measured.get(plan.filesystem.get()).cloned();
+            plan.end = End::NotNeeded;
+        }
+        let open = |at: &ImageIx| matches!(self.fates[at.get()], Fate::Candidate);
+        let rest = self.named.as_deref().unwrap_or_default().iter().enumerate().skip(*next);
+        let Some((place, at)) = rest.map(|(place, at)| (place, *at)).find(|(_, at)| open(at)) else {
+            self.stage = Stage::Over;
+            return None;
+        };
+        *next = place + 1;
+        Some(self.step(at, Reason::Request, self.filesystem_of(at), None, measured))
+    }
+
+    /// The filesystem of an image's store.
+    fn filesystem_of(&self, at: ImageIx) -> FilesystemIx {
+        let store = self.input.inventory.images[at.get()].store;
+        self.input.inventory.stores[store.get()].filesystem
+    }
+
+    fn next_aged(&mut self, measured: &[Measured]) -> Option<Step> {
+        let Stage::Age { next } = &self.stage else { return None };
+        // The first who has not been idle for long enough ends it: so have none after it.
+        let place = *next;
+        if let Some(at) = self.order.get(place).copied()
+            && self.is_aged(at)
         {
-            *next += 1;
-            let store = self.input.inventory.images[at.get()].store;
-            let filesystem = self.input.inventory.stores[store.get()].filesystem;
-            return Some(self.step(at, Reason::Age, filesystem, None, measured));
+            self.stage = Stage::Age { next: place + 1 };
+            return Some(self.step(at, Reason::Age, self.filesystem_of(at), None, measured));
         }
         self.stage = Stage::Space { filesystem: 0, sweep: None };
         None
@@ -275,34 +344,24 @@ impl<'a> Planner<'a> {
         group: Option<usize>,
         measured: &[Measured],
     ) -> Step {
-        let mut gains: Vec<Gain> = Vec::new();
-        for node in self.live.last_held(Root::Image(image)) {
-            let node = &self.input.inventory.nodes[node.get()];
-            match gains.iter_mut().find(|gain| gain.filesystem == node.filesystem) {
-                Some(gain) => gain.size += node.size,
-                None => gains.push(Gain { filesystem: node.filesystem, size: node.size }),
-            }
-        }
-        gains.sort_by_key(|gain| gain.filesystem);
-        let here = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
-        let here = here.unwrap_or_default();
-        let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
-        let expected = space.map(|space| space.gained(here.frees_bytes, here.inodes));
-        Step { image, reason, filesystem, gains, group, expected }
+        let step = Step::new(self.input.inventory, &self.live, image, (reason, filesystem), measured);
+        Step { group, ..step }
     }
 
-    fn kept(&self) -> Vec<Kept> {
-        let fates = self.fates.iter().enumerate();
-        let kept = fates.filter_map(|(at, fate)| {
-            let (rule, detail) = match fate {
+    fn kept(&self, aged_left: bool) -> Vec<Kept> {
+        let all = || (0..self.fates.len()).map(ImageIx::from).collect();
+        let asked_about: Vec<_> = self.named.clone().unwrap_or_else(all);
+        let kept = asked_about.into_iter().filter_map(|at| {
+            let (rule, detail) = match &self.fates[at.get()] {
                 Fate::Gone => return None,
                 Fate::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
-                Fate::Candidate => match &self.passed_over[at] {
+                Fate::Candidate => match &self.passed_over[at.get()] {
+                    _ if self.named.is_some() || (aged_left && self.is_aged(at)) => ended_early(),
                     Some(detail) => (rules::FREES_NOTHING, detail.clone()),
-                    None => self.spared(at.into()),
+                    None => self.spared(at),
                 },
             };
-            Some(Kept { image: at.into(), rule, detail })
+            Some(Kept { image: at, rule, detail })
         });
         kept.collect()
     }
@@ -316,6 +375,9 @@ impl<'a> Planner<'a> {
         let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
         if let Some(doubt) = plans().find_map(|plan| plan.doubt.as_ref()) {
             return (rules::UNMEASURED, doubt.to_string());
+        }
+        if plans().any(|plan| plan.end == End::Open) {
+            return ended_early();
         }
         let reached = plans().find(|plan| plan.started.any());
         let detail = match (reached, plans().next()) {
@@ -336,12 +398,17 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// What keeps a candidate that nobody came to.
+fn ended_early() -> (&'static str, String) {
+    (rules::RUN_ENDED, "the run was ended before its turn".into())
+}
+
 /// The whole plan if every prediction holds: what `--dry-run` prints. `measured` has one entry for
 /// each filesystem of the inventory.
 #[must_use]
-pub fn plan(input: Input<'_>, measured: &[Measured]) -> Plan {
+pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
     let mut spaces = measured.to_vec();
-    let mut planner = Planner::new(input);
+    let mut planner = Planner::new(input, task);
     while let Next::Delete(step) = planner.next(&spaces) {
         for gain in &step.gains {
             if let Some(Ok(space)) = spaces.get_mut(gain.filesystem.get()) {

@@ -102,7 +102,11 @@ fn inventory(nodes: Vec<Node>, images: Vec<Image>) -> Inventory {
 
 fn hours_ago(first: i64, last: Option<i64>) -> Ages {
     let ago = |hours: i64| now() - SignedDuration::from_hours(hours);
-    Ages { first_detected: ago(first), last_used: last.map(ago), use_count: 0 }
+    Ages::new(ago(first), last.map(ago), 0)
+}
+
+fn came_into_use(by: &str) -> Ruling {
+    Ruling { rule: "in-use", stays: true, detail: format!("used by {by}") }
 }
 
 fn percent(high: u8, low: u8) -> Policy {
@@ -146,7 +150,7 @@ impl World {
     }
 
     fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, &'static str)>, Plan) {
-        let plan = self.with(|input| plan(input, measured));
+        let plan = self.with(|input| plan(input, Task::Policy, measured));
         let deleted = plan.steps.iter().map(|step| self.id(step.image)).collect();
         let kept = plan.kept.iter().map(|kept| (self.id(kept.image), kept.rule)).collect();
         (deleted, kept, plan)
@@ -156,7 +160,7 @@ impl World {
     /// what was predicted.
     fn run(&self, mut available: u64, outcome: impl Fn(&str) -> Outcome) -> (Vec<String>, Plan) {
         self.with(|input| {
-            let mut planner = Planner::new(input);
+            let mut planner = Planner::new(input, Task::Policy);
             let mut asked = Vec::new();
             while let Next::Delete(step) = planner.next(&[space(available), space(1000)]) {
                 let id = self.id(step.image);
@@ -201,7 +205,7 @@ fn measured_beats_predicted() {
     for (available, expected) in [(vec![200, 400], 1), (vec![200; 20], 10)] {
         let world = ten_images();
         let (steps, verdict) = world.with(|input| {
-            let mut planner = Planner::new(input);
+            let mut planner = Planner::new(input, Task::Policy);
             let mut steps = 0;
             for now in &available {
                 if planner.next(&[space(*now)]) == Next::Done {
@@ -276,7 +280,7 @@ fn every_rule_keeps_and_says_why() {
     world.policy.protect.keep_newest = 0;
     world.ages.truncate(9);
     world.known[6].used_by = vec!["cri-o pod/app".into()];
-    world.ages[5].last_used = Some(now());
+    world.ages[5] = hours_ago(995, Some(0));
     world.known[5].labels = vec![("keepnot".into(), "yes".into())];
     let (_, kept, _) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
@@ -349,7 +353,7 @@ fn a_group_that_loses_a_member_is_given_up() {
         assert_eq!(plan.problems.len(), 1);
         assert_eq!(plan.problems[0].message, "busy");
     }
-    let (asked, plan) = a_pair().run(200, |_| Outcome::InUse("cri-o pod/app".into()));
+    let (asked, plan) = a_pair().run(200, |_| Outcome::Kept(came_into_use("cri-o pod/app")));
     assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
     assert!(plan.problems.is_empty());
     assert_eq!(plan.kept[0].rule, "in-use");
@@ -386,7 +390,7 @@ fn small_gains_count_where_they_suffice() {
     world.inventory.images.push(image("big", &[200]));
     world.ages.push(hours_ago(5000, None));
     let (steps, verdict) = world.with(|input| {
-        let mut planner = Planner::new(input);
+        let mut planner = Planner::new(input, Task::Policy);
         let mut available = 5_000_000;
         let mut steps = 0;
         while let Next::Delete(step) = planner.next(&[space(available)]) {
@@ -440,7 +444,7 @@ fn bytes_available_and_inodes_are_targets_too() {
 fn age_goes_first_and_never_stops_space() {
     let mut world = ten_images();
     world.policy.max_age = Some(SignedDuration::from_hours(997));
-    world.ages[0].last_used = Some(now() - SignedDuration::from_hours(3));
+    world.ages[0] = hours_ago(1000, Some(3));
     let refuse = |id: &str| match id {
         "i1" => Outcome::Refused("held".into()),
         _ => Outcome::Removed,
@@ -457,7 +461,7 @@ fn age_goes_first_and_never_stops_space() {
 fn a_step_without_an_answer_is_not_taken_for_done() {
     let world = ten_images();
     let plan = world.with(|input| {
-        let mut planner = Planner::new(input);
+        let mut planner = Planner::new(input, Task::Policy);
         assert!(matches!(planner.next(&[space(200)]), Next::Delete(_)));
         planner.finish(&[space(200)])
     });
@@ -492,7 +496,7 @@ fn planning_a_big_node() {
             now: made.now,
         };
         let begin = std::time::Instant::now();
-        let plan = plan(input, &[Ok(measured)]);
+        let plan = plan(input, Task::Policy, &[Ok(measured)]);
         println!(
             "{what}: {} images, {} nodes: {} steps in {:?}",
             inventory.images.len(),
@@ -505,3 +509,101 @@ fn planning_a_big_node() {
 }
 
 mod properties;
+
+fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan) {
+    let named: Vec<_> = named.iter().map(|at| ImageIx::from(*at)).collect();
+    world.with(|input| {
+        let spaces = [space(900), space(900)];
+        let mut planner = Planner::new(input, Task::Named(&named));
+        let mut asked = Vec::new();
+        while asked.len() < end_after
+            && let Next::Delete(step) = planner.next(&spaces)
+        {
+            assert_eq!((step.reason.as_str(), step.filesystem), ("request", 0.into()));
+            asked.push(world.id(step.image));
+            planner.answer(Outcome::Removed);
+        }
+        (asked, planner.finish(&spaces))
+    })
+}
+
+/// In the order given, whatever marks and ages say, and each once; only they are told of.
+#[test]
+fn named_images_go_as_named() {
+    let world = ten_images();
+    let (asked, plan) = named(&world, &[7, 2, 7, 99, 4], 9);
+    assert_eq!(asked, ["i7", "i2", "i4"]);
+    assert_eq!((plan.verdict, plan.kept.len(), plan.count(Reason::Request)), (Verdict::Reached, 0, 3));
+    assert_eq!(plan.trigger, Trigger::default());
+    assert_eq!(named(&world, &[], 9).1.verdict, Verdict::NotNeeded);
+    let dry = world.with(|input| plan_of(input, &[7.into(), 2.into(), 4.into()]));
+    assert_eq!(dry.steps.iter().map(|step| step.image.get()).collect::<Vec<_>>(), [7, 2, 4]);
+    assert_eq!(dry.verdict, Verdict::Reached);
+}
+
+fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
+    plan(input, Task::Named(named), &[space(900), space(900)])
+}
+
+/// Every protection holds for named images but the wait after a failed attempt.
+#[test]
+fn named_images_are_protected() {
+    let mut world = ten_images();
+    let attempts = Attempts::after(None, now(), "busy");
+    world.known[1].attempts = Some(attempts);
+    world.inventory.containers = vec![container(2, Owner::Podman)];
+    world.ages[3] = Ages::new(now(), None, 0);
+    world.policy.min_age = SignedDuration::from_mins(2);
+    world.known[4].pinned_by = vec!["a pin".into()];
+    let (asked, plan) = named(&world, &[1, 2, 3, 4], 9);
+    assert_eq!(asked, ["i1"]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
+    assert_eq!(kept, [(2, "in-use"), (3, "min-age"), (4, "pinned")]);
+    assert_eq!(plan.verdict, Verdict::NotReached);
+}
+
+/// What nobody came to is not said to have been spared for want of need.
+#[test]
+fn a_run_that_is_ended_says_so() {
+    let (asked, plan) = named(&ten_images(), &[7, 2, 4], 1);
+    assert_eq!(asked, ["i7"]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
+    assert_eq!(
+        (kept.as_slice(), plan.verdict),
+        (&[(2, "run-ended"), (4, "run-ended")][..], Verdict::NotReached)
+    );
+
+    // In the space pass, before and behind the low mark; in the age pass.
+    let ended = |world: &World, available: u64| {
+        world.with(|input| {
+            let mut planner = Planner::new(input, Task::Policy);
+            assert!(matches!(planner.next(&[space(200), space(1000)]), Next::Delete(_)));
+            planner.answer(Outcome::Removed);
+            planner.finish(&[space(available), space(1000)])
+        })
+    };
+    let rules = |plan: &Plan| plan.kept.iter().map(|kept| kept.rule).collect::<Vec<_>>();
+    let mut world = ten_images();
+    let short = ended(&world, 230);
+    assert_eq!((short.verdict, rules(&short)), (Verdict::NotReached, vec!["run-ended"; 9]));
+    let there = ended(&world, 300);
+    assert_eq!((there.verdict, rules(&there)), (Verdict::Reached, vec!["not-needed"; 9]));
+    world.policy.max_age = Some(SignedDuration::from_hours(995));
+    let aged = ended(&world, 1000);
+    let expected = [vec!["run-ended"; 4], vec!["not-needed"; 5]].concat();
+    assert_eq!((aged.verdict, rules(&aged)), (Verdict::NotReached, expected));
+}
+
+/// Nothing could be proven: the image was not touched, and no attempt failed.
+#[test]
+fn a_step_that_was_not_tried_is_no_failure() {
+    let world = ten_images();
+    let plan = world.with(|input| {
+        let mut planner = Planner::new(input, Task::Policy);
+        assert!(matches!(planner.next(&[space(200), space(1000)]), Next::Delete(_)));
+        planner.answer(Outcome::NotTried);
+        planner.finish(&[space(200), space(1000)])
+    });
+    assert!(plan.problems.is_empty() && plan.steps.is_empty());
+    assert!(plan.kept.iter().all(|kept| kept.rule == "run-ended"), "{:?}", plan.kept);
+}

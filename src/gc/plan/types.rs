@@ -1,8 +1,11 @@
 //! What a plan is made of.
 
 use crate::gc::kubelet::Event;
+use crate::gc::rules;
 use crate::gc::space::{Doubt, Measured, Space, Started, Wanted};
-use crate::inventory::{FilesystemIx, ImageIx, Size};
+use crate::inventory::refs::{Live, Root};
+use crate::inventory::rules::Ruling;
+use crate::inventory::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 
 /// The planner's answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +35,24 @@ pub struct Step {
 }
 
 impl Step {
+    /// What the deletion of `image` would give back next, alone.
+    pub(in crate::gc) fn new(
+        inventory: &Inventory,
+        live: &Live<'_>,
+        image: ImageIx,
+        (reason, filesystem): (Reason, FilesystemIx),
+        measured: &[Measured],
+    ) -> Self {
+        let mut gains = Gains::default();
+        gains.add(inventory, live.last_held(Root::Image(image)));
+        let gains = gains.sorted();
+        let here = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
+        let here = here.unwrap_or_default();
+        let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
+        let expected = space.map(|space| space.gained(here.frees_bytes, here.inodes));
+        Self { image, reason, filesystem, gains, group: None, expected }
+    }
+
     /// Bytes that are expected to come back, on all filesystems.
     #[must_use]
     pub fn predicted_bytes(&self) -> u64 {
@@ -55,6 +76,36 @@ pub struct Gain {
     pub size: Size,
 }
 
+/// What a run is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task<'a> {
+    /// What the policy asks for: by age, then by space.
+    Policy,
+    /// These images of the surveyed inventory, in this order, and nothing else. A place beyond
+    /// the inventory's images means nothing.
+    Named(&'a [ImageIx]),
+}
+
+impl Task<'_> {
+    /// The rules that it does without. Waiting after a failed attempt is politeness towards the
+    /// runtime, which somebody who names an image may do without; every other rule protects.
+    #[must_use]
+    pub fn waived(&self) -> &'static [&'static str] {
+        match self {
+            Self::Policy => &[],
+            Self::Named(_) => &[rules::BACKING_OFF],
+        }
+    }
+
+    /// The named images, each once.
+    pub(super) fn named(&self, images: usize) -> Option<Vec<ImageIx>> {
+        let Self::Named(named) = self else { return None };
+        let mut seen = vec![false; images];
+        let first = |at: &&ImageIx| seen.get_mut(at.get()).is_some_and(|seen| !std::mem::replace(seen, true));
+        Some(named.iter().filter(first).copied().collect())
+    }
+}
+
 /// Why an image goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -62,6 +113,8 @@ pub enum Reason {
     Age,
     /// Its filesystem is short of space.
     Space,
+    /// Somebody named it.
+    Request,
 }
 
 impl Reason {
@@ -71,6 +124,7 @@ impl Reason {
         match self {
             Self::Age => "age",
             Self::Space => "space",
+            Self::Request => "request",
         }
     }
 }
@@ -95,10 +149,35 @@ pub enum Outcome {
     Removed,
     /// It was gone before we came.
     Gone,
-    /// Something uses it by now, named here; it was not touched.
-    InUse(String),
+    /// This rule keeps it by now; it was not touched.
+    Kept(Ruling),
+    /// It was not touched, and the run ends here.
+    NotTried,
     /// The attempt failed, and the image is still there.
     Refused(String),
+}
+
+/// Adds up what nodes give back, by filesystem.
+#[derive(Clone, Debug, Default)]
+pub struct Gains(Vec<Gain>);
+
+impl Gains {
+    /// Adds the nodes, each of which leaves the disk.
+    pub fn add(&mut self, inventory: &Inventory, nodes: impl Iterator<Item = NodeIx>) {
+        for node in nodes.map(|node| &inventory.nodes[node.get()]) {
+            match self.0.iter_mut().find(|gain| gain.filesystem == node.filesystem) {
+                Some(gain) => gain.size += node.size,
+                None => self.0.push(Gain { filesystem: node.filesystem, size: node.size }),
+            }
+        }
+    }
+
+    /// The sums, in order of the filesystems.
+    #[must_use]
+    pub fn sorted(mut self) -> Vec<Gain> {
+        self.0.sort_by_key(|gain| gain.filesystem);
+        self.0
+    }
 }
 
 /// What made a run act.
@@ -115,9 +194,10 @@ pub struct Trigger {
 pub enum Verdict {
     /// There was nothing to do.
     NotNeeded,
-    /// Every filesystem is where it should be.
+    /// Every filesystem is where it should be; of a request, all that was named is gone.
     Reached,
-    /// A filesystem is still short of space, and no candidate could change that.
+    /// A filesystem is still short of space, and no candidate could change that, or the run was
+    /// ended before one did; of a request, some of what was named is still there.
     NotReached,
     /// The numbers of a filesystem could not be believed.
     Failed,
@@ -204,7 +284,7 @@ pub struct Plan {
     pub filesystems: Vec<FilesystemPlan>,
     /// The deletions in their order; those that failed are among the problems.
     pub steps: Vec<Step>,
-    /// Every image that stays.
+    /// Every image that stays; of a request, those of the named ones.
     pub kept: Vec<Kept>,
     /// What went wrong.
     pub problems: Vec<Problem>,

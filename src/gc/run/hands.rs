@@ -1,7 +1,9 @@
 //! What removes images: the runtime through CRI, or ourselves in the graphroot.
 
+use crate::gc::kubelet::{ListedContainer, ListedImage};
+use crate::gc::plan::Gain;
 use crate::inventory::refs::Refs;
-use crate::inventory::{ImageIx, Inventory};
+use crate::inventory::{ImageIx, Inventory, StoreIx};
 
 /// Removes images, and knows what else keeps them.
 pub trait Hands {
@@ -18,10 +20,15 @@ pub trait Hands {
     /// Removes an image with all its names.
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed;
 
-    /// Bytes of leaks of the measured inventory that the next removal takes along; 0 where it
-    /// takes none.
-    fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> u64 {
-        0
+    /// What the runtime listed at the last look; `None`: there is no runtime behind these hands.
+    fn listing(&self) -> Option<&Listing> {
+        None
+    }
+
+    /// What the leaks of the measured inventory give back that the next removal takes along,
+    /// for each filesystem; nothing where it takes none.
+    fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
+        Vec::new()
     }
 }
 
@@ -34,6 +41,17 @@ pub struct Extra {
     pub runtime_pins: bool,
     /// Why these hands cannot remove it, if they cannot.
     pub out_of_reach: Option<String>,
+}
+
+/// What a runtime lists, as the kubelet sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The runtime's own store, in the inventory that was looked at.
+    pub store: StoreIx,
+    /// Its images, and what they are in that inventory; `None`: nothing that lies in a store.
+    pub images: Vec<(ListedImage, Option<ImageIx>)>,
+    /// Its containers, with the references of the images that they have mounted as volumes.
+    pub containers: Vec<(ListedContainer, Vec<String>)>,
 }
 
 /// What came of asking for a removal.

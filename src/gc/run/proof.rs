@@ -1,16 +1,17 @@
 //! The proof right before a deletion: the records are read again, and every rule is asked
 //! again about the one image that is to go.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::Memory;
 use super::hands::{Blind, Extra, Hands};
-use crate::gc::policy::{Input, Known, Policy};
+use super::{Facts, Memory};
+use crate::gc::policy::{Known, Policy};
 use crate::gc::rules::Judge;
-use crate::inventory::{Image, ImageIx, Inventory};
+use crate::inventory::rules::Ruling;
+use crate::inventory::{Consistency, Image, ImageIx, Inventory, Store, StoreIx, StoreKind};
 use crate::survey::{self, Request, Survey, Weigh};
 use crate::usage::Progress;
 
@@ -36,6 +37,33 @@ pub(super) struct Proof<'a> {
     pub(super) request: &'a Request,
     pub(super) policy: &'a Policy,
     pub(super) memory: &'a dyn Memory,
+    /// Rules that are not asked.
+    pub(super) waived: &'static [&'static str],
+}
+
+/// Which store, whatever inventory it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StoreKey {
+    kind: StoreKind,
+    pub(super) root: PathBuf,
+    /// One graphroot can hold the stores of several drivers, with images of the same id.
+    driver: Option<String>,
+}
+
+impl StoreKey {
+    pub(super) fn of(store: &Store) -> Self {
+        let driver = (store.kind == StoreKind::ContainersStorage).then(|| store.driver.clone());
+        Self { kind: store.kind, root: store.root.clone(), driver }
+    }
+
+    /// Its place in an inventory. Where it is not, nothing is known of its images.
+    fn find(&self, inventory: &Inventory) -> Result<StoreIx, Blind> {
+        let found = inventory.stores.iter().position(|store| Self::of(store) == *self);
+        found.map(StoreIx::from).ok_or_else(|| Blind {
+            what: format!("the store {} could not be read any more", self.root.display()),
+            stale: false,
+        })
+    }
 }
 
 /// What a fresh look says of an image.
@@ -43,7 +71,7 @@ pub(super) enum Found {
     /// It is not there any more.
     Gone,
     /// A rule keeps it by now.
-    Kept(String),
+    Kept(Ruling),
     /// It may go.
     MayGo(Box<Fresh>),
 }
@@ -67,12 +95,12 @@ impl Proof<'_> {
     }
 
     /// Looks at disk and runtime, and asks every rule again.
-    pub(super) fn of(&self, store: &Path, id: &str, hands: &mut dyn Hands) -> Result<Found, Blind> {
+    pub(super) fn of(&self, store: &StoreKey, id: &str, hands: &mut dyn Hands) -> Result<Found, Blind> {
         let mut attempt = 1;
         loop {
             let survey = self.look().map_err(|error| Blind::disk(&error))?;
             match hands.look(&survey.inventory) {
-                Ok(extra) => return Ok(self.judge(survey, store, id, extra)),
+                Ok(extra) => return self.judge(survey, store, id, extra),
                 Err(blind) if blind.stale && attempt < ATTEMPTS => {
                     tracing::debug!("{blind}; looking again");
                     attempt += 1;
@@ -83,46 +111,55 @@ impl Proof<'_> {
         }
     }
 
-    fn judge(&self, survey: Survey, store: &Path, id: &str, extra: Vec<Extra>) -> Found {
-        let Some(at) = find(&survey.inventory, store, id) else { return Found::Gone };
-        let mut known = self.memory.known(&survey.inventory);
-        add(&mut known, extra);
-        let ages = self.memory.ages(&survey.inventory);
-        let input = Input {
-            inventory: &survey.inventory,
-            refs: &survey.refs,
-            ages: &ages,
-            known: &known,
-            policy: self.policy,
-            now: survey.taken_at,
+    fn judge(&self, survey: Survey, store: &StoreKey, id: &str, extra: Vec<Extra>) -> Result<Found, Blind> {
+        let store = store.find(&survey.inventory)?;
+        let Some(at) = find(&survey.inventory, store, id) else {
+            // Of damaged records nothing is proven by what they lack.
+            return match is_damaged(&survey.inventory, store) {
+                true => Err(damaged(&survey.inventory, store)),
+                false => Ok(Found::Gone),
+            };
         };
-        match Judge::new(input).kept(at) {
-            Some(ruling) => Found::Kept(ruling.detail),
+        let facts = Facts::with(&survey.inventory, self.memory, extra);
+        let kept = Judge::new(facts.input(&survey, self.policy)).waiving(self.waived).kept(at);
+        Ok(match kept {
+            Some(ruling) => Found::Kept(ruling),
             None => Found::MayGo(Box::new(Fresh { survey, at })),
-        }
+        })
     }
 
     /// Whether the store no longer has the image; waits a moment for it.
-    pub(super) fn is_gone(&self, store: &Path, id: &str) -> Result<bool, survey::Error> {
+    ///
+    /// An error means that the store cannot tell.
+    pub(super) fn is_gone(&self, store: &StoreKey, id: &str) -> Result<bool, Blind> {
         let began = Instant::now();
         loop {
-            let survey = self.look()?;
-            if find(&survey.inventory, store, id).is_none() {
-                // Of damaged records nothing is proven by what they lack.
-                let damaged = survey.inventory.stores.iter().any(|one| {
-                    one.root == store && one.consistency == crate::inventory::Consistency::Damaged
-                });
-                return Ok(!damaged);
-            }
-            if began.elapsed() >= GONE_WITHIN {
-                return Ok(false);
+            let inventory = self.look().map_err(|error| Blind::disk(&error))?.inventory;
+            let at = store.find(&inventory)?;
+            let is_there = find(&inventory, at, id).is_some();
+            let is_damaged = is_damaged(&inventory, at);
+            match began.elapsed() >= GONE_WITHIN {
+                _ if !is_there && !is_damaged => return Ok(true),
+                true if is_there => return Ok(false),
+                true => return Err(damaged(&inventory, at)),
+                // Records may be caught half-written.
+                false => {}
             }
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-fn find(inventory: &Inventory, store: &Path, id: &str) -> Option<ImageIx> {
-    let same = |image: &Image| image.id == id && inventory.stores[image.store.get()].root == store;
+fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
+    inventory.stores[store.get()].consistency == Consistency::Damaged
+}
+
+fn damaged(inventory: &Inventory, store: StoreIx) -> Blind {
+    let root = inventory.stores[store.get()].root.display();
+    Blind { what: format!("the records of the store {root} can no longer be read in full"), stale: false }
+}
+
+fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<ImageIx> {
+    let same = |image: &Image| image.id == id && image.store == store;
     inventory.images.iter().position(same).map(ImageIx::from)
 }

@@ -4,11 +4,13 @@
 //! pinned ones when asked, and answers success where it removed nothing. So every protection is
 //! ours, its listings are matched with the disk, and the disk says what has gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::hands::{Blind, Extra, Hands, Removed};
+use super::hands::{Blind, Extra, Hands, Listing, Removed};
 use crate::cri::in_use::Names;
-use crate::cri::{Client, CriError, RuntimeImage, StorePlace};
+use crate::cri::{Client, CriError, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
+use crate::gc::kubelet::{ListedContainer, ListedImage};
+use crate::gc::plan::{Gain, Gains};
 use crate::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::inventory::refs::{Refs, Root};
 use crate::inventory::{ImageIx, Inventory};
@@ -33,6 +35,11 @@ pub struct ThroughCri {
     place: StorePlace,
     /// What the runtime calls the images of the last look: our id to its ids and handlers.
     handles: HashMap<String, Vec<(String, String)>>,
+    /// What the runtime listed at the last look.
+    listing: Option<Listing>,
+    /// The images that each container has mounted as volumes, as it calls them; the mounts of a
+    /// container never change.
+    mounted: HashMap<String, Vec<String>>,
     /// A removal of ours has made containerd collect its garbage.
     collected: bool,
 }
@@ -48,7 +55,14 @@ impl ThroughCri {
             what: format!("{}: the runtime does not say where its images lie", client.endpoint()),
             stale: false,
         })?;
-        Ok(Self { client, place, handles: HashMap::new(), collected: false })
+        Ok(Self {
+            client,
+            place,
+            handles: HashMap::new(),
+            listing: None,
+            mounted: HashMap::new(),
+            collected: false,
+        })
     }
 
     /// The runtime.
@@ -62,6 +76,41 @@ impl ThroughCri {
     pub fn place(&self) -> &StorePlace {
         &self.place
     }
+
+    /// Asks each container once which images it has mounted. One that goes while it is asked has
+    /// mounted nothing any more.
+    fn ask_mounts(&mut self, containers: &[RuntimeContainer]) -> Result<(), Blind> {
+        let listed: HashSet<&str> = containers.iter().map(|one| one.id.as_str()).collect();
+        self.mounted.retain(|id, _| listed.contains(id.as_str()));
+        for RuntimeContainer { id, .. } in containers {
+            if self.mounted.contains_key(id) {
+                continue;
+            }
+            if let Some(details) = self.client.container(id).map_err(|error| blind(&error))? {
+                let images = details.mounts.into_iter().map(|mount| mount.image);
+                self.mounted.insert(id.clone(), images.filter(|image| !image.is_empty()).collect());
+            }
+        }
+        Ok(())
+    }
+
+    fn mounted_in(&self, container: &RuntimeContainer) -> &[String] {
+        self.mounted.get(&container.id).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What the kubelet sees of a container.
+fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox]) -> ListedContainer {
+    let RuntimeContainer { id, image_id, image_ref, sandbox_id, .. } = container;
+    let image_id = if image_id.is_empty() { image_ref } else { image_id };
+    let sandbox = sandboxes.iter().find(|one| one.id == *sandbox_id);
+    let handler = sandbox.map(|one| one.runtime_handler.clone()).unwrap_or_default();
+    ListedContainer { id: id.clone(), image_id: image_id.clone(), handler }
+}
+
+/// A container for people.
+fn name(container: &RuntimeContainer) -> &str {
+    if container.name.is_empty() { &container.id } else { &container.name }
 }
 
 fn blind(error: &CriError) -> Blind {
@@ -85,6 +134,7 @@ impl Hands for ThroughCri {
         // Containers first: one that is made in between uses an image of the later listing, and is
         // on the disk by the next look.
         let containers = self.client.containers().map_err(|error| blind(&error))?;
+        self.ask_mounts(&containers)?;
         let sandboxes = self.client.sandboxes().map_err(|error| blind(&error))?;
         let images = self.client.images().map_err(|error| blind(&error))?;
         let found = ImageMatch::new(inventory, &stores, &images);
@@ -128,12 +178,53 @@ impl Hands for ThroughCri {
                 let known =
                     inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
                 if !known {
-                    let name = if container.name.is_empty() { &container.id } else { &container.name };
+                    let name = name(container);
                     extras[at.get()].used_by.push(format!("the container {name}, says the runtime"));
                 }
             }
+            for reference in self.mounted_in(container) {
+                let found = names.find(reference);
+                // By a name without a digest, which may have moved on since: then what is
+                // mounted is left without a name.
+                let nameless = |place: &usize| !found.certain && images[*place].tags.is_empty();
+                for (place, at) in &of_listing {
+                    let sure = found.images.contains(place);
+                    if sure || nameless(place) {
+                        let perhaps = if sure { "" } else { " perhaps" };
+                        let name = name(container);
+                        extras[at.get()]
+                            .used_by
+                            .push(format!("the container {name}, which{perhaps} has it mounted as a volume"));
+                    }
+                }
+            }
         }
+        for extra in &mut extras {
+            // An image that is listed for several handlers.
+            let mut seen = HashSet::new();
+            extra.used_by.retain(|user| seen.insert(user.clone()));
+        }
+        let view = |(place, image): (usize, &RuntimeImage)| {
+            let listed = ListedImage {
+                id: image.id.clone(),
+                size_bytes: image.listed_bytes,
+                pinned: image.pinned,
+                handler: image.runtime_handler.clone(),
+            };
+            (listed, of_listing.get(&place).copied())
+        };
+        let containers =
+            containers.iter().map(|one| (listed(one, &sandboxes), self.mounted_in(one).to_vec()));
+        self.listing = Some(Listing {
+            store: stores.own,
+            images: images.iter().enumerate().map(view).collect(),
+            containers: containers.collect(),
+        });
         Ok(extras)
+    }
+
+    fn listing(&self) -> Option<&Listing> {
+        self.listing.as_ref()
     }
 
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
@@ -155,15 +246,21 @@ impl Hands for ThroughCri {
     }
 
     /// containerd collects all of its garbage with the first removal.
-    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> u64 {
+    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
         let Some(stores) = RuntimeStores::find(&self.place, inventory).filter(|_| !self.collected) else {
-            return 0;
+            return Vec::new();
         };
         let garbage =
             inventory.leaks.iter().enumerate().filter(|(_, leak)| {
                 leak.store == stores.own && COLLECTED_BY_CONTAINERD.contains(&leak.class)
             });
-        let roots: Vec<_> = garbage.map(|(at, _)| Root::Leak(at.into())).collect();
-        refs.weight_of_set(inventory, &roots).exclusive.frees_bytes
+        let mut live = refs.live();
+        let mut gains = Gains::default();
+        for (at, _) in garbage {
+            let root = Root::Leak(at.into());
+            gains.add(inventory, live.last_held(root));
+            live.remove(inventory, root);
+        }
+        gains.sorted()
     }
 }

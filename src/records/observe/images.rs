@@ -7,8 +7,8 @@ use rusqlite::{Row, params};
 
 use super::{StoreRow, Writer, integer};
 use crate::records::ages::{self, Before};
-use crate::records::known;
 use crate::records::sighting::SeenImage;
+use crate::records::{attempts, known};
 
 /// The present life of an image, as stored.
 struct Life {
@@ -96,6 +96,7 @@ impl Writer<'_> {
             let id = match lives.remove(&(image.id.clone(), image.handler.clone())) {
                 Some(life) if self.was_remade(store, &life, image)? => {
                     self.end(store, &life)?;
+                    attempts::forget(self.to, store.id, &image.id, self.now.record_time)?;
                     self.begin(store, image, in_use, Some(life.seen(store)))?
                 }
                 Some(life) => {
@@ -116,6 +117,9 @@ impl Writer<'_> {
                 }
                 (false, Some(_)) => {}
             }
+        }
+        if store.is_complete {
+            attempts::forget_gone(self.to, store.id, self.now.record_time)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Command, Deletion, Kind, Outcome, RunError};
+use super::{Command, Deletion, Event, Kind, Outcome, RunError};
 use crate::records::values::{damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 
 /// Which runs are asked for.
@@ -52,10 +52,20 @@ pub struct Act {
     pub wanted_bytes: Option<u64>,
     /// Bytes that the plan promised.
     pub predicted_bytes: Option<u64>,
-    /// Bytes that came free; negative where others wrote more.
+    /// Bytes that came free; negative where others wrote more. Of a run that did not end: of
+    /// its deletions so far.
     pub measured_bytes: Option<i64>,
+    /// Bytes of leaks that went along with its deletions.
+    pub byproduct_bytes: u64,
+    /// Bytes that the kubelet would believe to have freed; only of its policy.
+    pub believed_bytes: Option<u64>,
     /// What failed; of several, in the last.
     pub errors: Vec<RunError>,
+    /// What the kubelet would have told its node; of several, of the last.
+    pub events: Vec<Event>,
+    /// It did not end, and another run came after it: it was killed. Only one at a time may
+    /// delete.
+    pub killed: bool,
     /// How many runs this stands for.
     pub runs: u64,
     /// There is nothing to tell of it.
@@ -79,6 +89,16 @@ pub struct Quiet {
     pub last: Option<Timestamp>,
 }
 
+/// A run with what follows from other rows.
+const RUN: &str = "SELECT *,
+        (SELECT coalesce(sum(byproduct_bytes), 0) FROM deletions WHERE run = runs.id) AS byproduct_bytes,
+        iif(ended IS NULL, (SELECT sum(measured_bytes) FROM deletions WHERE run = runs.id), measured_bytes)
+            AS measured,
+        ended IS NULL AND dry_run = 0 AND EXISTS (
+            SELECT 1 FROM runs AS later WHERE later.id > runs.id AND later.started > runs.started
+                AND later.command <> 'scan' AND later.dry_run = 0) AS killed
+    FROM runs";
+
 /// Runs, newest first; and whether there are more than the limit allows.
 ///
 /// # Errors
@@ -89,13 +109,13 @@ pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Act
         limit => i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1,
     };
     let mut found = connection
-        .prepare_cached(
-            "SELECT * FROM runs
+        .prepare_cached(&format!(
+            "{RUN}
              WHERE (?1 IS NULL OR coalesce(ended, started) >= ?1)
                AND (?2 OR quiet = 0)
                AND (?3 IS NULL OR EXISTS (SELECT 1 FROM deletions WHERE run = runs.id AND kind = ?3))
              ORDER BY started DESC, id DESC LIMIT ?4",
-        )?
+        ))?
         .query_map(params![query.since.map(micros), query.quiet, query.kind, limit], |row| {
             Ok((row.get::<_, i64>("id")?, run(row)?))
         })?
@@ -149,22 +169,13 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
 /// What SQLite says.
 pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<Act>> {
     connection
-        .prepare_cached(
-            "SELECT * FROM runs
+        .prepare_cached(&format!(
+            "{RUN}
              WHERE deletions > 0 AND (?1 IS NULL OR coalesce(ended, started) >= ?1)
                AND EXISTS (SELECT 1 FROM deletions WHERE run = runs.id AND error IS NULL)
              ORDER BY started, id",
-        )?
-        .query_map([since.map(micros)], |row| {
-            let mut act = run(row)?;
-            if act.measured_bytes.is_none() {
-                // Killed before it could add up what it did.
-                act.measured_bytes = connection
-                    .prepare_cached("SELECT sum(measured_bytes) FROM deletions WHERE run = ?1")?
-                    .query_row([row.get::<_, i64>("id")?], |row| row.get(0))?;
-            }
-            Ok(act)
-        })?
+        ))?
+        .query_map([since.map(micros)], run)?
         .collect()
 }
 
@@ -185,8 +196,12 @@ fn run(row: &Row<'_>) -> rusqlite::Result<Act> {
         usage_after_percent: row.get("usage_after_percent")?,
         wanted_bytes: maybe_unsigned(row, "wanted_bytes")?,
         predicted_bytes: maybe_unsigned(row, "predicted_bytes")?,
-        measured_bytes: row.get("measured_bytes")?,
+        measured_bytes: row.get("measured")?,
+        byproduct_bytes: unsigned(row, "byproduct_bytes")?,
+        believed_bytes: maybe_unsigned(row, "believed_bytes")?,
         errors: from_json(row, "errors")?,
+        events: from_json(row, "events")?,
+        killed: row.get("killed")?,
         runs: unsigned(row, "summed")?,
         quiet: row.get("quiet")?,
         deletions: Vec::new(),
@@ -203,6 +218,7 @@ fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
         reason: row.get("reason")?,
         predicted_bytes: unsigned(row, "predicted_bytes")?,
         measured_bytes: row.get("measured_bytes")?,
+        byproduct_bytes: unsigned(row, "byproduct_bytes")?,
         usage_after_percent: row.get("usage_after_percent")?,
         error: row.get("error")?,
     })

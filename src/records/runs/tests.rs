@@ -11,14 +11,14 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn database() -> Connection {
-    let connection = Connection::open_in_memory().unwrap();
+    let mut connection = Connection::open_in_memory().unwrap();
     connection.set_prepared_statement_cache_capacity(64);
-    connection.execute_batch(include_str!("../../../migrations/0003_history.sql")).unwrap();
+    crate::records::schema::fill(&mut connection, crate::records::schema::newest()).unwrap();
     connection
 }
 
 fn ended(at: Timestamp, outcome: Outcome) -> End {
-    End { ended: at, outcome, usage_after_percent: None, measured_bytes: None, errors: Vec::new() }
+    End::of(at, outcome)
 }
 
 fn deletion(at: Timestamp, kind: Kind) -> Deletion {
@@ -31,6 +31,7 @@ fn deletion(at: Timestamp, kind: Kind) -> Deletion {
         reason: Reason::Space,
         predicted_bytes: 1000,
         measured_bytes: None,
+        byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
     }
@@ -79,14 +80,25 @@ fn a_run_comes_back_as_it_was_recorded() {
     let (found, _) = list(&tx, &all()).unwrap();
     assert_eq!((found[0].ended, found[0].outcome, found[0].quiet), (None, None, false), "killed here");
 
-    let first = deleted(&tx, run, &deletion(middle, Kind::Image)).unwrap();
+    deleted(&tx, run, 0, &deletion(middle, Kind::Image)).unwrap();
     let failed = Deletion { error: Some("busy".into()), ..deletion(middle, Kind::Leak) };
-    assert_eq!(deleted(&tx, run, &failed).unwrap(), first + 1);
-    measured(&tx, run, first, -7, Some(79.0)).unwrap();
+    deleted(&tx, run, 1, &failed).unwrap();
+    let measured = Deletion {
+        measured_bytes: Some(-7),
+        byproduct_bytes: 30,
+        usage_after_percent: Some(79.0),
+        ..deletion(middle, Kind::Image)
+    };
+    deleted(&tx, run, 0, &measured).unwrap();
+    let (found, _) = list(&tx, &all()).unwrap();
+    assert_eq!((found[0].measured_bytes, found[0].byproduct_bytes), (Some(-7), 30), "as far as it came");
+    let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
+    told(&tx, run, std::slice::from_ref(&event)).unwrap();
     let error = RunError { id: "x".into(), step: "remove".into(), message: "busy".into() };
     let end_of_it = End {
         usage_after_percent: Some(69.9),
         measured_bytes: Some(-7),
+        believed_bytes: Some(1 << 40),
         errors: vec![error.clone()],
         ..ended(over, Outcome::Failed)
     };
@@ -111,17 +123,14 @@ fn a_run_comes_back_as_it_was_recorded() {
         wanted_bytes: Some(5000),
         predicted_bytes: Some(6000),
         measured_bytes: Some(-7),
+        byproduct_bytes: 30,
+        believed_bytes: Some(1 << 40),
         errors: vec![error],
+        events: vec![event],
+        killed: false,
         runs: 1,
         quiet: false,
-        deletions: vec![
-            Deletion {
-                measured_bytes: Some(-7),
-                usage_after_percent: Some(79.0),
-                ..deletion(middle, Kind::Image)
-            },
-            failed,
-        ],
+        deletions: vec![measured, failed],
     };
     assert_eq!(found, [expected]);
 
@@ -215,8 +224,8 @@ fn an_endless_loop_of_scans_and_of_deletions_is_bounded() {
 
     for number in 0..600 {
         let run = begin(&tx, &Start::of(Command::Gc, after(20_000 + number))).unwrap();
-        for _ in 0..100 {
-            deleted(&tx, run, &deletion(after(20_000 + number), Kind::Image)).unwrap();
+        for position in 0..100 {
+            deleted(&tx, run, position, &deletion(after(20_000 + number), Kind::Image)).unwrap();
         }
         thin(&tx, after(20_000 + number)).unwrap();
     }
@@ -252,8 +261,8 @@ fn one_scan(tx: &Transaction<'_>, now: Timestamp, reading: i64) -> rusqlite::Res
     record(tx, &Start::of(Command::Scan, now), &ended(now, Outcome::Done))?;
     if reading % 2016 == 1000 {
         let run = begin(tx, &Start::of(Command::Gc, now))?;
-        for _ in 0..10 {
-            deleted(tx, run, &deletion(now, Kind::Image))?;
+        for position in 0..10 {
+            deleted(tx, run, position, &deletion(now, Kind::Image))?;
         }
         end(tx, run, &ended(now, Outcome::Reached))?;
     }

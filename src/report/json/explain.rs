@@ -1,9 +1,10 @@
 //! The document about one object.
 
 use super::build::{container, image, layer, leak, user, warnings};
-use super::{ExplainDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION};
+use super::{ExplainDoc, FateDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION};
+use crate::gc::Plan;
 use crate::inventory::refs::{Refs, Root};
-use crate::inventory::rules;
+use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, LeakIx, NodeIx, NodeKind};
 use crate::records::ages::ImageAge;
 use crate::records::known::Life;
@@ -31,6 +32,7 @@ pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
         bytes: 0,
         frees_bytes: 0,
         rules: Vec::new(),
+        fate: None,
         warnings: warnings(survey),
     };
     match subject {
@@ -68,14 +70,6 @@ fn of_image(survey: &Survey, at: ImageIx, document: &mut ExplainDoc) {
     document.chain.extend(beside);
     document.held_by.clone_from(&described.used_by);
     document.image = Some(described);
-    document.rules = rules::rulings(inventory, &survey.refs, at)
-        .into_iter()
-        .map(|ruling| RuleDoc {
-            rule: ruling.rule,
-            verdict: if ruling.stays { "stay" } else { "pass" },
-            detail: ruling.detail,
-        })
-        .collect();
 }
 
 /// Path and bytes of a root: what it holds directly, and what goes with it.
@@ -137,6 +131,35 @@ fn leaks_about(survey: &Survey, id: &str, subject: Subject) -> Vec<super::LeakDo
 }
 
 impl ExplainDoc {
+    /// Fills in what the rules say of the image, and what the plan would do with it.
+    pub fn judge(&mut self, at: ImageIx, rulings: Vec<Ruling>, plan: &Plan) {
+        let rules = rulings.into_iter().map(|ruling| RuleDoc {
+            rule: ruling.rule,
+            verdict: if ruling.stays { "stay" } else { "pass" },
+            detail: ruling.detail,
+        });
+        self.rules = rules.collect();
+        let step = plan.steps.iter().enumerate().find(|(_, step)| step.image == at);
+        let kept = plan.kept.iter().find(|kept| kept.image == at);
+        self.fate = match (step, kept) {
+            (Some((place, step)), _) => Some(FateDoc {
+                goes: true,
+                rule: step.reason.as_str(),
+                detail: None,
+                place: Some(place + 1),
+                predicted_bytes: Some(step.predicted_bytes()),
+            }),
+            (None, Some(kept)) => Some(FateDoc {
+                goes: false,
+                rule: kept.rule,
+                detail: Some(kept.detail.clone()),
+                place: None,
+                predicted_bytes: None,
+            }),
+            (None, None) => None,
+        };
+    }
+
     /// Fills in what is known of the image's age and its lives.
     pub fn remember(&mut self, age: &ImageAge, lives: &[Life]) {
         if let Some(image) = &mut self.image {

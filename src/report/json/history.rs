@@ -1,11 +1,13 @@
 //! The documents of `layersweep history`.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
 use crate::gc::measure::tolerance;
-use crate::records::runs::{Act, Deletion, Outcome, Quiet, RunError};
+use crate::records::runs::{Act, Deletion, Event, Outcome, Quiet, RunError};
 use crate::records::usage::{Point, Range, Series};
 
 /// `layersweep history`.
@@ -71,12 +73,34 @@ pub struct RunDoc {
     pub wanted_bytes: Option<u64>,
     /// Bytes that the plan promised.
     pub predicted_bytes: Option<u64>,
-    /// Bytes that the filesystem gave back; negative where others wrote more meanwhile.
+    /// Bytes that the filesystem gave back; negative where others wrote more meanwhile. Of a run
+    /// that did not end: what its deletions so far gave.
     pub measured_bytes: Option<i64>,
-    /// What was deleted, in order.
+    /// Bytes of leaks that went along; not part of the measured ones.
+    pub byproduct_bytes: u64,
+    /// Bytes that the kubelet would believe to have freed; null but for its policy.
+    pub believed_bytes: Option<u64>,
+    /// What was deleted, in order, with the tries that failed.
     pub deleted: Vec<DeletionDoc>,
     /// What failed.
     pub errors: Vec<RunErrorDoc>,
+    /// What the kubelet would have told its node.
+    pub events: Vec<EventDoc>,
+    /// It did not end, and another run that could delete came after it: it was killed.
+    pub killed: bool,
+    /// Its record, or some of it, waits in a file to be saved in the database. Never set for
+    /// scans.
+    pub unsaved: bool,
+}
+
+/// What the kubelet would have told its node.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EventDoc {
+    /// The kubelet's word: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
+    pub reason: String,
+    /// What it says.
+    pub message: String,
 }
 
 /// What set a run off.
@@ -107,6 +131,8 @@ pub struct DeletionDoc {
     pub predicted_bytes: u64,
     /// Bytes that did; negative where others wrote more meanwhile; null if not measured.
     pub measured_bytes: Option<i64>,
+    /// Bytes of leaks that went along; not part of the measured ones.
+    pub byproduct_bytes: u64,
     /// The two differ by more than the filesystem's own noise.
     pub differs: bool,
     /// Percent used after it.
@@ -252,6 +278,8 @@ pub struct Origin {
     pub complete: bool,
     /// Only what happened since then was asked for.
     pub since: Option<Timestamp>,
+    /// Ids of runs that wait to be saved.
+    pub unsaved: HashSet<String>,
 }
 
 /// The document of runs.
@@ -264,7 +292,7 @@ pub fn history(origin: Origin, (runs, more): (Vec<Act>, bool), quiet: &Quiet) ->
         database: origin.database,
         complete: origin.complete,
         since: origin.since,
-        runs: runs.into_iter().map(run).collect(),
+        runs: runs.into_iter().map(|act| run(act, &origin.unsaved)).collect(),
         more,
         quiet: QuietDoc {
             scans: quiet.scans,
@@ -295,13 +323,15 @@ pub fn history_usage(origin: Origin, series: Vec<Series>, acts: Vec<Act>) -> His
         complete: origin.complete,
         since: origin.since,
         filesystems: series.into_iter().map(of).collect(),
-        runs: acts.into_iter().map(run).collect(),
+        runs: acts.into_iter().map(|act| run(act, &origin.unsaved)).collect(),
     }
 }
 
-fn run(act: Act) -> RunDoc {
+fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
+    let event = |event: Event| EventDoc { reason: event.reason, message: event.message };
     let error = |error: RunError| RunErrorDoc { id: error.id, step: error.step, message: error.message };
     RunDoc {
+        unsaved: unsaved.contains(&act.run_id),
         run_id: act.run_id,
         command: act.command.word(),
         runs: act.runs,
@@ -318,8 +348,12 @@ fn run(act: Act) -> RunDoc {
         wanted_bytes: act.wanted_bytes,
         predicted_bytes: act.predicted_bytes,
         measured_bytes: act.measured_bytes,
+        byproduct_bytes: act.byproduct_bytes,
+        believed_bytes: act.believed_bytes,
         deleted: act.deletions.into_iter().map(deletion).collect(),
         errors: act.errors.into_iter().map(error).collect(),
+        events: act.events.into_iter().map(event).collect(),
+        killed: act.killed,
     }
 }
 
@@ -332,6 +366,7 @@ fn deletion(deletion: Deletion) -> DeletionDoc {
         reason: deletion.reason.word(),
         predicted_bytes: deletion.predicted_bytes,
         measured_bytes: deletion.measured_bytes,
+        byproduct_bytes: deletion.byproduct_bytes,
         differs: deletion.error.is_none()
             && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),

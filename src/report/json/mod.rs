@@ -3,6 +3,7 @@
 
 mod build;
 mod explain;
+mod gc;
 mod history;
 mod parts;
 mod pins;
@@ -13,6 +14,10 @@ use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
 pub use explain::explain;
+pub use gc::{
+    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, RunStoryDoc,
+    StoryDoc, comparison, gc, refused,
+};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryUsageDoc, Origin, PercentRangeDoc, PointDoc, QuietDoc, RangeDoc, RunDoc,
     RunErrorDoc, SeriesDoc, TriggerDoc, differs, history, history_usage,
@@ -160,6 +165,9 @@ pub struct ExplainDoc {
     pub frees_bytes: u64,
     /// The verdict of every rule, in order; the first that says stay decides.
     pub rules: Vec<RuleDoc>,
+    /// What `gc` would do with the image now, as far as the disk and our records tell; null for
+    /// what is no image.
+    pub fate: Option<FateDoc>,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
 }
@@ -174,6 +182,22 @@ pub struct RuleDoc {
     pub verdict: &'static str,
     /// Why, in words.
     pub detail: String,
+}
+
+/// What `gc` would do with an image.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FateDoc {
+    /// It would be deleted.
+    pub goes: bool,
+    /// Why: the reason of the deletion (`age`, `space`), or the rule that keeps it.
+    pub rule: &'static str,
+    /// What the rule says; null if it goes.
+    pub detail: Option<String>,
+    /// Its place in the order of deletions, from 1.
+    pub place: Option<usize>,
+    /// What its deletion would give back at that place.
+    pub predicted_bytes: Option<u64>,
 }
 
 #[cfg(test)]

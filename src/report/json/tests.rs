@@ -14,6 +14,7 @@ fn schemas_are_the_committed_ones() {
         ("layers", schema::<LayersDoc>()),
         ("usage", schema::<UsageDoc>()),
         ("explain", schema::<ExplainDoc>()),
+        ("gc", schema::<GcDoc>()),
         ("history", schema::<HistoryDoc>()),
         ("history-usage", schema::<HistoryUsageDoc>()),
         ("pins", schema::<PinsDoc>()),

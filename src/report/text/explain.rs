@@ -7,7 +7,7 @@ use super::images::name;
 use super::scan::leaks;
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::report::json::{EvidenceDoc, ExplainDoc, ImageDoc, LayerDoc, RememberedDoc, UserDoc};
+use crate::report::json::{EvidenceDoc, ExplainDoc, FateDoc, ImageDoc, LayerDoc, RememberedDoc, UserDoc};
 
 /// The whole story of one object.
 #[must_use]
@@ -50,13 +50,23 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
             table.row(vec![rule.rule.into(), rule.verdict.into(), safe(&rule.detail)]);
         }
         out.push_str(&table.render());
-        match document.rules.iter().find(|rule| rule.verdict == "stay") {
-            Some(rule) => out.push_str(&format!("It stays, by the rule {}.\n", rule.rule)),
-            None => out.push_str("It may go: none of these rules keeps it.\n"),
-        }
+        out.push_str(&document.fate.as_ref().map_or_else(String::new, fate));
     }
     out.push_str(&leaks(&document.leaks));
     out
+}
+
+/// What becomes of an image. The runtime is not asked, so that it is told with that reserve.
+fn fate(fate: &FateDoc) -> String {
+    match (fate.goes, fate.place, &fate.detail) {
+        (true, Some(place), _) => format!(
+            "`layersweep gc` would delete it now, as number {place}, by {}, and get back {}.\n",
+            fate.rule,
+            bytes(fate.predicted_bytes.unwrap_or(0))
+        ),
+        (_, _, Some(detail)) => format!("It stays, by the rule {}: {}.\n", fate.rule, safe(detail)),
+        _ => format!("It stays, by the rule {}.\n", fate.rule),
+    }
 }
 
 fn size_line(document: &ExplainDoc) -> String {

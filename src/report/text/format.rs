@@ -22,6 +22,13 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// Bytes that came free, or were lost meanwhile.
+#[must_use]
+pub(super) fn signed_bytes(number: i64) -> String {
+    let sign = if number < 0 { "-" } else { "" };
+    format!("{sign}{}", bytes(number.unsigned_abs()))
+}
+
 /// Time since `since` in one unit: `45s`, `12m`, `5h`, `19d`.
 #[must_use]
 pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {

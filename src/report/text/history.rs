@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::chart::{Chart, Sample, window};
-use super::format::{bytes, safe, short_id};
+use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::report::json::{DeletionDoc, HistoryDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc};
@@ -58,8 +58,11 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     words.extend(run.policy.as_deref().map(|policy| format!("by policy {}", safe(policy))));
     words.extend(run.via.as_deref().map(|via| format!("via {}", safe(via))));
     let mut facts = Vec::new();
-    let outcome =
-        run.outcome.map_or("not ended (still running, or killed)".into(), |word| word.replace('_', " "));
+    let outcome = match run.outcome {
+        Some(word) => word.replace('_', " "),
+        None if run.killed => "killed".into(),
+        None => "not ended (still running, or killed)".into(),
+    };
     facts.push(match (run.runs, run.ended_at) {
         (1, Some(ended)) => format!("{outcome} in {}", length(run.started_at, ended)),
         (1, None) => outcome,
@@ -91,7 +94,9 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let sums = [
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
+        ("believed by the kubelet", run.believed_bytes.map(bytes)),
         ("measured", run.measured_bytes.map(signed_bytes)),
+        ("leaks that went along", Some(run.byproduct_bytes).filter(|some| *some > 0).map(bytes)),
     ];
     let sums: Vec<_> = sums.into_iter().filter_map(|(what, sum)| Some(format!("{what} {}", sum?))).collect();
     let mut out = format!("{} ", heading(&screen.time(run.started_at)).trim_end());
@@ -108,6 +113,12 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
         column += wide;
     }
     out = lines_without_trailing_blanks(&out);
+    if run.unsaved {
+        out.push_str("  not in the database yet: the next run that can write to it saves this\n");
+    }
+    for event in &run.events {
+        out.push_str(&format!("  {}: {}\n", safe(&event.reason), safe(&event.message)));
+    }
     for error in &run.errors {
         let object = if error.id.is_empty() { String::new() } else { format!(" {}", short_id(&error.id)) };
         out.push_str(&format!("  failed: {}{object}: {}\n", safe(&error.step), safe(&error.message)));
@@ -163,12 +174,6 @@ fn quiet(quiet: &QuietDoc, listed: bool, screen: &Screen) -> String {
 
 fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
-/// Bytes that came free, or were lost meanwhile.
-fn signed_bytes(number: i64) -> String {
-    let sign = if number < 0 { "-" } else { "" };
-    format!("{sign}{}", bytes(number.unsigned_abs()))
 }
 
 /// How long something took.

@@ -3,6 +3,7 @@
 mod chart;
 mod explain;
 mod format;
+mod gc;
 mod history;
 mod images;
 mod layers;
@@ -14,6 +15,7 @@ mod usage;
 
 pub use explain::explain;
 pub use format::{acts_on_terminal, age, bytes, safe, short_id};
+pub use gc::gc;
 pub use history::{history, history_usage};
 pub use images::images;
 pub use layers::{Names, layers, tree};

@@ -26,6 +26,11 @@ pub struct Behaviour {
     pub told_states: Vec<(String, &'static str)>,
     /// Containers and sandboxes that cannot be stopped.
     pub unstoppable: Vec<String>,
+    /// Images that containers have mounted as volumes: the container's id, and what its status
+    /// calls the image.
+    pub image_volumes: Vec<(String, String)>,
+    /// `ContainerStatus`.
+    pub statuses: Answers,
     /// Containers tell their image by repo digest, as with CRI-O before 1.30.
     pub old_image_ref: bool,
 }
@@ -48,6 +53,18 @@ pub enum Listing {
     SameId,
     /// With the first entry's id empty.
     EmptyId,
+}
+
+/// How the question about one thing is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answers {
+    /// As it is.
+    #[default]
+    Honest,
+    /// With an error.
+    Error(&'static str),
+    /// That there is no such thing (any more).
+    Gone,
 }
 
 /// How a removal goes.

@@ -16,6 +16,7 @@
 
 mod behaviour;
 mod broken;
+pub mod gc_node;
 mod podman;
 mod service;
 
@@ -30,7 +31,7 @@ use k8s_cri::v1::runtime_service_server::RuntimeServiceServer;
 use tokio::sync::Notify;
 use tonic::service::Routes;
 
-pub use behaviour::{Behaviour, Listing, Removal};
+pub use behaviour::{Answers, Behaviour, Listing, Removal};
 pub use broken::Broken;
 pub use podman::Podman;
 

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tonic::{Request, Response, Status};
 
 use super::Shared;
-use super::behaviour::{Behaviour, Listing, Removal};
+use super::behaviour::{Answers, Behaviour, Listing, Removal};
 use super::podman::Podman;
 
 pub(super) struct Images(pub(super) Arc<Shared>);
@@ -283,7 +283,20 @@ impl RuntimeService for Runtime {
         let behaviour = self.0.enter("ContainerStatus", &id).await;
         let wanted = id.clone();
         let status = self.0.ask(move |podman| podman.container_status(&wanted)).await?;
-        let Some(mut status) = status else {
+        let status = match behaviour.statuses {
+            Answers::Honest => status,
+            Answers::Error(message) => return Err(Status::unknown(message)),
+            Answers::Gone => None,
+        };
+        let volumes = behaviour.image_volumes.iter().filter(|(container, _)| *container == id);
+        let mount = |image: &String| v1::Mount {
+            container_path: "/models".into(),
+            readonly: true,
+            image: Some(v1::ImageSpec { image: image.clone(), ..Default::default() }),
+            ..v1::Mount::default()
+        };
+        let mounts = volumes.map(|(_, image)| mount(image)).collect();
+        let Some(mut status) = status.map(|status| v1::ContainerStatus { mounts, ..status }) else {
             return Err(Status::not_found(format!("could not find container {id:?}")));
         };
         status.state = told(&behaviour.told_states, &id).unwrap_or(status.state);

@@ -108,7 +108,7 @@ proptest! {
     #[test]
     fn a_plan_keeps_the_invariants(world in any_world(), available in (0..1000_u64, 0..1000_u64)) {
         let start = [space(available.0), space(available.1)];
-        let plan = world.with(|input| plan(input, &start));
+        let plan = world.with(|input| plan(input, Task::Policy, &start));
         let gone: Vec<_> = plan.steps.iter().map(|step| step.image).collect();
 
         // Nothing that must stay goes, and each image has one fate.
@@ -127,7 +127,7 @@ proptest! {
 
         // A real run on a disk that keeps its promises is the same plan.
         let run = world.with(|input| {
-            let mut planner = Planner::new(input);
+            let mut planner = Planner::new(input, Task::Policy);
             let mut gone = Vec::new();
             while let Next::Delete(step) = planner.next(&gained(&world, &start, &gone)) {
                 gone.push(step.image);
@@ -185,7 +185,7 @@ proptest! {
         noise in prop::collection::vec((0..6_u8, 0..1000_u64), 1..60),
     ) {
         world.with(|input| {
-            let mut planner = Planner::new(input);
+            let mut planner = Planner::new(input, Task::Policy);
             let mut asked = BTreeSet::new();
             let mut noise = noise.iter().cycle();
             loop {
@@ -196,7 +196,7 @@ proptest! {
                 prop_assert!(!must_stay(&world, step.image));
                 planner.answer(match kind {
                     0 => Outcome::Refused("no".into()),
-                    1 => Outcome::InUse("a pod".into()),
+                    1 => Outcome::Kept(came_into_use("a pod")),
                     2 => Outcome::Gone,
                     _ => Outcome::Removed,
                 });

@@ -1,7 +1,7 @@
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::records::runs::{Act, Command, Deletion, Kind, Outcome, Quiet, Reason};
+use crate::records::runs::{Act, Command, Deletion, Event, Kind, Outcome, Quiet, Reason};
 use crate::report::json::{self, Origin};
 
 fn at(text: &str) -> Timestamp {
@@ -18,6 +18,7 @@ fn act() -> Act {
         reason: Reason::Age,
         predicted_bytes,
         measured_bytes,
+        byproduct_bytes: 0,
         usage_after_percent: Some(79.04),
         error: error.map(str::to_owned),
     };
@@ -38,7 +39,11 @@ fn act() -> Act {
         wanted_bytes: Some(5 << 30),
         predicted_bytes: None,
         measured_bytes: Some(-1024),
+        byproduct_bytes: 0,
+        believed_bytes: None,
         errors: vec![],
+        events: vec![],
+        killed: false,
         runs: 1,
         quiet: false,
         deletions: vec![
@@ -50,10 +55,51 @@ fn act() -> Act {
 }
 
 fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
-    let origin =
-        Origin { now: at("2026-11-21T14:00:00Z"), database: Some("/db".into()), complete: true, since: None };
+    let origin = Origin {
+        now: at("2026-11-21T14:00:00Z"),
+        database: Some("/db".into()),
+        complete: true,
+        since: None,
+        unsaved: ["waits".to_owned()].into(),
+    };
     let screen = Screen { width, unicode, zone: TimeZone::fixed(jiff::tz::offset(1)) };
     anstream::adapter::strip_str(&history(&json::history(origin, (runs, false), quiet), &screen)).to_string()
+}
+
+#[test]
+fn events_what_the_kubelet_believes_and_what_waits() {
+    let event = |reason: &str, message: &str| Event { reason: reason.into(), message: message.into() };
+    let run = Act {
+        run_id: "waits".into(),
+        policy: Some("kubelet".into()),
+        believed_bytes: Some(3 << 30),
+        byproduct_bytes: 4096,
+        events: vec![event("FreeDiskSpaceFailed", "wanted 5 GiB"), event("ImageGCFailed", "\u{1b}[31m")],
+        deletions: vec![],
+        ..act()
+    };
+    let killed = Act {
+        ended: None,
+        outcome: None,
+        killed: true,
+        trigger_age: false,
+        trigger_space: false,
+        usage_after_percent: None,
+        mount: None,
+        deletions: vec![],
+        wanted_bytes: None,
+        ..act()
+    };
+    let running = Act { killed: false, ..killed.clone() };
+    let expected = "\
+2026-11-21 14:00:00 gc by policy kubelet via direct: not reached in 1m05s, space and age, /var 80.5% -> 79.0% used; wanted 5.0 GiB, believed by the kubelet 3.0 GiB, measured -1.0 KiB, leaks that went along 4.0 KiB
+  not in the database yet: the next run that can write to it saves this
+  FreeDiskSpaceFailed: wanted 5 GiB
+  ImageGCFailed: \\u{1b}[31m
+2026-11-21 14:00:00 gc via direct: killed, 80.5% used; measured -1.0 KiB
+2026-11-21 14:00:00 gc via direct: not ended (still running, or killed), 80.5% used; measured -1.0 KiB
+";
+    assert_eq!(shown(vec![run, killed, running], &Quiet::default(), None, false), expected);
 }
 
 #[test]

@@ -1,0 +1,236 @@
+//! What `gc` and `rm` have in common: the lock, a fresh scan, the plan, the question, the run,
+//! and what is told and recorded of it.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::args::{Format, Global, Via};
+use super::ask;
+use super::deciding::{self, Mind};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::recording::Recording;
+use super::surveying::{self, Surveyed};
+use super::{output, records, runtime, stop, terminal};
+use crate::config::Config;
+use crate::cri::Options;
+use crate::gc::measure::Patience;
+use crate::gc::plan::Plan;
+use crate::gc::run::hands::{Blind, Hands};
+use crate::gc::run::through_cri::ThroughCri;
+use crate::gc::run::{self, Ran, Runner, Task};
+use crate::gc::space::Measured;
+use crate::inventory::ImageIx;
+use crate::records::runs::{self, Command};
+use crate::records::{LockError, Place, RunLock};
+use crate::report::json::{self, GcDoc, GcFacts};
+use crate::report::text;
+use crate::survey::Request;
+
+/// What is to be done.
+pub(super) struct Job<'a> {
+    pub(super) global: &'a Global,
+    pub(super) config: &'a Config,
+    pub(super) command: Command,
+    pub(super) dry_run: bool,
+    pub(super) via: Via,
+    /// The images that were named; none of them for a collection by policy.
+    pub(super) named: &'a [String],
+    /// When it began.
+    pub(super) began: Instant,
+    pub(super) run_id: String,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(global: &'a Global, config: &'a Config, command: Command, via: Option<Via>) -> Self {
+        let began = Instant::now();
+        let run_id = runs::new_id(Timestamp::now());
+        let via = via.unwrap_or(Via::Cri);
+        Self { global, config, command, dry_run: false, via, named: &[], began, run_id }
+    }
+
+    fn kind(&self) -> &'static str {
+        self.command.word()
+    }
+
+    /// Does it. A refusal is told to programs as a document, too.
+    pub(super) fn run(&self) -> Result<Exit, Failure> {
+        match self.carry_out() {
+            Err(Failure::Refused { message, hint }) if self.global.format == Format::Json => {
+                let at = Timestamp::now();
+                let document =
+                    json::refused(self.kind(), &self.run_id, self.via.word(), self.dry_run, &message, at);
+                output::json(&document)?;
+                Err(Failure::Refused { message, hint })
+            }
+            other => other,
+        }
+    }
+
+    fn carry_out(&self) -> Result<Exit, Failure> {
+        let global = self.global;
+        if global.sysroot.is_some() {
+            return Err(Failure::BadArgument {
+                message: format!(
+                    "--sysroot: nothing is ever deleted there, so `{}` has nothing to do",
+                    self.kind()
+                ),
+                hint: "`layersweep explain IMAGE` and `layersweep usage` tell what could go".into(),
+            });
+        }
+        // Held until the end.
+        let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
+        let mut hands = ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?;
+        let surveyed = match self.dry_run {
+            true => surveying::survey(global)?,
+            false => surveying::survey_and_record(global)?,
+        };
+        if surveyed.memory.is_blind() {
+            return Err(Failure::Refused {
+                message: "our records cannot be read, so that it is not known what is pinned".into(),
+                hint: "see the warning above; `layersweep scan` sets a damaged database aside".into(),
+            });
+        }
+        let mut config = self.config.clone();
+        let request = surveying::request(global)?;
+        deciding::protect(&mut config, &request)?;
+        let mind = Mind::new(global, &surveyed.memory)?;
+        let named = self.find(&surveyed)?;
+        let task = match self.command {
+            Command::Rm => Task::Named(&named),
+            _ => Task::Policy,
+        };
+        let survey = &surveyed.survey;
+        let (plan, before) = run::dry(survey, &config.images, task, &mind, &mut hands).map_err(refusal)?;
+        let planned = self.document(&surveyed, &config, &plan, None, &before);
+        if self.dry_run {
+            self.print(&planned)?;
+            return Ok(exit(&planned, &surveyed));
+        }
+        if !plan.steps.is_empty() && ask::somebody_is_there(global) {
+            output::text(&text::gc(&planned, &terminal::screen()))?;
+            let question = match plan.steps.len() {
+                1 => "Delete this image?".to_owned(),
+                count => format!("Delete these {count} images?"),
+            };
+            if !ask::confirm(global, &question)? {
+                return Ok(Exit::Done);
+            }
+        }
+        self.delete(&surveyed, &config, &request, &mind, &mut hands, task, &planned)
+    }
+
+    #[allow(clippy::too_many_arguments)] // all that a run works with
+    fn delete(
+        &self,
+        surveyed: &Surveyed,
+        config: &Config,
+        request: &Request,
+        mind: &Mind<'_>,
+        hands: &mut dyn Hands,
+        task: Task<'_>,
+        planned: &GcDoc,
+    ) -> Result<Exit, Failure> {
+        let stop = stop::flag()?;
+        let inventory = &surveyed.survey.inventory;
+        let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
+        let mut runner = Runner {
+            request,
+            policy: &config.images,
+            memory: mind,
+            hands,
+            witness: &mut recording,
+            stop: &stop,
+            patience: Patience::default(),
+            task,
+        };
+        let ran = runner.run(&surveyed.survey).map_err(refusal)?;
+        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before);
+        let lost = recording.end(&mut document);
+        self.print(&document)?;
+        let exit = exit(&document, surveyed);
+        Ok(if lost && exit == Exit::Done { Exit::Failed } else { exit })
+    }
+
+    /// The images that were named.
+    fn find(&self, surveyed: &Surveyed) -> Result<Vec<ImageIx>, Failure> {
+        let mut found = Vec::new();
+        for reference in self.named {
+            let at = super::rm::image(&surveyed.survey, reference)?;
+            if !found.contains(&at) {
+                found.push(at);
+            }
+        }
+        Ok(found)
+    }
+
+    fn document(
+        &self,
+        surveyed: &Surveyed,
+        config: &Config,
+        plan: &Plan,
+        ran: Option<&Ran>,
+        before: &[Measured],
+    ) -> GcDoc {
+        let survey = &surveyed.survey;
+        let mut document = json::gc(&GcFacts {
+            kind: self.kind(),
+            inventory: &survey.inventory,
+            plan,
+            ran,
+            before,
+            targets: &config.images.targets,
+            policy: "exact",
+            via: self.via.word(),
+            run_id: &self.run_id,
+            failed_before: surveyed.memory.last_failed(self.command),
+            at: Timestamp::now(),
+        });
+        document.warnings = json::warnings(survey);
+        document
+    }
+
+    fn print(&self, document: &GcDoc) -> Result<(), Failure> {
+        match self.global.format {
+            Format::Json => output::json(document),
+            // From a timer: only what happened.
+            Format::Table if self.global.quiet && document.outcome == "not_needed" => Ok(()),
+            Format::Table => output::text(&text::gc(document, &terminal::screen())),
+        }
+    }
+}
+
+/// The lock of the state directory, or where there can be none, of its stand-in.
+fn lock(place: &Place) -> Result<RunLock, Failure> {
+    let refused = |error: LockError| Failure::Refused {
+        hint: match &error {
+            LockError::Held { .. } => "wait for it to end".into(),
+            LockError::Io { .. } => "name another state directory with --state-dir DIR".into(),
+        },
+        message: error.to_string(),
+    };
+    match RunLock::acquire(&place.dir) {
+        Err(LockError::Io { path, source }) => {
+            // On a full or read-only disk that has no state directory yet.
+            let stand_in = place.spool.last().filter(|spool| !spool.starts_with(&place.dir));
+            let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
+            tracing::warn!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
+            RunLock::acquire(stand_in).map_err(refused)
+        }
+        other => other.map_err(refused),
+    }
+}
+
+fn refusal(blind: Blind) -> Failure {
+    Failure::Refused { message: format!("nothing was deleted: {blind}"), hint: String::new() }
+}
+
+fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
+    match document.outcome {
+        "failed" => Exit::Failed,
+        "not_reached" if document.kind == "rm" => Exit::Refused,
+        "not_reached" => Exit::NotReached,
+        _ => surveyed.exit(),
+    }
+}

@@ -1,0 +1,12 @@
+//! `layersweep gc`
+
+use super::args::{GcArgs, Global};
+use super::collecting::Job;
+use super::exit::Exit;
+use super::failure::Failure;
+use crate::config::Config;
+use crate::records::runs::Command;
+
+pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Failure> {
+    Job { dry_run: own.dry_run, ..Job::new(global, config, Command::Gc, own.via) }.run()
+}

@@ -1,0 +1,58 @@
+//! The configuration that the files and the flags make together.
+
+use std::path::PathBuf;
+
+use super::args::Global;
+use super::failure::Failure;
+use super::records::STATE_DIR;
+use super::surveying;
+use crate::config::{self, Config, Flag};
+use crate::inventory::Finding;
+use crate::sys::sysroot::Sysroot;
+
+/// Reads the configuration and fills in the global flags that were not given from it.
+///
+/// Below `--sysroot` it is that disk's configuration. What is wrong with one there is told as a
+/// warning, and the defaults hold: whoever looks at a dead node's disk cannot mend it.
+pub(super) fn settle(global: &mut Global, flags: &[Flag]) -> Result<Config, Failure> {
+    let root = global.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
+    let only = global.config.as_deref().map(std::path::absolute).transpose();
+    let only = only.map_err(|error| Failure::BadArgument {
+        message: format!("--config: {error}"),
+        hint: String::new(),
+    })?;
+    let config = match Config::load(&root, only.as_deref(), flags) {
+        Ok(config) => config,
+        Err(invalid) if global.sysroot.is_some() && global.config.is_none() => {
+            let config = Config::defaults(flags).map_err(Failure::Config)?;
+            let findings = invalid.0.into_iter().map(|problem| Finding {
+                path: PathBuf::new(),
+                message: format!("{problem}; the disk's configuration is left aside"),
+                incomplete: false,
+            });
+            surveying::warn(&findings.collect::<Vec<_>>());
+            config
+        }
+        Err(invalid) => return Err(Failure::Config(invalid)),
+    };
+    fill_in(global, &config);
+    Ok(config)
+}
+
+fn fill_in(global: &mut Global, config: &Config) {
+    // Whoever names a store or a socket means that one and nothing of what is configured.
+    if global.graphroot.is_empty() && global.containerd_root.is_empty() && global.runroot.is_none() {
+        let stores = &config.stores;
+        global.graphroot.clone_from(&stores.graphroots);
+        global.containerd_root.clone_from(&stores.containerd_roots);
+        global.runroot.clone_from(&stores.runroot);
+        if global.cri_endpoint.is_none() {
+            global.cri_endpoint.clone_from(&stores.cri_endpoint);
+        }
+    }
+    let by_variable =
+        global.sysroot.is_none() && std::env::var_os(STATE_DIR).is_some_and(|dir| !dir.is_empty());
+    if global.state_dir.is_none() && !by_variable && config.state_dir != *config::STATE_DIR {
+        global.state_dir = Some(config.state_dir.clone());
+    }
+}

@@ -1,0 +1,23 @@
+//! Signals that ask to stop: what is being deleted is finished and reported.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::failure::Failure;
+
+/// From now on SIGTERM, SIGINT and SIGHUP set this flag instead of ending the process; the
+/// second SIGINT ends it at once, for whoever will not wait.
+pub(super) fn flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let failed =
+        |error| Failure::BadArgument { message: format!("catching signals: {error}"), hint: String::new() };
+    // First the one that ends it if the flag was set before, then the one that sets it.
+    flag::register_conditional_default(SIGINT, Arc::clone(&stop)).map_err(failed)?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+    }
+    Ok(stop)
+}

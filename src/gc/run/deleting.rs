@@ -1,0 +1,163 @@
+//! One deletion: proven, carried out, looked after, measured. Every policy deletes through this.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::gauges::Gauges;
+use super::hands::{Blind, Hands, Removed};
+use super::proof::{Found, Proof, StoreKey};
+use super::{Deletion, Witness};
+use crate::gc::measure::{Ended, Patience, Room};
+use crate::gc::plan::{Gain, Outcome, Step};
+use crate::gc::space::Space;
+use crate::inventory::FilesystemIx;
+use crate::survey::Survey;
+
+/// Deletes images of a survey, one at a time.
+pub(super) struct Deleter<'a> {
+    /// The survey that was measured, whose images the steps mean.
+    pub(super) survey: &'a Survey,
+    pub(super) gauges: &'a Gauges,
+    pub(super) proof: Proof<'a>,
+    pub(super) hands: &'a mut dyn Hands,
+    pub(super) witness: &'a mut dyn Witness,
+    pub(super) patience: Patience,
+    /// What was deleted, in order.
+    pub(super) deletions: Vec<Deletion>,
+}
+
+/// What came of a step.
+pub(super) struct Done {
+    pub(super) outcome: Outcome,
+    /// The hands said that they removed it, true or not.
+    pub(super) said_yes: bool,
+}
+
+/// Nothing can be proven any more.
+pub(super) enum Lost {
+    /// The image was not touched.
+    Before(Blind),
+    /// Its removal was asked for; whether it is gone nobody knows.
+    After(Blind),
+}
+
+impl Lost {
+    /// What is missing, and what is to be told of the image.
+    pub(super) fn told(self) -> (Blind, Outcome) {
+        match self {
+            Self::Before(blind) => (blind, Outcome::NotTried),
+            Self::After(blind) => {
+                let outcome = Outcome::Refused(blind.what.clone());
+                (blind, outcome)
+            }
+        }
+    }
+}
+
+impl Deleter<'_> {
+    /// Proves, deletes, looks, measures.
+    pub(super) fn delete(&mut self, step: &Step) -> Result<Done, Lost> {
+        let inventory = &self.survey.inventory;
+        let image = &inventory.images[step.image.get()];
+        let store = StoreKey::of(&inventory.stores[image.store.get()]);
+        let untouched = |outcome| Ok(Done { outcome, said_yes: false });
+        let fresh = match self.proof.of(&store, &image.id, self.hands).map_err(Lost::Before)? {
+            Found::Gone => return untouched(Outcome::Gone),
+            Found::Kept(ruling) => return untouched(Outcome::Kept(ruling)),
+            Found::MayGo(fresh) => fresh,
+        };
+        let names = fresh.image().names.clone();
+        self.witness.begins(image, step);
+        let byproduct = self.hands.byproduct(inventory, &self.survey.refs);
+        let before = self.rooms(step, &byproduct);
+        let removed = self.hands.remove(&fresh.survey.inventory, fresh.at);
+        let gone = match &removed {
+            Removed::Refused(_) => Ok(false),
+            // Whatever the answer was, only the store tells.
+            Removed::Answered | Removed::InDoubt(_) => self.proof.is_gone(&store, &image.id),
+        };
+        let said_yes = removed == Removed::Answered;
+        let refusal = match (removed, gone.map_err(Lost::After)?) {
+            (_, true) => None,
+            (Removed::Refused(message) | Removed::InDoubt(message), false) => Some(message),
+            (Removed::Answered, false) => {
+                Some(format!("{} said that it is removed, but it is still there", self.hands.name()))
+            }
+        };
+        if let Some(message) = refusal {
+            self.witness.refused(image, &message);
+            return Ok(Done { outcome: Outcome::Refused(message), said_yes });
+        }
+        self.witness.gone(image, step);
+        let at = Timestamp::now();
+        let measured = self.measure(step, &before, &byproduct);
+        let space = self.gauges.room(step.filesystem).and_then(|room| Space::of_room(&room).ok());
+        let deletion = Deletion {
+            store: store.root,
+            id: image.id.clone(),
+            names,
+            step: step.clone(),
+            at,
+            measured_bytes: measured.own_bytes,
+            byproduct_bytes: measured.byproduct_bytes,
+            usage_after_percent: space.map(|space| space.used_percent()),
+            waited: measured.began.elapsed(),
+            ended: measured.ended,
+        };
+        self.witness.deleted(&deletion);
+        self.deletions.push(deletion);
+        Ok(Done { outcome: Outcome::Removed, said_yes })
+    }
+
+    /// The filesystems on which something is expected to come back, and their room now.
+    fn rooms(&self, step: &Step, byproduct: &[Gain]) -> Vec<(FilesystemIx, Option<Room>)> {
+        let mut on: Vec<_> = step.gains.iter().chain(byproduct).map(|gain| gain.filesystem).collect();
+        on.sort_unstable();
+        on.dedup();
+        on.into_iter().map(|at| (at, self.gauges.room(at))).collect()
+    }
+
+    fn measure(&self, step: &Step, before: &[(FilesystemIx, Option<Room>)], byproduct: &[Gain]) -> CameBack {
+        let began = Instant::now();
+        let mut total = 0_i64;
+        let mut ended = Ended::Came;
+        for (filesystem, before) in before {
+            let (Some(gauge), Some(before)) = (self.gauges.of(*filesystem), before) else {
+                tracing::warn!(
+                    "one of the filesystems cannot be measured; what came back there is not counted"
+                );
+                continue;
+            };
+            let predicted = step.predicted_on(*filesystem).saturating_add(bytes_on(byproduct, *filesystem));
+            match gauge.settle(before, predicted, self.patience) {
+                Ok(settled) => {
+                    total = total.saturating_add(settled.measured_bytes);
+                    if settled.why != Ended::Came {
+                        ended = settled.why;
+                    }
+                }
+                Err(error) => tracing::warn!("measuring {}: {error}", gauge.path().display()),
+            }
+        }
+        let own = i64::try_from(step.predicted_bytes()).unwrap_or(i64::MAX);
+        let on_top = u64::try_from(total.saturating_sub(own)).unwrap_or(0);
+        let expected = byproduct.iter().fold(0_u64, |sum, gain| sum.saturating_add(gain.size.frees_bytes));
+        let byproduct_bytes = expected.min(on_top);
+        let own_bytes = total.saturating_sub(i64::try_from(byproduct_bytes).unwrap_or(i64::MAX));
+        CameBack { own_bytes, byproduct_bytes, began, ended }
+    }
+}
+
+/// What a deletion gave back.
+struct CameBack {
+    own_bytes: i64,
+    byproduct_bytes: u64,
+    began: Instant,
+    ended: Ended,
+}
+
+fn bytes_on(gains: &[Gain], filesystem: FilesystemIx) -> u64 {
+    let here = gains.iter().filter(|gain| gain.filesystem == filesystem);
+    here.fold(0, |sum, gain| sum.saturating_add(gain.size.frees_bytes))
+}

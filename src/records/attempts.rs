@@ -1,0 +1,123 @@
+//! Images that would not go, so that they are not tried again at once.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, Transaction, params};
+use serde::{Deserialize, Serialize};
+
+use super::paths;
+use super::values::{damaged, micros, time};
+use crate::inventory::{StoreKey, StoreKind};
+
+/// How often an image would not go, and when it may be tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// How many attempts in a row have failed.
+    pub failures: u32,
+    /// Not before this again, in record time.
+    pub next_try: Timestamp,
+    /// What was said the last time.
+    pub last_error: String,
+}
+
+/// All of them, by store and image id.
+///
+/// # Errors
+/// What SQLite says.
+pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreKey, String), Attempt>> {
+    connection
+        .prepare_cached("SELECT * FROM attempts")?
+        .query_map([], |row| {
+            let kind: String = row.get("kind")?;
+            let kind =
+                StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
+            let root: String = row.get("root")?;
+            let key = StoreKey { kind, root: paths::from_text(&root), driver: row.get("driver")? };
+            let attempt = Attempt {
+                failures: row.get("failures")?,
+                next_try: time(row, "next_try")?,
+                last_error: row.get("last_error")?,
+            };
+            Ok(((key, row.get("image_id")?), attempt))
+        })?
+        .collect()
+}
+
+/// Remembers that an image would not go when it was `tried` (record time). What is known of a
+/// later attempt stays.
+///
+/// # Errors
+/// What SQLite says.
+pub fn set(
+    tx: &Transaction<'_>,
+    store: &StoreKey,
+    image_id: &str,
+    tried: Timestamp,
+    attempt: &Attempt,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO attempts (kind, root, driver, image_id, failures, tried, next_try, last_error)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+         ON CONFLICT DO UPDATE SET failures = ?5, tried = ?6, next_try = ?7, last_error = ?8
+             WHERE tried <= excluded.tried",
+    )?
+    .execute(params![
+        store.kind.word(),
+        paths::to_text(&store.root),
+        store.driver,
+        image_id,
+        attempt.failures,
+        micros(tried),
+        micros(attempt.next_try),
+        attempt.last_error,
+    ])?;
+    Ok(())
+}
+
+/// Forgets that an image would not go: it went at `at` (record time).
+///
+/// # Errors
+/// What SQLite says.
+pub fn clear(tx: &Transaction<'_>, store: &StoreKey, image_id: &str, at: Timestamp) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
+    )?
+    .execute(params![store.kind.word(), paths::to_text(&store.root), store.driver, image_id, micros(at)])?;
+    Ok(())
+}
+
+/// Forgets all images of the store at row `store` of `stores` that have no present life there.
+/// For a complete scan, after it has written what it saw.
+///
+/// # Errors
+/// What SQLite says.
+pub(super) fn forget_gone(tx: &Transaction<'_>, store: i64, now: Timestamp) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "DELETE FROM attempts
+         WHERE (kind, root, driver) = (SELECT kind, root, driver FROM stores WHERE id = ?1) AND tried <= ?2
+           AND NOT EXISTS (SELECT 1 FROM images
+                           WHERE store = ?1 AND images.image_id = attempts.image_id AND gone_since IS NULL)",
+    )?
+    .execute(params![store, micros(now)])?;
+    Ok(())
+}
+
+/// Forgets an image of the store at row `store` of `stores`: it was pulled again.
+///
+/// # Errors
+/// What SQLite says.
+pub(super) fn forget(
+    tx: &Transaction<'_>,
+    store: i64,
+    image_id: &str,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "DELETE FROM attempts
+         WHERE (kind, root, driver) = (SELECT kind, root, driver FROM stores WHERE id = ?1)
+           AND image_id = ?2 AND tried <= ?3",
+    )?
+    .execute(params![store, image_id, micros(now)])?;
+    Ok(())
+}

@@ -1,0 +1,339 @@
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::*;
+use crate::inventory::StoreKind;
+use crate::records::attempts;
+use crate::records::runs::{self, Command, Kind, Outcome, Reason, RunError};
+use crate::records::{Access, schema};
+
+fn at(seconds: usize) -> Timestamp {
+    let begin: Timestamp = "2026-11-21T13:00:00Z".parse().unwrap();
+    begin + SignedDuration::from_secs(i64::try_from(seconds).unwrap())
+}
+
+fn store() -> StoreKey {
+    let root = std::ffi::OsString::from("/var/lib/containers/100% storage");
+    StoreKey { kind: StoreKind::ContainersStorage, root: root.into(), driver: "overlay".into() }
+}
+
+fn deletion(number: usize) -> Deletion {
+    Deletion {
+        at: at(number),
+        kind: Kind::Image,
+        store: "/var/lib/containers/storage".into(),
+        id: format!("image {number}"),
+        names: vec![format!("quay.io/a/\"b\":{number}")],
+        reason: Reason::Space,
+        predicted_bytes: 1 << 20,
+        measured_bytes: None,
+        byproduct_bytes: 0,
+        usage_after_percent: None,
+        error: None,
+    }
+}
+
+fn attempt(number: usize) -> Attempt {
+    Attempt { failures: 2, next_try: at(number + 600), last_error: "in use by \u{1b}".into() }
+}
+
+fn start() -> Start {
+    Start { run_id: "the run".into(), policy: Some("exact".into()), ..Start::of(Command::Gc, at(0)) }
+}
+
+fn end() -> End {
+    let error = RunError { id: "x".into(), step: "remove".into(), message: "no".into() };
+    End {
+        usage_after_percent: Some(69.5),
+        measured_bytes: Some(-5),
+        believed_bytes: Some(7),
+        errors: vec![error],
+        ..End::of(at(9000), Outcome::NotReached)
+    }
+}
+
+/// What happens in a run.
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    Gone,
+    /// What was measured of the deletion before, if it went.
+    Measured,
+    Refused,
+    Event,
+    Amended,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    use Happens::*;
+    prop_oneof![4 => Just(Gone), 4 => Just(Measured), 2 => Just(Refused), 1 => Just(Event), 1 => Just(Amended)]
+}
+
+impl Happens {
+    /// Whether it was to be saved.
+    fn to(self, journal: &mut Journal) -> bool {
+        let number = journal.record.len();
+        match self {
+            Self::Gone => {
+                assert_eq!(journal.gone(deletion(number), Some(&store())), number);
+            }
+            Self::Measured => {
+                let last = journal.record.entries.iter().rposition(|entry| entry.deletion.error.is_none());
+                let Some(last) = last else { return false };
+                journal.measured(last, Some(77), 5, Some(74.5));
+            }
+            Self::Refused => {
+                let refused = Deletion { error: Some("in use".into()), ..deletion(number) };
+                journal.refused(refused, Some((&store(), attempt(number))));
+            }
+            Self::Event => journal.event("FreeDiskSpaceFailed", "too little"),
+            Self::Amended => {
+                journal.amend(|start| start.wanted_bytes = Some(1 << 30));
+                journal.save(SHORT);
+            }
+        }
+        true
+    }
+}
+
+/// All that a run leaves in the database.
+fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
+    let mut all = Vec::new();
+    for sql in ["SELECT * FROM runs", "SELECT * FROM deletions", "SELECT * FROM attempts"] {
+        let mut statement = connection.prepare(sql)?;
+        let columns = statement.column_count();
+        let rows = statement.query_map([], |row| (0..columns).map(|at| row.get(at)).collect())?;
+        all.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    Ok(all)
+}
+
+fn database() -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    schema::fill(&mut connection, schema::newest()).unwrap();
+    // One that would not go before, and goes now.
+    let tx = connection.transaction().unwrap();
+    attempts::set(&tx, &store(), "image 0", at(0), &attempt(0)).unwrap();
+    attempts::set(&tx, &store(), "image of others", at(0), &attempt(0)).unwrap();
+    tx.commit().unwrap();
+    connection
+}
+
+fn rows_of(states: &[RunRecord]) -> Vec<Vec<Value>> {
+    let mut connection = database();
+    for state in states {
+        let tx = connection.transaction().unwrap();
+        put(&tx, state).unwrap();
+        tx.commit().unwrap();
+    }
+    rows(&connection).unwrap()
+}
+
+/// A journal that can write nowhere.
+fn nowhere() -> Journal {
+    let mut place = Place::local(std::path::Path::new("/nonexistent"));
+    place.foreign = true;
+    Journal::begin(&place, start())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever states were put before, as JSON from the spool or not, whole or in pieces, twice
+    /// or in another order: the rows are those of the last state.
+    #[test]
+    fn only_the_last_state_counts(
+        story in proptest::collection::vec(happens(), 0..30),
+        puts in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..12),
+        ended in any::<bool>(),
+        last_put in any::<prop::sample::Index>(),
+    ) {
+        let mut journal = nowhere();
+        let mut states = vec![journal.record.clone()];
+        for happens in story {
+            happens.to(&mut journal);
+            states.push(journal.record.clone());
+        }
+        if ended {
+            journal.record.end = Some(end());
+            states.push(journal.record.clone());
+        }
+        let last = states.last().unwrap();
+        let expected = rows_of(std::slice::from_ref(last));
+        let mut sequence: Vec<_> = puts
+            .iter()
+            .map(|(state, from)| {
+                let state = state.get(&states);
+                let piece = state.piece(from.index(state.len() + 1));
+                serde_json::from_slice::<RunRecord>(&serde_json::to_vec(&piece).unwrap()).unwrap()
+            })
+            .collect();
+        // Killed after it was put, or not: a later state never comes before it.
+        sequence.insert(last_put.index(sequence.len() + 1), last.clone());
+        prop_assert_eq!(rows_of(&sequence), expected);
+    }
+
+}
+
+proptest! {
+    // Each opens a database dozens of times.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The database and the spool fail and recover at random, the run is killed or ends, and
+    /// the next command saves what waits: nothing is missing that could be written anywhere.
+    #[test]
+    fn killed_anywhere_nothing_is_lost_that_had_a_place(
+        story in proptest::collection::vec((happens(), any::<bool>(), any::<bool>()), 1..12),
+        ends in any::<Option<bool>>(),
+    ) {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let place = Place::local(dir.path());
+        let mut journal = Journal::begin(&place, start());
+        journal.spool = Spool::new(Vec::new());
+        let (mut saved, mut waits) = (None, false);
+        for (happens, database, spool) in story {
+            journal.place.unresolved =
+                (!database).then(|| (std::io::ErrorKind::PermissionDenied, "not now".into()));
+            journal.spool = Spool::new(if spool { place.run_spool() } else { Vec::new() });
+            journal.rest = None;
+            if happens.to(&mut journal) && (database || spool) {
+                (saved, waits) = (Some(journal.record.clone()), !database);
+            }
+        }
+        if let Some(database) = ends {
+            journal.place.unresolved =
+                (!database).then(|| (std::io::ErrorKind::PermissionDenied, "not now".into()));
+            journal.spool = Spool::new(place.run_spool());
+            journal.record.end = Some(end());
+            let record = journal.record.clone();
+            let ended = journal.end(end());
+            prop_assert_eq!(ended.kept, database);
+            let kept = ended.notes.iter().all(|note| matches!(note, Note::Kept { .. }));
+            prop_assert!(kept);
+            prop_assert_eq!(ended.notes.is_empty(), database);
+            (saved, waits) = (Some(record), !database);
+        } else {
+            drop(journal);
+        }
+        let expected = saved.map(|saved| {
+            let mut connection = Connection::open_in_memory().unwrap();
+            schema::fill(&mut connection, schema::newest()).unwrap();
+            let tx = connection.transaction().unwrap();
+            put(&tx, &saved).unwrap();
+            tx.commit().unwrap();
+            rows(&connection).unwrap()
+        });
+        let expected = expected.unwrap_or_default();
+
+        let mut copy = Records::open_at(&place, Access::Read, SHORT).unwrap().records;
+        let (ids, notes) = foresee(&mut copy, &place).unwrap();
+        prop_assert_eq!(notes, []);
+        prop_assert_eq!(ids.contains("the run"), waits);
+        prop_assert_eq!(&copy.read(rows).unwrap(), &expected, "a reader foresees it");
+
+        let mut records = Records::open(dir.path(), Access::Write).unwrap();
+        for _ in 0..2 {
+            let caught_up = save_all(&mut records, &place).unwrap();
+            prop_assert_eq!(caught_up.notes, []);
+            prop_assert_eq!(&records.read(rows).unwrap(), &expected, "and the next run saves it");
+        }
+        let spool = &place.run_spool()[0];
+        let left = std::fs::read_dir(spool).map_or(0, Iterator::count);
+        prop_assert_eq!(left, 0, "no file is left");
+    }
+}
+
+/// A long run while nothing can be written to the database.
+#[test]
+fn pieces_stay_short() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let place = Place::local(dir.path());
+    let mut journal = Journal::begin(&place, start());
+    journal.place.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
+    for number in 0..1000 {
+        let position = journal.gone(deletion(number), Some(&store()));
+        journal.measured(position, Some(5), 0, None);
+    }
+    assert_eq!(journal.take_degraded().len(), 1, "said once");
+    let files: Vec<_> = std::fs::read_dir(&place.run_spool()[0]).unwrap().map(Result::unwrap).collect();
+    assert!((1000 / PIECE..=1000 / PIECE + 2).contains(&files.len()), "{}", files.len());
+    let longest = files.iter().map(|file| file.metadata().unwrap().len()).max().unwrap();
+    assert!(longest < 64 << 10, "{longest}");
+    drop(journal);
+    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    assert_eq!(save_all(&mut records, &place).unwrap().saved, files.len());
+    let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
+    assert_eq!(runs[0].deletions.len(), 1000);
+    assert_eq!(runs[0].measured_bytes, Some(5000), "of a run that was killed, what its deletions gave");
+}
+
+#[test]
+fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::local(&dir.path().join("state"));
+    let journal = Journal::begin(&place, start());
+    assert!(!place.dir.exists(), "nothing so far");
+    let ended = journal.end(End::of(at(1), Outcome::NotNeeded));
+    assert_eq!(ended, Ended { kept: true, degraded: vec![], notes: vec![] });
+    let records = Records::open(&place.dir, Access::Read).unwrap();
+    let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
+    assert_eq!(runs, []);
+    assert_eq!(records.read(|from| runs::quiet(from, None)).unwrap().others, 1);
+}
+
+#[test]
+fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_another_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::local(dir.path());
+    let mut journal = Journal::begin(&place, start());
+    journal.acting();
+    let shown = || {
+        let records = Records::open(dir.path(), Access::Read).unwrap();
+        let (runs, _) = records
+            .read(|from| runs::list(from, &runs::Query { quiet: true, ..Default::default() }))
+            .unwrap();
+        runs.into_iter().map(|run| (run.command, run.ended.is_some(), run.killed)).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(), [(Command::Gc, false, false)]);
+    let scan = Journal::begin(&place, Start::of(Command::Scan, at(60)));
+    assert!(scan.end(End::of(at(61), Outcome::Done)).kept);
+    assert_eq!(shown()[1], (Command::Gc, false, false), "a scan may run beside it");
+    let next = Journal::begin(&place, Start::of(Command::Rm, at(120)));
+    assert!(next.end(End::of(at(121), Outcome::NotNeeded)).kept);
+    assert_eq!(shown()[2], (Command::Gc, false, true));
+}
+
+#[test]
+fn which_runs_failed() {
+    let mut connection = Connection::open_in_memory().unwrap();
+    schema::fill(&mut connection, schema::newest()).unwrap();
+    let tx = connection.transaction().unwrap();
+    let failed = || runs::last_failed(&tx, Command::Gc).unwrap();
+    assert!(!failed(), "there was none");
+    let cases = [
+        (Command::Gc, false, Some(Outcome::Failed), true),
+        (Command::Gc, false, Some(Outcome::NotNeeded), false),
+        (Command::Gc, false, Some(Outcome::NotReached), true),
+        (Command::Gc, true, Some(Outcome::Reached), true),
+        (Command::Rm, false, Some(Outcome::Done), true),
+        (Command::Gc, false, None, true),
+        (Command::Gc, false, Some(Outcome::Reached), false),
+        (Command::Rm, false, Some(Outcome::Failed), false),
+        (Command::Gc, true, Some(Outcome::NotReached), false),
+        (Command::Gc, false, None, false),
+        (Command::Gc, false, Some(Outcome::Refused), true),
+        (Command::Gc, false, Some(Outcome::Done), false),
+    ];
+    for (number, (command, dry_run, outcome, expected)) in cases.into_iter().enumerate() {
+        let mut record = RunRecord::of(Start { dry_run, ..Start::of(command, at(10 * number)) });
+        record.end = outcome.map(|outcome| End::of(at(10 * number + 1), outcome));
+        put(&tx, &record).unwrap();
+        assert_eq!(failed(), expected, "after number {number}");
+    }
+    // A run that waited comes late, but was not the last.
+    let mut late = RunRecord::of(Start::of(Command::Gc, at(5)));
+    late.end = Some(End::of(at(6), Outcome::Failed));
+    put(&tx, &late).unwrap();
+    assert!(!failed());
+}

@@ -1,0 +1,236 @@
+//! A run that deletes images, carried out or planned.
+
+use std::collections::BTreeMap;
+
+use super::format::{bytes, safe, short_id, signed_bytes};
+use super::screen::Screen;
+use super::table::{Table, heading};
+use crate::report::json::{ComparisonDoc, DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc, StoryDoc};
+
+/// The whole run.
+#[must_use]
+pub fn gc(document: &GcDoc, screen: &Screen) -> String {
+    let mut out = String::new();
+    for comparison in &document.comparison {
+        out.push_str(&side_by_side(document, comparison));
+        out.push('\n');
+    }
+    for filesystem in &document.filesystems {
+        out.push_str(&situation(document, filesystem));
+    }
+    if !document.deleted.is_empty() {
+        out.push('\n');
+        out.push_str(&deletions(document, screen));
+    }
+    out.push_str(&kept(document, screen));
+    if !document.errors.is_empty() {
+        out.push('\n');
+    }
+    for error in &document.errors {
+        let id = error.id.as_deref().map_or_else(String::new, |id| format!("{}: ", object(id)));
+        out.push_str(&format!("failed: {}: {id}{}\n", safe(&error.step), safe(&error.message)));
+    }
+    for event in &document.events {
+        out.push_str(&format!("event: {}: {}\n", event.reason, safe(&event.message)));
+    }
+    out.push('\n');
+    out.push_str(&ending(document));
+    out
+}
+
+/// An id cut short, a path as it is.
+fn object(id: &str) -> String {
+    if id.starts_with('/') { safe(id) } else { short_id(id) }
+}
+
+fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
+    let used = percent(filesystem.usage_before_percent);
+    if document.kind == "rm" {
+        return format!("{}: {used} used\n", safe(&filesystem.mount));
+    }
+    let marks = match (document.high_percent, document.low_percent) {
+        (Some(high), Some(low)) => format!("; deleting starts at {high} % and ends at {low} %"),
+        _ => String::new(),
+    };
+    let wanted = match (filesystem.started.is_empty(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
+        (true, ..) => "nothing has to go".to_owned(),
+        (false, wanted, 0) => format!("{} to free", bytes(wanted)),
+        (false, 0, inodes) => format!("{inodes} inodes to free"),
+        (false, wanted, inodes) => format!("{} and {inodes} inodes to free", bytes(wanted)),
+    };
+    format!("{}: {used} used{marks}: {wanted}\n", safe(&filesystem.mount))
+}
+
+fn deletions(document: &GcDoc, screen: &Screen) -> String {
+    let mut headings = vec!["IMAGE", "ID", "REASON", ">PREDICTED"];
+    let done = !document.dry_run;
+    if done {
+        headings.push(">MEASURED");
+    }
+    headings.extend([">USED THEN", ""]);
+    let mut table = Table::new(&headings);
+    for deleted in &document.deleted {
+        let mut cells = vec![
+            names(&deleted.names),
+            short_id(&deleted.id),
+            reason(deleted),
+            bytes(deleted.predicted_bytes),
+        ];
+        if done {
+            cells.push(deleted.measured_bytes.map_or_else(|| "-".into(), signed_bytes));
+        }
+        cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2} %")));
+        cells.push(if deleted.differs { "!".into() } else { String::new() });
+        table.row(cells);
+    }
+    table.fit(screen, &[1], &[(0, 24)]);
+    let mut out = table.render();
+    if document.deleted.iter().any(|deleted| deleted.differs) {
+        out.push_str("! predicted and measured differ by more than the filesystem's own noise\n");
+    }
+    out
+}
+
+fn reason(deleted: &DeletedDoc) -> String {
+    match deleted.group {
+        Some(members) if members > 1 => format!("{}, with {} more", deleted.reason, members - 1),
+        _ => deleted.reason.to_owned(),
+    }
+}
+
+fn names(names: &[String]) -> String {
+    match names {
+        [] => "<none>".into(),
+        [one] => safe(one),
+        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
+    }
+}
+
+fn percent(used: Option<f64>) -> String {
+    used.map_or_else(|| "unknown".into(), |used| format!("{used:.2} %"))
+}
+
+/// What stays, by rule; where it was asked for by name, each with the reason.
+fn kept(document: &GcDoc, screen: &Screen) -> String {
+    if document.kept.is_empty() {
+        return String::new();
+    }
+    let mut table;
+    if document.kind == "rm" {
+        table = Table::new(&["STAYS", "RULE", "WHY"]);
+        for kept in &document.kept {
+            table.row(vec![name_or_id(kept), kept.rule.into(), safe(&kept.detail)]);
+        }
+        table.fit(screen, &[], &[(0, 20), (2, 30)]);
+    } else {
+        let mut rules: BTreeMap<&str, Vec<&KeptDoc>> = BTreeMap::new();
+        for kept in &document.kept {
+            rules.entry(kept.rule).or_default().push(kept);
+        }
+        let mut rules: Vec<_> = rules.into_iter().collect();
+        rules.sort_by_key(|(rule, kept)| (std::cmp::Reverse(kept.len()), *rule));
+        table = Table::new(&["STAYS BY RULE", ">IMAGES", "WHICH"]);
+        for (rule, kept) in rules {
+            table.row(vec![rule.into(), kept.len().to_string(), which(&kept)]);
+        }
+        table.fit(screen, &[], &[(2, 30)]);
+    }
+    format!("\n{}", table.render())
+}
+
+fn which(kept: &[&KeptDoc]) -> String {
+    const MOST: usize = 3;
+    let shown: Vec<_> = kept.iter().take(MOST).map(|kept| name_or_id(kept)).collect();
+    let shown = shown.join(", ");
+    match kept.len().saturating_sub(MOST) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn name_or_id(kept: &KeptDoc) -> String {
+    if kept.names.is_empty() { short_id(&kept.id) } else { names(&kept.names) }
+}
+
+fn ending(document: &GcDoc) -> String {
+    let used = percent(document.usage_after_percent);
+    let images = match document.deleted.len() {
+        1 => "1 image".to_owned(),
+        count => format!("{count} images"),
+    };
+    if document.dry_run {
+        return match (document.outcome, document.deleted.len()) {
+            ("not_needed", _) => "Nothing would be deleted.\n".into(),
+            ("refused", _) => "Refused: nothing would be deleted.\n".into(),
+            (outcome, _) => format!(
+                "{}: {images} would go and give back {}; {used} used then.\n",
+                words(document, outcome),
+                bytes(document.predicted_bytes),
+            ),
+        };
+    }
+    let byproduct = match document.byproduct_bytes {
+        0 => String::new(),
+        more => format!(", and {} of garbage that went along", bytes(more)),
+    };
+    match document.outcome {
+        "not_needed" => "Nothing was deleted.\n".into(),
+        "refused" => "Refused: nothing was deleted.\n".into(),
+        outcome => format!(
+            "{}: {images} gave back {} ({} predicted){byproduct}; {used} used now.\n",
+            words(document, outcome),
+            document.measured_bytes.map_or_else(|| "-".into(), signed_bytes),
+            bytes(document.predicted_bytes),
+        ),
+    }
+}
+
+fn words(document: &GcDoc, outcome: &str) -> &'static str {
+    match (document.kind, outcome) {
+        ("rm", "reached") => "Done",
+        ("rm", "not_reached") => "NOT all done",
+        (_, "reached") if !document.trigger.space => "Done by age",
+        (_, "reached") => "Low mark reached",
+        (_, "not_reached") => "Low mark NOT reached",
+        _ => "FAILED on the way",
+    }
+}
+
+/// Both policies in two columns, then the kubelet's runs one by one.
+fn side_by_side(document: &GcDoc, both: &ComparisonDoc) -> String {
+    let (kubelet, exact) = (&both.kubelet, &both.exact);
+    let mount = safe(&both.mount);
+    let mut table = Table::new(&[&mount, ">KUBELET", ">EXACT"]);
+    let mut row = |what: &str, of: &dyn Fn(&StoryDoc) -> String| {
+        table.row(vec![what.into(), of(kubelet), of(exact)]);
+    };
+    row("used before", &|_| percent(Some(both.usage_before_percent)));
+    row("runs that act or fail", &|story| story.runs.len().to_string());
+    row("images deleted", &|story| story.deleted.to_string());
+    row("believed freed", &|story| bytes(story.believed_bytes));
+    row("really freed", &|story| bytes(story.freed_bytes));
+    row("used in the end", &|story| percent(Some(story.usage_after_percent)));
+    let low = document.low_percent.map_or_else(String::new, |low| format!(" of {low} %"));
+    row(&format!("low mark{low} reached"), &|story| if story.reached { "yes".into() } else { "NO".into() });
+    let mut out = table.render();
+    if !kubelet.runs.is_empty() {
+        out.push_str(&format!("\n{}\n", heading("The kubelet, run by run").trim_end()));
+    }
+    for (at, run) in kubelet.runs.iter().enumerate() {
+        out.push_str(&format!(
+            "  {}. wants {}, deletes {}, believes {}, gets {}: {:.2} % used\n",
+            at + 1,
+            bytes(run.wanted_bytes),
+            run.deleted.len(),
+            bytes(run.believed_bytes),
+            bytes(run.freed_bytes),
+            run.usage_after_percent,
+        ));
+        if let Some(failure) = &run.failure {
+            let events =
+                if run.events.is_empty() { String::new() } else { format!(" ({})", run.events.join(", ")) };
+            out.push_str(&format!("     fails: {}{events}\n", safe(failure)));
+        }
+    }
+    out
+}
