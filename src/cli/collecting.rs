@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::args::{Format, Global, Via};
+use super::args::{Format, Global, Only, Via};
 use super::ask;
+use super::containing::Dead;
 use super::deciding::{self, Mind};
 use super::exit::Exit;
 use super::failure::Failure;
@@ -15,12 +16,13 @@ use super::surveying::{self, Surveyed};
 use super::{output, records, runtime, stop, terminal};
 use crate::config::Config;
 use crate::cri::Options;
+use crate::gc::containers::run::Foreseen;
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
 use crate::gc::run::hands::{Blind, Hands};
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
-use crate::gc::space::Measured;
+use crate::gc::space::{Measured, Targets};
 use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
@@ -37,6 +39,8 @@ pub(super) struct Job<'a> {
     pub(super) via: Via,
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
+    /// The kinds that `--only` names.
+    pub(super) only: Option<&'a [Only]>,
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
@@ -47,7 +51,7 @@ impl<'a> Job<'a> {
         let began = Instant::now();
         let run_id = runs::new_id(Timestamp::now());
         let via = via.unwrap_or(Via::Cri);
-        Self { global, config, command, dry_run: false, via, named: &[], began, run_id }
+        Self { global, config, command, dry_run: false, via, named: &[], only: None, began, run_id }
     }
 
     fn kind(&self) -> &'static str {
@@ -95,6 +99,15 @@ impl<'a> Job<'a> {
         let mut config = self.config.clone();
         let request = surveying::request(global)?;
         deciding::protect(&mut config, &request)?;
+        if self.only.is_some_and(|only| !only.contains(&Only::Images)) {
+            // Nothing starts, so nothing goes.
+            config.images.targets = Targets::default();
+            config.images.max_age = None;
+        }
+        let dead = match self.command {
+            Command::Gc => Dead::wanted(&config, self.only, hands.client()),
+            _ => None,
+        };
         let mind = Mind::new(global, &surveyed.memory)?;
         let named = self.find(&surveyed)?;
         let task = match self.command {
@@ -102,23 +115,36 @@ impl<'a> Job<'a> {
             _ => Task::Policy,
         };
         let survey = &surveyed.survey;
-        let (plan, before) = run::dry(survey, &config.images, task, &mind, &mut hands).map_err(refusal)?;
-        let planned = self.document(&surveyed, &config, &plan, None, &before);
+        let dead_plan = dead.as_ref().map(|dead| dead.plan(&request, survey)).transpose().map_err(refusal)?;
+        let (plan, before) = match &dead_plan {
+            None => run::dry(survey, &config.images, task, &mind, &mut hands),
+            // Containers first: what they hold is free then.
+            Some(dead) => Foreseen::of(survey, dead).images(&config.images, task, &mind, &mut hands),
+        }
+        .map_err(refusal)?;
+        let mut planned = self.document(&surveyed, &config, &plan, None, &before);
+        if let (Some(dead), Some(plan)) = (&dead, &dead_plan) {
+            json::add_containers(&mut planned, &dead.store(survey), plan, None);
+        }
         if self.dry_run {
             self.print(&planned)?;
             return Ok(exit(&planned, &surveyed));
         }
-        if !plan.steps.is_empty() && ask::somebody_is_there(global) {
+        if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             output::text(&text::gc(&planned, &terminal::screen()))?;
-            let question = match plan.steps.len() {
-                1 => "Delete this image?".to_owned(),
-                count => format!("Delete these {count} images?"),
+            let question = match (plan.steps.len(), planned.deleted.len() - plan.steps.len()) {
+                (1, 0) => "Delete this image?".to_owned(),
+                (count, 0) => format!("Delete these {count} images?"),
+                (0, count) => format!("Delete these {count} containers, sandboxes and logs?"),
+                (images, others) => {
+                    format!("Delete these {others} containers, sandboxes and logs, and {images} images?")
+                }
             };
             if !ask::confirm(global, &question)? {
                 return Ok(Exit::Done);
             }
         }
-        self.delete(&surveyed, &config, &request, &mind, &mut hands, task, &planned)
+        self.delete(&surveyed, &config, &request, &mind, &mut hands, (task, dead.as_ref(), &before), &planned)
     }
 
     #[allow(clippy::too_many_arguments)] // all that a run works with
@@ -129,12 +155,25 @@ impl<'a> Job<'a> {
         request: &Request,
         mind: &Mind<'_>,
         hands: &mut dyn Hands,
-        task: Task<'_>,
+        (task, dead, before): (Task<'_>, Option<&Dead>, &[Measured]),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
         let stop = stop::flag()?;
         let inventory = &surveyed.survey.inventory;
         let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
+        let mut fresh = None;
+        let mut collected = None;
+        if let Some(dead) = dead {
+            let store = dead.store(&surveyed.survey);
+            recording.of_store(&store);
+            let ran = dead.run(request, &surveyed.survey, &mut recording, &stop).map_err(refusal)?;
+            if !ran.deletions.is_empty() {
+                // What these held is free now, and what they used is not in use any more.
+                fresh = Some(surveying::survey(self.global)?);
+            }
+            collected = Some((store, ran));
+        }
+        let surveyed = fresh.as_ref().unwrap_or(surveyed);
         let mut runner = Runner {
             request,
             policy: &config.images,
@@ -146,7 +185,12 @@ impl<'a> Job<'a> {
             task,
         };
         let ran = runner.run(&surveyed.survey).map_err(refusal)?;
-        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), &ran.before);
+        // Before anything went.
+        let before = if collected.is_some() { before } else { &ran.before };
+        let mut document = self.document(surveyed, config, &ran.plan, Some(&ran), before);
+        if let Some((store, ran)) = &collected {
+            json::add_containers(&mut document, store, &ran.plan, Some(ran));
+        }
         let lost = recording.end(&mut document);
         self.print(&document)?;
         let exit = exit(&document, surveyed);
@@ -188,6 +232,9 @@ impl<'a> Job<'a> {
             at: Timestamp::now(),
         });
         document.warnings = json::warnings(survey);
+        if self.only.is_some_and(|only| !only.contains(&Only::Images)) {
+            document.kept.clear();
+        }
         document
     }
 

@@ -8,5 +8,10 @@ use crate::config::Config;
 use crate::records::runs::Command;
 
 pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Failure> {
-    Job { dry_run: own.dry_run, ..Job::new(global, config, Command::Gc, own.via) }.run()
+    Job {
+        dry_run: own.dry_run,
+        only: Some(own.only.as_slice()).filter(|only| !only.is_empty()),
+        ..Job::new(global, config, Command::Gc, own.via)
+    }
+    .run()
 }

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::time::Instant;
 
+use jiff::Timestamp;
+
 use super::args::Global;
 use super::deciding::Mind;
 use super::progress::Line;
@@ -31,6 +33,8 @@ pub(super) struct Recording<'a> {
     step: Option<Step>,
     /// Where the journal has the deletion that is being measured.
     position: usize,
+    /// Root of the store that containers go from.
+    store: String,
 }
 
 impl<'a> Recording<'a> {
@@ -68,6 +72,7 @@ impl<'a> Recording<'a> {
             freed_bytes: 0,
             step: None,
             position: 0,
+            store: String::new(),
         }
     }
 
@@ -94,6 +99,47 @@ impl<'a> Recording<'a> {
         let ended = journal.end(end);
         tell(global, &ended.degraded, &ended.notes);
         ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)))
+    }
+
+    /// Containers go from the store at `root`.
+    pub(super) fn of_store(&mut self, root: &str) {
+        root.clone_into(&mut self.store);
+    }
+
+    pub(super) fn runtime_store(&self) -> String {
+        self.store.clone()
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.mind.memory.now()
+    }
+
+    /// Tells what is about to be deleted.
+    pub(super) fn says(&mut self, what: &str) {
+        self.journal.acting();
+        let degraded = self.journal.take_degraded();
+        if !degraded.is_empty() {
+            self.line.hidden(|| tell(self.global, &degraded, &[]));
+        }
+        let back = bytes(u64::try_from(self.freed_bytes).unwrap_or(0));
+        self.line.say(format!("deleting {} of {}: {what}; {back} back so far", self.done + 1, self.planned));
+    }
+
+    /// Something other than an image is gone.
+    pub(super) fn has_gone(&mut self, deletion: Deletion) {
+        self.done += 1;
+        self.position = self.journal.gone(deletion, None);
+    }
+
+    /// And gave back so much.
+    pub(super) fn has_come(&mut self, measured_bytes: i64, usage_after_percent: Option<f64>) {
+        self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes);
+        self.journal.measured(self.position, Some(measured_bytes), 0, usage_after_percent);
+    }
+
+    /// Or would not go. It is tried again with the next run.
+    pub(super) fn was_refused(&mut self, deletion: Deletion) {
+        self.journal.refused(deletion, None);
     }
 
     fn deletion(&self, image: &Image, step: &Step) -> Deletion {
@@ -125,16 +171,10 @@ impl std::fmt::Debug for Recording<'_> {
 
 impl Witness for Recording<'_> {
     fn begins(&mut self, image: &Image, step: &Step) {
-        self.journal.acting();
-        let degraded = self.journal.take_degraded();
-        if !degraded.is_empty() {
-            self.line.hidden(|| tell(self.global, &degraded, &[]));
-        }
         self.step = Some(step.clone());
         let name = safe(image.names.first().unwrap_or(&image.id));
         tracing::info!(id = image.id, predicted_bytes = step.predicted_bytes(), "deleting {name}");
-        let back = bytes(u64::try_from(self.freed_bytes).unwrap_or(0));
-        self.line.say(format!("deleting {} of {}: {name}; {back} back so far", self.done + 1, self.planned));
+        self.says(&name);
     }
 
     fn gone(&mut self, image: &Image, step: &Step) {

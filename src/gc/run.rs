@@ -18,7 +18,7 @@ use jiff::Timestamp;
 
 use super::measure::{Ended, Patience, tolerance};
 pub use super::plan::Task;
-use super::plan::{Next, Plan, Planner, Problem, Step};
+use super::plan::{Gain, Next, Plan, Planner, Problem, Step};
 use super::policy::{Ages, Input, Known, Policy};
 use super::space::Measured;
 use crate::inventory::{Image, Inventory};
@@ -156,9 +156,31 @@ pub fn dry(
     memory: &dyn Memory,
     hands: &mut dyn Hands,
 ) -> Result<(Plan, Vec<Measured>), Blind> {
+    dry_after(survey, policy, task, memory, hands, &[])
+}
+
+/// The same where `gains` will have come back before, by what other collections remove. The
+/// measurements are as of now all the same.
+///
+/// # Errors
+/// As [`dry`].
+pub fn dry_after(
+    survey: &Survey,
+    policy: &Policy,
+    task: Task<'_>,
+    memory: &dyn Memory,
+    hands: &mut dyn Hands,
+    gains: &[Gain],
+) -> Result<(Plan, Vec<Measured>), Blind> {
     let facts = Facts::gather(survey, memory, hands)?;
     let measured = Gauges::open(&survey.inventory).measure();
-    Ok((super::plan::plan(facts.input(survey, policy), task, &measured), measured))
+    let mut then = measured.clone();
+    for gain in gains {
+        if let Some(Ok(space)) = then.get_mut(gain.filesystem.get()) {
+            *space = space.gained(gain.size.frees_bytes, gain.size.inodes);
+        }
+    }
+    Ok((super::plan::plan(facts.input(survey, policy), task, &then), measured))
 }
 
 /// What is known of the images of a survey when a run begins.

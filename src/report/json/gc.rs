@@ -98,7 +98,7 @@ pub struct GcFilesystemDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeletedDoc {
-    /// `image`.
+    /// `image`, `container`, `sandbox` or `log`.
     pub kind: &'static str,
     /// Its id.
     pub id: String,
@@ -129,6 +129,8 @@ pub struct DeletedDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptDoc {
+    /// `image`, `container`, `sandbox` or `log`.
+    pub kind: &'static str,
     /// Its id.
     pub id: String,
     /// Its names.
@@ -284,6 +286,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
             .map(|kept| {
                 let image = &facts.inventory.images[kept.image.get()];
                 KeptDoc {
+                    kind: "image",
                     id: image.id.clone(),
                     names: image.names.clone(),
                     rule: kept.rule,

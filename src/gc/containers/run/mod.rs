@@ -9,6 +9,7 @@
 mod account;
 mod deeds;
 mod files;
+mod foresee;
 mod look;
 mod plan;
 mod proof;
@@ -28,6 +29,7 @@ use crate::gc::run::hands::Blind;
 use crate::node::places::Places;
 use crate::survey::{Request, Survey};
 use account::Account;
+pub use foresee::Foreseen;
 use look::Look;
 use plan::Stage;
 
