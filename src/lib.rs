@@ -12,8 +12,8 @@
 //! | [`config`] | `gc`, `sys` |
 //! | [`gc`] | `cri`, `records`, `survey`, `graphroot`, `node`, `usage`, `inventory`, `sys` |
 //! | [`records`] | `usage`, `inventory`, `sys` |
-//! | [`cri`] | `sys` |
-//! | [`survey`] | `graphroot`, `containerd`, `usage`, `inventory`, `sys` |
+//! | [`cri`] | `node`, `sys` |
+//! | [`survey`] | `graphroot`, `containerd`, `node`, `usage`, `inventory`, `sys` |
 //! | [`graphroot`], [`containerd`] | `usage`, `inventory`, `sys` |
 //! | [`node`], [`usage`] | `inventory`, `sys` |
 //! | [`inventory`], [`sys`] | nobody |

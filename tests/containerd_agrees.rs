@@ -10,7 +10,7 @@ use std::process::Command;
 use jiff::SignedDuration;
 use layersweep::containerd::places::Places;
 use layersweep::inventory::refs::Root;
-use layersweep::inventory::{Consistency, ContainerState, ImageIx, NodeKind, Verdict};
+use layersweep::inventory::{Consistency, ContainerState, ImageIx, Labels, NodeKind, Verdict};
 use support::containerd::{self, Reading, Rig, read};
 
 const NOW: SignedDuration = SignedDuration::ZERO;
@@ -162,6 +162,7 @@ fn containerd_and_cri_say_the_same() {
     sum_is_du(&rig.places());
     used_by(&reading, &rig);
     pinned(&reading, &rig);
+    labelled(&rig);
 
     // Stopped and copied elsewhere: the same inventory.
     rig.stop();
@@ -228,6 +229,22 @@ fn pinned(reading: &Reading, rig: &Rig) {
         ),
         "the label on any name pins the image"
     );
+}
+
+/// Labels of an image: those of its configuration, and those on each of its names.
+fn labelled(rig: &Rig) {
+    rig.shell("C images label reg.local/app-c:alias team=a; C images label reg.local/app-c:1 team=b");
+    let reading = read(&rig.places(), NOW);
+    let labels = |name: &str| match &reading.image(name).labels {
+        Labels::Known(labels) => {
+            labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+        }
+        other => panic!("{name}: {other:?}"),
+    };
+    let managed = "io.cri-containerd.image=managed";
+    assert_eq!(labels("reg.local/zdup:1"), [managed, "z=1"]);
+    assert_eq!(labels("reg.local/app-a:1"), [managed]);
+    assert_eq!(labels("reg.local/app-c:1"), [managed, "io.cri-containerd.pinned=pinned", "team=a", "team=b"]);
 }
 
 #[test]

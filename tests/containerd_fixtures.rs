@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 use layersweep::containerd::places::Places;
-use layersweep::inventory::{Consistency, Verdict};
+use layersweep::inventory::{Consistency, Labels, Verdict};
 use support::containerd::{Reading, read};
 
 /// Directory of the download whose writer was killed.
@@ -176,5 +176,54 @@ fn damaged_roots_are_counted_and_said_to_be_damaged() {
             .map(|leak| leak.class)
             .collect();
         assert!(said.is_subset(&BTreeSet::from(["truncated-blob"])), "{what}: {said:?}");
+    }
+}
+
+/// Labels of configurations and records; of what cannot be read in full, none are known.
+#[test]
+fn labels_of_configurations_and_records() {
+    for version in VERSIONS {
+        let directory = tempfile::tempdir().unwrap();
+        let root = rebuild(version, directory.path());
+        let places = Places::at(&root, true);
+        let before = read(&places, SignedDuration::ZERO);
+        let configuration = |name: &str| {
+            let id = &before.image(name).id;
+            root.join("io.containerd.content.v1.content/blobs/sha256").join(id)
+        };
+        fs::write(configuration("reg.local/app-a:1"), r#"{"config":{"Labels":{"team":"a"}}}"#).unwrap();
+        fs::write(configuration("reg.local/app-b:1"), "{\"config\"").unwrap();
+        fs::remove_file(configuration("reg.local/app-c:1")).unwrap();
+        File::create(configuration("reg.local/app-d:1")).unwrap().set_len(1 << 40).unwrap();
+        fs::remove_file(configuration("reg.local/base:1")).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", configuration("reg.local/base:1")).unwrap();
+
+        let reading = read(&places, SignedDuration::ZERO);
+        let managed = ("io.cri-containerd.image".to_owned(), "managed".to_owned());
+        let labels = |name: &str| {
+            let images = reading.inventory.images.iter();
+            let mut images = images.filter(|image| image.names.iter().any(|one| one == name));
+            images.find(|image| !image.id.contains('/')).unwrap().labels.clone()
+        };
+        assert_eq!(
+            labels("reg.local/app-a:1"),
+            Labels::Known(vec![managed.clone(), ("team".into(), "a".into())]),
+            "{version}"
+        );
+        assert_eq!(labels("reg.local/dup:gz1"), Labels::Known(vec![managed.clone()]), "two names");
+        if version != "1.6.20" {
+            let pinned = ("io.cri-containerd.pinned".to_owned(), "pinned".to_owned());
+            assert_eq!(labels("reg.local/pause:1"), Labels::Known(vec![managed, pinned]));
+        }
+        for (name, why) in [
+            ("reg.local/app-b:1", "its configuration is not JSON"),
+            ("reg.local/app-c:1", "its configuration sha256:"),
+            ("reg.local/app-d:1", "its configuration sha256:"),
+            ("reg.local/base:1", "is a symlink"),
+            ("reg.local/zdup:1", "its manifest could not be read"),
+        ] {
+            let Labels::Unknown(said) = labels(name) else { panic!("{version} {name}") };
+            assert!(said.contains(why), "{version} {name}: {said}");
+        }
     }
 }

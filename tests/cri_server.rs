@@ -98,6 +98,7 @@ impl Setup {
             environment: Environment::default(),
             threads: 0,
             weigh: layersweep::survey::Weigh::Nothing,
+            labels: layersweep::inventory::LabelsOf::Nobody,
             patience: layersweep::graphroot::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
             remembered: None,

@@ -91,6 +91,7 @@ impl Node {
             now: jiff::Timestamp::now(),
             remembered: None,
             full: false,
+            labels: layersweep::inventory::LabelsOf::Nobody,
         };
         Some(Self { rig, kubelet, client, request, _loopfs: loopfs })
     }

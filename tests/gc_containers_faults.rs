@@ -85,6 +85,7 @@ impl Node {
             now: jiff::Timestamp::now(),
             remembered: None,
             full: false,
+            labels: layersweep::inventory::LabelsOf::Nobody,
         };
         let second = Duration::from_secs(1);
         let options = Options {

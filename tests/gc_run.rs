@@ -92,6 +92,7 @@ impl Node {
             environment: Environment::default(),
             threads: 0,
             weigh: Weigh::Everything,
+            labels: layersweep::inventory::LabelsOf::Everybody,
             patience: layersweep::graphroot::snapshot::Patience::default(),
             now: Timestamp::now(),
             remembered: None,
@@ -250,6 +251,21 @@ fn assert_exact(ran: &Ran) {
         assert!(off <= allowed, "{:?}: predicted {predicted}, off by {off}", deletion.names);
         assert!(!deletion.is_off());
     }
+}
+
+/// The proof right before a deletion reads the labels of that image alone.
+#[test]
+fn a_label_protects_and_the_others_go() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    let mut policy = policy(75, 74);
+    policy.protect.labels = vec![("label".into(), Some(name(0)))];
+    let mut told = Told::default();
+    let ran = node.run(&policy, &mut told).unwrap();
+    assert_eq!(told.deleted.first(), Some(&name(1)), "the oldest after the one that is labelled");
+    let kept = ran.plan.kept.iter().find(|kept| kept.rule == "protected-label").unwrap();
+    assert_eq!(kept.detail, format!("it has the protected label label={}", name(0)));
+    assert!(node.names().contains(&name(0)));
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
         threads: 2,
         patience: Patience::default(),
         weigh,
+        labels: layersweep::inventory::LabelsOf::Nobody,
         now: Timestamp::now(),
         remembered: None,
         full: false,

@@ -9,8 +9,8 @@ use std::time::Instant;
 use jiff::Timestamp;
 use layersweep::inventory::refs::Refs;
 use layersweep::inventory::{
-    Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Owner, Store,
-    StoreKind,
+    Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
+    Store, StoreKind,
 };
 use layersweep::records::Records;
 use layersweep::records::ages::{self, Basis, Moment, Rule};
@@ -395,6 +395,7 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
             evidence: image(*number, *made).evidence,
             is_list: false,
             pinned_by: vec!["crio.conf".into()],
+            labels: Labels::default(),
             layers: Vec::new(),
             listed_bytes: Some(7),
             holds: Vec::new(),

@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use jiff::Timestamp;
 
 use super::args::{Format, Global, Only, Via};
@@ -19,6 +22,7 @@ use crate::cri::Options;
 use crate::gc::containers::run::Foreseen;
 use crate::gc::measure::Patience;
 use crate::gc::plan::Plan;
+use crate::gc::protect::labels_for;
 use crate::gc::run::hands::{Blind, Hands};
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
@@ -44,6 +48,8 @@ pub(super) struct Job<'a> {
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
+    /// Set by a signal while something is being deleted.
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl<'a> Job<'a> {
@@ -51,7 +57,18 @@ impl<'a> Job<'a> {
         let began = Instant::now();
         let run_id = runs::new_id(Timestamp::now());
         let via = via.unwrap_or(Via::Cri);
-        Self { global, config, command, dry_run: false, via, named: &[], only: None, began, run_id }
+        Self {
+            global,
+            config,
+            command,
+            dry_run: false,
+            via,
+            named: &[],
+            only: None,
+            began,
+            run_id,
+            stop: Arc::default(),
+        }
     }
 
     fn kind(&self) -> &'static str {
@@ -85,11 +102,10 @@ impl<'a> Job<'a> {
         }
         // Held until the end.
         let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
-        let mut hands = ThroughCri::new(runtime::connect(global, &Options::default())?).map_err(refusal)?;
-        let surveyed = match self.dry_run {
-            true => surveying::survey(global)?,
-            false => surveying::survey_and_record(global)?,
-        };
+        // A signal does not wait for a listing that may never come.
+        let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
+        let mut hands = ThroughCri::new(runtime::connect(global, &options)?).map_err(refusal)?;
+        let surveyed = surveying::survey_to_judge(global, !self.dry_run, self.config)?;
         if surveyed.memory.is_blind() {
             return Err(Failure::Refused {
                 message: "our records cannot be read, so that it is not known what is pinned".into(),
@@ -97,8 +113,9 @@ impl<'a> Job<'a> {
             });
         }
         let mut config = self.config.clone();
-        let request = surveying::request(global)?;
-        deciding::protect(&mut config, &request)?;
+        let labels = labels_for(&config.images.protect);
+        let request = Request { labels, ..surveying::request(global)? };
+        deciding::protect(global, &mut config, &request)?;
         if self.only.is_some_and(|only| !only.contains(&Only::Images)) {
             // Nothing starts, so nothing goes.
             config.images.targets = Targets::default();
@@ -108,7 +125,7 @@ impl<'a> Job<'a> {
             Command::Gc => Dead::wanted(&config, self.only, hands.client()),
             _ => None,
         };
-        let mind = Mind::new(global, &surveyed.memory)?;
+        let mind = Mind::new(global, &surveyed.memory, &config)?;
         let named = self.find(&surveyed)?;
         let task = match self.command {
             Command::Rm => Task::Named(&named),
@@ -158,7 +175,7 @@ impl<'a> Job<'a> {
         (task, dead, before): (Task<'_>, Option<&Dead>, &[Measured]),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
-        let stop = stop::flag()?;
+        stop::listen(&self.stop)?;
         let inventory = &surveyed.survey.inventory;
         let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
         let mut fresh = None;
@@ -166,10 +183,10 @@ impl<'a> Job<'a> {
         if let Some(dead) = dead {
             let store = dead.store(&surveyed.survey);
             recording.of_store(&store);
-            let ran = dead.run(request, &surveyed.survey, &mut recording, &stop).map_err(refusal)?;
+            let ran = dead.run(request, &surveyed.survey, &mut recording, &self.stop).map_err(refusal)?;
             if !ran.deletions.is_empty() {
                 // What these held is free now, and what they used is not in use any more.
-                fresh = Some(surveying::survey(self.global)?);
+                fresh = Some(surveying::survey_to_judge(self.global, false, self.config)?);
             }
             collected = Some((store, ran));
         }
@@ -180,7 +197,7 @@ impl<'a> Job<'a> {
             memory: mind,
             hands,
             witness: &mut recording,
-            stop: &stop,
+            stop: &self.stop,
             patience: Patience::default(),
             task,
         };

@@ -11,9 +11,15 @@ use crate::gc::containers::run::{Collector, Plan, Ran, Scope, Witness};
 use crate::gc::containers::{self, Policy};
 use crate::gc::run::hands::Blind;
 use crate::gc::runtime_match::RuntimeStores;
+use crate::node::kubelet::Kubelet;
 use crate::node::places::Places;
+use crate::node::static_pods;
 use crate::survey::{Request, Survey};
 use crate::sys::processes::Processes;
+use crate::sys::sysroot::Sysroot;
+
+/// Where static pods are looked for even if they protect no images.
+const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
 /// What a run collects besides images.
 pub(super) struct Dead {
@@ -85,9 +91,27 @@ fn places(config: &Config) -> Places {
     };
     set(&mut places.pod_logs, &kubelet.pod_logs_dir);
     set(&mut places.container_logs, &kubelet.container_logs_dir);
-    places.manifests = config.static_pods.iter().cloned().collect();
+    let settings = Kubelet::read(&Sysroot::live());
+    if kubelet.pod_logs_dir.is_none()
+        && let [only] = settings.setting("podLogsDir").0.as_slice()
+        && only.value.starts_with('/')
+    {
+        places.pod_logs = PathBuf::from(&only.value);
+    }
+    let manifests = config.static_pods.clone().unwrap_or_else(|| STATIC_PODS.into());
+    places.manifests = match static_pods::read(&Sysroot::live(), &manifests) {
+        Ok(found) => found.looked,
+        // Read again by whoever asks whether a pod is gone: then none is.
+        Err(error) => vec![manifests, error.path],
+    };
     if let Some(root) = &kubelet.root_dir {
         return Places { roots: vec![root.clone()], said_by_kubelet: true, ..places };
+    }
+    let said = settings.flag("--root-dir").into_iter().map(|setting| PathBuf::from(setting.value));
+    for root in said.filter(|root| root.is_absolute()) {
+        if !places.roots.contains(&root) {
+            places.roots.push(root);
+        }
     }
     match Processes::read() {
         Ok(processes) => places.with_running(&processes),

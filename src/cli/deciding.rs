@@ -9,12 +9,15 @@ use super::failure::Failure;
 use super::records::{self, Memory};
 use super::surveying::{self, Surveyed};
 use crate::config::Config;
+use crate::gc::protect::FromNode;
 use crate::gc::rules::Judge;
-use crate::gc::{self, Ages, Attempts, Input, Known, Plan, Space};
+use crate::gc::{self, Ages, Attempts, Input, Known, Plan, Space, names};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, Inventory, StoreKey};
+use crate::node::{NamedImage, Unreadable, static_pods};
 use crate::records::attempts::Attempt;
 use crate::survey::Request;
+use crate::sys::sysroot::Sysroot;
 
 /// The records, and the configuration beside them.
 #[derive(Debug)]
@@ -23,16 +26,17 @@ pub(super) struct Mind<'a> {
     pub(super) memory: &'a Memory,
     /// Images that earlier runs could not remove, by store and id.
     pub(super) attempts: HashMap<(StoreKey, String), Attempts>,
+    config: &'a Config,
 }
 
 impl<'a> Mind<'a> {
     /// What the records say at the beginning of a run.
-    pub(super) fn new(global: &'a Global, memory: &'a Memory) -> Result<Self, Failure> {
+    pub(super) fn new(global: &'a Global, memory: &'a Memory, config: &'a Config) -> Result<Self, Failure> {
         let attempts =
             memory.attempts()?.into_iter().map(|(image, Attempt { failures, next_try, last_error })| {
                 (image, Attempts { failures, next_try, last_error })
             });
-        Ok(Self { global, memory, attempts: attempts.collect() })
+        Ok(Self { global, memory, attempts: attempts.collect(), config })
     }
 
     /// Earlier attempts, one entry an image.
@@ -46,8 +50,33 @@ impl<'a> Mind<'a> {
 }
 
 /// Adds to the policy what the node's own files protect.
-pub(super) fn protect(_config: &mut Config, _request: &Request) -> Result<(), Failure> {
+pub(super) fn protect(global: &Global, config: &mut Config, request: &Request) -> Result<(), Failure> {
+    let found = FromNode::read(request, config.static_pods.as_deref()).map_err(|unreadable| {
+        let mut message = unreadable.to_string();
+        if let Some(cause) = std::error::Error::source(&unreadable) {
+            message = format!("{message}: {cause}");
+        }
+        Failure::Refused {
+            message,
+            hint: "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images"
+                .into(),
+        }
+    })?;
+    if !global.quiet {
+        surveying::warn(&found.findings);
+    }
+    found.apply(&mut config.images.protect);
     Ok(())
+}
+
+/// What static pods name by now that they did not when the run began: `Err` where that cannot be
+/// told any more.
+fn new_static_pods(config: &Config) -> Result<Vec<NamedImage>, Unreadable> {
+    let Some(manifests) = &config.static_pods else { return Ok(Vec::new()) };
+    let mut named = static_pods::read(&Sysroot::live(), manifests)?.images;
+    let known = &config.images.protect.static_pods;
+    named.retain(|image| known.iter().all(|known| known.reference != image.reference));
+    Ok(named)
 }
 
 /// What every rule says of one image of a survey, and what a collection would do by what the disk
@@ -60,8 +89,8 @@ pub(super) fn judge(
 ) -> Result<(Vec<Ruling>, Plan), Failure> {
     let survey = &surveyed.survey;
     let mut config = config.clone();
-    protect(&mut config, &surveying::request(global)?)?;
-    let mind = Mind::new(global, &surveyed.memory)?;
+    protect(global, &mut config, &surveying::request(global)?)?;
+    let mind = Mind::new(global, &surveyed.memory, &config)?;
     let inventory = &survey.inventory;
     let ages: Vec<_> =
         (0..inventory.images.len()).map(|at| Ages::from(surveyed.ages.of(at.into()))).collect();
@@ -91,13 +120,22 @@ impl gc::run::Memory for Mind<'_> {
     }
 
     fn known(&self, inventory: &Inventory) -> Vec<Known> {
-        // Somebody may have added to it since the run began.
+        // Somebody may have added to them since the run began.
         let pins = records::pins_now(self.global);
+        let pods = new_static_pods(self.config);
         let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
-            let pinned_by = match &pins {
+            let mut pinned_by = match &pins {
                 Some(pins) => pins.of(&image.names, &image.digests, &image.id),
                 None => vec!["our keep-list may name it, but cannot be read".into()],
             };
+            match &pods {
+                Ok(pods) => pinned_by.extend(
+                    pods.iter()
+                        .filter(|pod| names::means(&pod.reference, &image.names, &image.digests))
+                        .map(|pod| format!("the static pod {}, which is new", pod.source)),
+                ),
+                Err(unreadable) => pinned_by.push(format!("static pods may name it: {unreadable}")),
+            }
             let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
             Known { pinned_by: new, attempts, ..Known::default() }
         });

@@ -13,7 +13,7 @@ use crate::survey::Survey;
 use crate::survey::lookup::{self, Subject};
 
 pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result<Exit, Failure> {
-    let surveyed = surveying::survey(global)?;
+    let surveyed = surveying::survey_to_judge(global, false, config)?;
     let survey = &surveyed.survey;
     let subject = lookup::look_up(survey, &own.reference).map_err(|error| Failure::BadArgument {
         message: error.to_string(),

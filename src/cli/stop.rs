@@ -8,16 +8,15 @@ use signal_hook::flag;
 
 use super::failure::Failure;
 
-/// From now on SIGTERM, SIGINT and SIGHUP set this flag instead of ending the process; the
-/// second SIGINT ends it at once, for whoever will not wait.
-pub(super) fn flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
+/// From now on SIGTERM, SIGINT and SIGHUP set `stop` instead of ending the process; the second
+/// SIGINT ends it at once, for whoever will not wait.
+pub(super) fn listen(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
     let failed =
         |error| Failure::BadArgument { message: format!("catching signals: {error}"), hint: String::new() };
     // First the one that ends it if the flag was set before, then the one that sets it.
-    flag::register_conditional_default(SIGINT, Arc::clone(&stop)).map_err(failed)?;
+    flag::register_conditional_default(SIGINT, Arc::clone(stop)).map_err(failed)?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+        flag::register(signal, Arc::clone(stop)).map_err(failed)?;
     }
-    Ok(stop)
+    Ok(())
 }

@@ -11,9 +11,11 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::progress;
 use super::records::Memory;
+use crate::config::Config;
+use crate::gc::protect::labels_for;
 use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
-use crate::inventory::{Finding, ImageIx};
+use crate::inventory::{Finding, ImageIx, LabelsOf};
 use crate::records::ages::Ages;
 use crate::report::json::{self, ImageDoc};
 use crate::report::text::safe;
@@ -57,19 +59,31 @@ impl Surveyed {
 
 /// Surveys what the flags name, and records nothing.
 pub(super) fn survey(global: &Global) -> Result<Surveyed, Failure> {
-    surveyed(global, false)
+    surveyed(global, |_| false, LabelsOf::Nobody)
 }
 
 /// Surveys what the flags name, and records it (never with `--sysroot`).
 pub(super) fn survey_and_record(global: &Global) -> Result<Surveyed, Failure> {
-    surveyed(global, global.sysroot.is_none())
+    surveyed(global, |_| global.sysroot.is_none(), LabelsOf::Nobody)
 }
 
-fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
+/// Surveys what the flags name, with what the policy needs to know of it. `record`: and records
+/// it, unless there are records that cannot be read. Whoever deletes refuses then, and they stay
+/// as they are: setting them aside loses what they pin, and the next run would not know of it.
+pub(super) fn survey_to_judge(global: &Global, record: bool, config: &Config) -> Result<Surveyed, Failure> {
+    surveyed(global, |memory| record && !memory.is_blind(), labels_for(&config.images.protect))
+}
+
+fn surveyed(
+    global: &Global,
+    record: impl FnOnce(&Memory) -> bool,
+    labels: LabelsOf,
+) -> Result<Surveyed, Failure> {
     let mut findings = Vec::new();
     let mut memory = Memory::open(global, &mut findings)?;
-    let mut survey = measured(global, memory.sizes())?;
+    let mut survey = measured(global, memory.sizes(), labels)?;
     memory.ended()?;
+    let record = record(&memory);
     survey.inventory.findings.extend(findings);
     memory.pin(&mut survey);
     let kept = !record || memory.save(global, &mut survey)?;
@@ -82,11 +96,11 @@ fn surveyed(global: &Global, record: bool) -> Result<Surveyed, Failure> {
     Ok(Surveyed { survey, ages, memory, kept })
 }
 
-fn measured(global: &Global, remembered: Arc<Remembered>) -> Result<Survey, Failure> {
+fn measured(global: &Global, remembered: Arc<Remembered>, labels: LabelsOf) -> Result<Survey, Failure> {
     if let Err(error) = IoPriority::from(global.io_priority).apply() {
         tracing::warn!("setting the IO priority: {error}; going on at normal priority");
     }
-    let request = Request { remembered: Some(remembered), ..request(global)? };
+    let request = Request { remembered: Some(remembered), labels, ..request(global)? };
     let progress = Progress::default();
     Ok(progress::shown(global, &progress, || survey::run(&request, &progress))?)
 }
@@ -112,6 +126,7 @@ pub(super) fn request(global: &Global) -> Result<Request, Failure> {
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
         weigh: survey::Weigh::Everything,
+        labels: LabelsOf::Nobody,
         now: Timestamp::now(),
         remembered: None,
         full: global.full,

@@ -15,7 +15,7 @@ use super::places::META_DB;
 use super::snapshot::Snapshot;
 use super::units::{Unit, What};
 use crate::inventory::{
-    FilesystemIx, Inventory, LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
+    FilesystemIx, Inventory, LabelsOf, LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
 };
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
@@ -34,6 +34,8 @@ pub struct Context<'a> {
     pub mounts: &'a [PathBuf],
     /// `os/architecture` of the node, for example `linux/amd64`.
     pub platform: &'a str,
+    /// Whose labels to read.
+    pub labels: &'a LabelsOf,
     /// The time that ages are counted to.
     pub now: Timestamp,
     /// What changed more recently than this is work in progress.

@@ -10,6 +10,7 @@ pub mod config;
 pub mod content;
 pub mod fill;
 pub mod gc;
+mod labels;
 mod leaks;
 pub mod metadata;
 pub mod places;

@@ -9,7 +9,8 @@ use super::client::Client;
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
 use super::error::CriError;
-use super::scalars;
+use crate::node;
+use crate::node::kubelet::Kubelet;
 use crate::sys::sysroot::Sysroot;
 
 /// No file of settings is longer than this; what is, is none.
@@ -29,13 +30,8 @@ const USUAL: [(&str, &str); 6] = [
 /// crictl's own configuration.
 const CRICTL: &str = "/etc/crictl.yaml";
 
-/// Files of shell variables with the kubelet's flags: kubeadm's, then those for people
-/// (Debian's and Fedora's place).
-const KUBELET_FLAGS: [&str; 3] =
-    ["/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet"];
-
-/// The kubelet's configuration: kubeadm's place, then OpenShift's.
-const KUBELET_CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf"];
+/// The kubelet's flag; its configuration has a key for the same.
+const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
 
 /// A socket that may have a runtime behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,12 +68,21 @@ pub struct Answers {
 #[must_use]
 pub fn discover(root: &Sysroot) -> Discovery {
     let mut finder = Finder { root, seen: HashSet::new(), found: Discovery::default() };
-    finder.yaml(CRICTL, "runtime-endpoint", "image-endpoint");
-    for file in KUBELET_FLAGS {
-        finder.flags(file);
+    let crictl = Path::new(CRICTL);
+    match root.read(crictl, MAX_FILE_BYTES) {
+        Ok(text) => finder.yaml(crictl, &text, "runtime-endpoint", "image-endpoint"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => finder.unreadable(crictl, &error),
     }
-    for file in KUBELET_CONFIGS {
-        finder.yaml(file, "containerRuntimeEndpoint", "imageServiceEndpoint");
+    let kubelet = Kubelet::read(root);
+    for setting in kubelet.flag(ENDPOINT_FLAG) {
+        finder.add(&setting.value, format!("{ENDPOINT_FLAG} in {}", setting.file.display()), true);
+    }
+    for file in &kubelet.configs {
+        finder.yaml(&file.path, &file.text, "containerRuntimeEndpoint", "imageServiceEndpoint");
+    }
+    for (path, error) in &kubelet.unreadable {
+        finder.unreadable(path, error);
     }
     for (path, whose) in USUAL {
         if root.resolve(Path::new(path)).is_ok() {
@@ -108,10 +113,14 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn yaml(&mut self, file: &str, key: &str, images_key: &str) {
-        let Some(text) = self.read(file) else { return };
-        let endpoint = self.setting(file, &text, key);
-        let images = self.setting(file, &text, images_key);
+    fn yaml(&mut self, file: &Path, text: &str, key: &str, images_key: &str) {
+        let mut setting = |key| {
+            node::top_level(text, key).unwrap_or_else(|why| {
+                self.problem(file, why);
+                None
+            })
+        };
+        let (endpoint, images) = (setting(key), setting(images_key));
         if let (Some(images), Some(endpoint)) = (&images, &endpoint)
             && images != endpoint
         {
@@ -119,33 +128,7 @@ impl Finder<'_> {
             self.problem(file, why);
         }
         if let Some(endpoint) = endpoint {
-            self.add(&endpoint, format!("{key} in {file}"), true);
-        }
-    }
-
-    fn flags(&mut self, file: &str) {
-        const NAME: &str = "--container-runtime-endpoint";
-        let Some(text) = self.read(file) else { return };
-        if let Some(endpoint) = scalars::flag(&text, NAME) {
-            self.add(&endpoint, format!("{NAME} in {file}"), true);
-        }
-    }
-
-    fn setting(&mut self, file: &str, text: &str, key: &str) -> Option<String> {
-        scalars::top_level(text, key).unwrap_or_else(|why| {
-            self.problem(file, why);
-            None
-        })
-    }
-
-    fn read(&mut self, file: &str) -> Option<String> {
-        match self.root.read(Path::new(file), MAX_FILE_BYTES) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                self.problem(file, format!("reading it: {error}"));
-                None
-            }
+            self.add(&endpoint, format!("{key} in {}", file.display()), true);
         }
     }
 
@@ -160,7 +143,7 @@ impl Finder<'_> {
                     self.found.candidates.push(Candidate { endpoint, origin, configured });
                 }
             }
-            Err(error) => self.problem(&origin, error.to_string()),
+            Err(error) => self.problem(Path::new(&origin), error.to_string()),
         }
     }
 
@@ -180,8 +163,16 @@ impl Finder<'_> {
         })
     }
 
-    fn problem(&mut self, file: &str, why: String) {
-        self.found.problems.push((PathBuf::from(file), why));
+    fn unreadable(&mut self, file: &Path, error: &io::Error) {
+        self.problem(file, format!("reading it: {error}"));
+    }
+
+    /// A file that is no YAML has no key at all; once is enough to say so.
+    fn problem(&mut self, file: &Path, why: String) {
+        let problem = (file.to_path_buf(), why);
+        if !self.found.problems.contains(&problem) {
+            self.found.problems.push(problem);
+        }
     }
 }
 
@@ -270,7 +261,7 @@ mod tests {
         for part in [
             "runtime-endpoint in /etc/crictl.yaml: \"tcp://127.0.0.1:1\"",
             "/etc/default/kubelet: \"npipe:",
-            "/var/lib/kubelet/config.yaml: line 1: containerRuntimeEndpoint",
+            "/var/lib/kubelet/config.yaml: containerRuntimeEndpoint is to be a text",
             "/etc/kubernetes/kubelet.conf: imageServiceEndpoint differs",
             "/etc/sysconfig/kubelet: reading it:",
         ] {

@@ -17,7 +17,6 @@ mod error;
 mod first_bytes;
 pub mod in_use;
 mod place;
-mod scalars;
 mod types;
 
 pub use client::Client;

@@ -14,6 +14,7 @@ pub mod measure;
 pub mod names;
 pub mod plan;
 pub mod policy;
+pub mod protect;
 pub mod rules;
 pub mod run;
 pub mod runtime_match;

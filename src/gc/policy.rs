@@ -165,8 +165,6 @@ pub struct Known {
     pub runtime_pins: bool,
     /// What else pins it: our own keep-list.
     pub pinned_by: Vec<String>,
-    /// Labels of its configuration or record.
-    pub labels: Vec<(String, String)>,
     /// Earlier runs could not remove it.
     pub attempts: Option<Attempts>,
     /// Why whoever is to delete cannot delete it, if so.

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names;
 use super::policy::{Input, NamedBy};
 use crate::inventory::rules::Ruling;
-use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx};
+use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Labels};
 
 /// The names of the rules that hold before any plan, in their order.
 pub const RULES: [&str; 14] = [
@@ -188,8 +188,18 @@ impl<'a> Judge<'a> {
     }
 
     fn protected_label(&self, at: ImageIx) -> Says {
-        let labels = self.input.known(at).map_or(&[][..], |known| &known.labels);
-        for (key, value) in &self.input.policy.protect.labels {
+        let protected = &self.input.policy.protect.labels;
+        if protected.is_empty() {
+            return Says::go("no label is protected");
+        }
+        let labels = match &self.image(at).labels {
+            Labels::Known(labels) => labels,
+            Labels::Unknown(why) => {
+                return Says::Stay(format!("it may have a protected label: its labels are unknown, {why}"));
+            }
+            Labels::NotRead => return Says::stay("it may have a protected label: its labels were not read"),
+        };
+        for (key, value) in protected {
             let same = |(k, v): &&(String, String)| k == key && value.as_ref().is_none_or(|value| value == v);
             if let Some((key, value)) = labels.iter().find(same) {
                 return Says::Stay(format!("it has the protected label {key}={value}"));

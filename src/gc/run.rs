@@ -99,6 +99,13 @@ pub enum Stopped {
     Blind(String),
 }
 
+impl Stopped {
+    /// Nothing can be proven any more; after a signal that is for its sake.
+    fn after(blind: Blind, signal: bool) -> Self {
+        if signal { Self::Signal } else { Self::Blind(blind.what) }
+    }
+}
+
 /// What became of a run.
 #[derive(Clone, Debug)]
 pub struct Ran {
@@ -247,7 +254,7 @@ impl Runner<'_> {
                 Err(lost) => {
                     let (blind, outcome) = lost.told();
                     planner.answer(outcome);
-                    stopped = Some(Stopped::Blind(blind.what));
+                    stopped = Some(Stopped::after(blind, self.stop.load(Ordering::Relaxed)));
                     break;
                 }
             }

@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::policy::Ages;
 use super::space::Space;
 use crate::inventory::{
-    Consistency, Container, ContainerState, Filesystem, Image, Inventory, LayerFacts, Node, NodeIx, NodeKind,
-    Owner, Size, Store, StoreKind,
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeIx,
+    NodeKind, Owner, Size, Store, StoreKind,
 };
 
 const MIB: u64 = 1 << 20;
@@ -195,6 +195,7 @@ impl Scenario {
                 evidence: vec![],
                 is_list: false,
                 pinned_by: vec![],
+                labels: Labels::default(),
                 layers: vec![],
                 listed_bytes: Some(listed[image.top]),
                 holds,

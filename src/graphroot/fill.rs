@@ -15,7 +15,7 @@ use super::records::LayerRecord;
 use super::snapshot::Snapshot;
 use super::units::{Debris, Unit, What};
 use crate::inventory::{
-    FilesystemIx, Finding, ImageIx, Inventory, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
+    FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
 };
 use crate::sys::processes::Processes;
 use crate::sys::quiet;
@@ -49,6 +49,8 @@ pub struct Context<'a> {
     pub mounts: &'a [PathBuf],
     /// Whether the processes of this machine may be asked who uses a thing.
     pub ask_processes: bool,
+    /// Whose labels to read.
+    pub labels: &'a LabelsOf,
     /// The time that ages are counted to.
     pub now: Timestamp,
 }

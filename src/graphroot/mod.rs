@@ -11,6 +11,7 @@ pub mod doubt;
 pub mod edit;
 pub mod fill;
 pub mod inspect;
+mod labels;
 mod leaks;
 pub mod leftovers;
 mod locks;

@@ -8,6 +8,7 @@
 
 pub mod evidence;
 mod ids;
+mod labels;
 pub mod refs;
 pub mod rules;
 mod store_key;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use evidence::{Evidence, EvidenceKind};
 pub use ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
+pub use labels::{Labels, LabelsOf};
 pub use store_key::StoreKey;
 
 /// Everything that one scan found.
@@ -247,6 +249,8 @@ pub struct Image {
     pub is_list: bool,
     /// What keeps it from deletion by configuration, one text a reason.
     pub pinned_by: Vec<String>,
+    /// Labels of its configuration and, in containerd, of its records.
+    pub labels: Labels,
     /// Layer ids from the top layer down to the base, as far as they exist.
     pub layers: Vec<String>,
     /// The size that the runtime's own tools print; `None` where they cannot know it.

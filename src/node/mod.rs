@@ -1,6 +1,35 @@
-//! What the kubelet keeps on this node's disk: which pods it knows, and their logs.
-//! Only reads.
+//! What the kubelet keeps on this node's disk: its settings, the pods that it runs from files, which
+//! pods it knows, and their logs. Only reads.
 
+pub mod kubelet;
 pub mod logs;
+mod manifest;
 pub mod places;
 pub mod pods;
+mod scalars;
+pub mod static_pods;
+mod yaml;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use scalars::top_level;
+
+/// An image that a file names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedImage {
+    /// The reference as it stands there; a short name means what the kubelet takes it for.
+    pub reference: String,
+    /// Who names it, for people: a file, or a setting and its file.
+    pub source: String,
+}
+
+/// A file or directory that exists and cannot be read: which images it names is unknown.
+#[derive(Debug, thiserror::Error)]
+#[error("reading {}: which images static pods name is unknown", path.display())]
+pub struct Unreadable {
+    /// Its path inside the root.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}

@@ -97,6 +97,7 @@ impl Reading for Containerd {
             areas,
             mounts: &mounts,
             platform: &platform(),
+            labels: &filling.request.labels,
             now: filling.request.now,
             in_flight: IN_FLIGHT,
         };

@@ -115,6 +115,7 @@ impl Reading for Graphroot {
             pinned_by: &|names, digests| pinned_by(filling.pins, names, digests),
             mounts: &mounts,
             ask_processes: filling.request.weigh == Weigh::Everything,
+            labels: &filling.request.labels,
             now: filling.request.now,
         };
         let filled = fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context);
@@ -166,7 +167,7 @@ impl Found {
 /// # Errors
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
-    let Discovery { stores, pins, problems } = config::discover(&request.sysroot, &request.environment);
+    let Discovery { stores, pins, problems, .. } = config::discover(&request.sysroot, &request.environment);
     let mut found = Found { pins, ..Found::default() };
     for (path, message) in problems {
         found.findings.push(Finding { path, message, incomplete: false });

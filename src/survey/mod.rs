@@ -7,6 +7,7 @@ pub mod lookup;
 mod memory;
 mod reading;
 mod recall;
+mod sandboxes;
 mod shares;
 mod weigh;
 
@@ -21,7 +22,7 @@ use crate::graphroot::config::Environment;
 use crate::graphroot::snapshot::Patience;
 use crate::inventory::evidence;
 use crate::inventory::refs::{self, Refs};
-use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, Node, StoreIx};
+use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, LabelsOf, Node, StoreIx};
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 use crate::usage::filesystem::{self, CostModel};
@@ -29,6 +30,7 @@ use crate::usage::kept::{Remembered, ToKeep};
 use crate::usage::{Extents, Progress};
 
 use reading::{Filling, Reading};
+pub use sandboxes::sandbox_images;
 use weigh::{Wanted, Weighing};
 
 /// What to survey.
@@ -50,6 +52,8 @@ pub struct Request {
     pub patience: Patience,
     /// Whether to measure at all.
     pub weigh: Weigh,
+    /// Whose labels to read: a file or two for every image.
+    pub labels: LabelsOf,
     /// The time that ages are counted to.
     pub now: Timestamp,
     /// What earlier surveys left. Without it (not: with nothing in it) all is measured, and

@@ -8,8 +8,8 @@ use layersweep::gc::space::{Doubt, Marks, Space, Targets};
 use layersweep::gc::{Ages, Input, Known, Measured, Next, Outcome, Plan, Planner, Policy, Reason, Task};
 use layersweep::inventory::refs::Refs;
 use layersweep::inventory::{
-    self, Consistency, Container, ContainerState, Filesystem, Inventory, Node, NodeIx, NodeKind, Owner, Size,
-    Store, StoreKind,
+    self, Consistency, Container, ContainerState, Filesystem, Inventory, Labels, Node, NodeIx, NodeKind,
+    Owner, Size, Store, StoreKind,
 };
 
 use crate::kubelet::{at, lists};
@@ -107,6 +107,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
             evidence: vec![],
             is_list: false,
             pinned_by: if image.pinned { vec!["the row".into()] } else { vec![] },
+            labels: Labels::default(),
             layers: vec![],
             listed_bytes: None,
             holds,

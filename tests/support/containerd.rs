@@ -82,6 +82,7 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
         areas: &vec![(FilesystemIx::from(0), cost); areas.len()],
         mounts: &mounts,
         platform: "linux/amd64",
+        labels: &layersweep::inventory::LabelsOf::Everybody,
         now: Timestamp::now() + later,
         in_flight: SignedDuration::from_mins(15),
     };
@@ -100,6 +101,7 @@ pub fn survey(root: &Path) -> Survey {
         environment: Environment::default(),
         threads: 0,
         weigh: Weigh::Everything,
+        labels: layersweep::inventory::LabelsOf::Nobody,
         patience: layersweep::graphroot::snapshot::Patience::default(),
         now: Timestamp::now(),
         remembered: None,

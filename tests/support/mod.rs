@@ -14,6 +14,7 @@ pub mod node;
 pub mod past;
 pub mod program;
 pub mod rescan;
+pub mod running;
 pub mod schema;
 pub mod sightings;
 pub mod small;

@@ -56,6 +56,7 @@ impl Scanner {
             threads: 4,
             patience: Patience::default(),
             weigh: Weigh::Everything,
+            labels: layersweep::inventory::LabelsOf::Nobody,
             now: Timestamp::now(),
             remembered: None,
             full: false,

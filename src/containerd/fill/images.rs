@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::{Filler, KUBERNETES, qualified};
 use crate::containerd::content::{self, Resolved};
 use crate::containerd::gc::{Graph, Ref};
+use crate::containerd::labels;
 use crate::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
-use crate::inventory::{Image, ImageIx};
+use crate::inventory::{Image, ImageIx, Labels};
 
 /// CRI's mark on images that must stay; any of an image's names may carry it.
 const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
@@ -140,6 +141,10 @@ impl<'a> Filler<'a> {
             evidence: Vec::new(),
             is_list: resolved.index && resolved.config.is_none(),
             pinned_by: self.pinned_by(namespace, &names),
+            labels: match self.context.labels.covers(&id) {
+                true => labels::of_image(self.snapshot, &names, &resolved),
+                false => Labels::NotRead,
+            },
             layers,
             listed_bytes: resolved.listed_bytes,
             holds,

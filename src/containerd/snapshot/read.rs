@@ -125,7 +125,8 @@ impl Snapshot {
         Ok(())
     }
 
-    fn blob_path(&self, digest: &str) -> Option<PathBuf> {
+    /// Where a blob's file lies; `None` for what is no digest.
+    pub(in crate::containerd) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
         let (algorithm, hex) = digest.split_once(':')?;
         // Only what is shaped like a digest becomes a path.
         listing::digest(algorithm, hex)?;

@@ -9,8 +9,8 @@ use crate::gc::scenario::Scenario;
 use crate::gc::space::{FreeFloor, Marks, Targets};
 use crate::inventory::refs::Refs;
 use crate::inventory::{
-    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Node, NodeKind, Owner, Store,
-    StoreKind,
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
+    Store, StoreKind,
 };
 
 const HOUR: i64 = 3600;
@@ -42,6 +42,7 @@ fn image(id: &str, holds: &[usize]) -> Image {
         evidence: vec![],
         is_list: false,
         pinned_by: vec![],
+        labels: Labels::default(),
         layers: vec![],
         listed_bytes: None,
         holds: holds.iter().map(|at| (*at).into()).collect(),
@@ -232,7 +233,10 @@ fn every_rule_keeps_and_says_why() {
     world.inventory.containers = vec![container(0, Owner::Podman), container(0, Owner::CriO)];
     world.known[1].pinned_by = vec!["layersweep pin quay.io/*".into()];
     world.known[1].runtime_pins = true;
-    world.known[5].labels = vec![("keep".into(), "yes".into())];
+    for image in images.iter_mut() {
+        image.labels = Labels::Known(vec![]);
+    }
+    images[5].labels = Labels::Known(vec![("keep".into(), "yes".into())]);
     world.known[9].attempts =
         Some(Attempts::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
     world.ages[8] = hours_ago(0, None);
@@ -281,7 +285,7 @@ fn every_rule_keeps_and_says_why() {
     world.ages.truncate(9);
     world.known[6].used_by = vec!["cri-o pod/app".into()];
     world.ages[5] = hours_ago(995, Some(0));
-    world.known[5].labels = vec![("keepnot".into(), "yes".into())];
+    world.inventory.images[5].labels = Labels::Known(vec![("keepnot".into(), "yes".into())]);
     let (_, kept, _) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
     assert_eq!(rules, ["used-just-now", "in-use", "read-only-store", "min-age", "age-unknown"]);
@@ -299,6 +303,58 @@ fn every_rule_keeps_and_says_why() {
         let names: Vec<_> = judge.rulings(0.into()).iter().map(|ruling| ruling.rule).collect();
         assert_eq!(names, rules::RULES, "explain shows them all");
     });
+}
+
+#[test]
+fn labels_that_are_not_known_keep_while_labels_are_protected() {
+    let mut world = ten_images();
+    let known = |pairs: &[(&str, &str)]| {
+        Labels::Known(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
+    };
+    let images = &mut world.inventory.images;
+    for (at, labels) in [
+        Labels::NotRead,
+        Labels::Unknown("reading its manifest: not there".into()),
+        known(&[]),
+        known(&[("team", "a")]),
+        known(&[("team", "b")]),
+        known(&[("team", "b"), ("team", "a")]),
+        known(&[("keep", "")]),
+        known(&[("keep", "no")]),
+        known(&[("Keep", "yes")]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        images[at].labels = labels;
+    }
+    images.truncate(9);
+    let rulings = |world: &mut World| -> Vec<String> {
+        world.with(|input| {
+            let judge = Judge::new(input);
+            let of =
+                |at: usize| judge.rulings(at.into()).into_iter().find(|one| one.rule == "protected-label");
+            let rulings = (0..9).filter_map(of);
+            rulings.map(|one| if one.stays { one.detail } else { String::new() }).collect()
+        })
+    };
+    assert_eq!(rulings(&mut world), [""; 9], "nobody protects a label");
+    world.policy.protect.labels = vec![("team".into(), Some("a".into())), ("keep".into(), None)];
+    let has = |label: &str| format!("it has the protected label {label}");
+    assert_eq!(
+        rulings(&mut world),
+        [
+            "it may have a protected label: its labels were not read".into(),
+            "it may have a protected label: its labels are unknown, reading its manifest: not there".into(),
+            String::new(),
+            has("team=a"),
+            String::new(),
+            has("team=a"),
+            has("keep="),
+            has("keep=no"),
+            String::new(),
+        ]
+    );
 }
 
 #[test]

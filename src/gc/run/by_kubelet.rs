@@ -243,8 +243,11 @@ impl Node<'_, '_> {
             Ok(done) => done,
             Err(lost) => {
                 let (blind, outcome) = lost.told();
-                self.problem(None, "prove", &blind.what);
-                self.stopped = Some(Stopped::Blind(blind.what));
+                let signal = matches!(&self.act, Act::Delete { stopped, .. } if stopped());
+                if !signal {
+                    self.problem(None, "prove", &blind.what);
+                }
+                self.stopped = Some(Stopped::after(blind, signal));
                 Done { outcome, said_yes: false }
             }
         };

@@ -1,12 +1,12 @@
 //! One deletion: proven, carried out, looked after, measured. Every policy deletes through this.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use super::gauges::Gauges;
 use super::hands::{Blind, Hands, Removed};
-use super::proof::{Found, Proof, StoreKey};
+use super::proof::{Found, GONE_WITHIN, Proof, StoreKey};
 use super::{Deletion, Witness};
 use crate::gc::measure::{Ended, Patience, Room};
 use crate::gc::plan::{Gain, Outcome, Step};
@@ -73,17 +73,26 @@ impl Deleter<'_> {
         let before = self.rooms(step, &byproduct);
         let removed = self.hands.remove(&fresh.survey.inventory, fresh.at);
         let gone = match &removed {
+            Removed::NotAsked(what) => return Err(Lost::Before(Blind { what: what.clone(), stale: false })),
             Removed::Refused(_) => Ok(false),
-            // Whatever the answer was, only the store tells.
-            Removed::Answered | Removed::InDoubt(_) => self.proof.is_gone(&store, &image.id),
+            // Whatever the answer was, only the store tells. After a failure nothing more is to
+            // come: on a full disk every removal fails, and there may be thousands.
+            Removed::Failed(_) => self.proof.is_gone(&store, &image.id, Duration::ZERO),
+            Removed::Answered | Removed::InDoubt(_) => self.proof.is_gone(&store, &image.id, GONE_WITHIN),
         };
         let said_yes = removed == Removed::Answered;
         let refusal = match (removed, gone.map_err(Lost::After)?) {
             (_, true) => None,
-            (Removed::Refused(message) | Removed::InDoubt(message), false) => Some(message),
             (Removed::Answered, false) => {
                 Some(format!("{} said that it is removed, but it is still there", self.hands.name()))
             }
+            (
+                Removed::Refused(message)
+                | Removed::Failed(message)
+                | Removed::InDoubt(message)
+                | Removed::NotAsked(message),
+                false,
+            ) => Some(message),
         };
         if let Some(message) = refusal {
             self.witness.refused(image, &message);

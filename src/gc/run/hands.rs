@@ -61,8 +61,12 @@ pub enum Removed {
     Answered,
     /// It was refused: nothing has happened.
     Refused(String),
-    /// There was no answer, or a failure half-way: the store tells.
+    /// The answer was a failure, maybe half-way: the store tells, and at once.
+    Failed(String),
+    /// There was no answer, and it may still be going on: the store tells.
     InDoubt(String),
+    /// A signal came first: nothing was asked for.
+    NotAsked(String),
 }
 
 /// What is needed to prove a deletion cannot be had.

@@ -11,12 +11,12 @@ use super::{Facts, Memory};
 use crate::gc::policy::{Known, Policy};
 use crate::gc::rules::Judge;
 use crate::inventory::rules::Ruling;
-use crate::inventory::{Consistency, Image, ImageIx, Inventory, Store, StoreIx, StoreKind};
+use crate::inventory::{Consistency, Image, ImageIx, Inventory, LabelsOf, Store, StoreIx, StoreKind};
 use crate::survey::{self, Request, Survey, Weigh};
 use crate::usage::Progress;
 
 /// A record may outlive the runtime's answer for a moment.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often disk and runtime are asked again when they told of different moments.
 const ATTEMPTS: u32 = 5;
@@ -89,8 +89,9 @@ impl Fresh {
 }
 
 impl Proof<'_> {
-    fn look(&self) -> Result<Survey, survey::Error> {
-        let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.request.clone() };
+    fn look(&self, labels: LabelsOf) -> Result<Survey, survey::Error> {
+        let request =
+            Request { weigh: Weigh::Nothing, now: Timestamp::now(), labels, ..self.request.clone() };
         survey::run(&request, &Progress::default())
     }
 
@@ -98,7 +99,7 @@ impl Proof<'_> {
     pub(super) fn of(&self, store: &StoreKey, id: &str, hands: &mut dyn Hands) -> Result<Found, Blind> {
         let mut attempt = 1;
         loop {
-            let survey = self.look().map_err(|error| Blind::disk(&error))?;
+            let survey = self.look(self.request.labels.only(id)).map_err(|error| Blind::disk(&error))?;
             match hands.look(&survey.inventory) {
                 Ok(extra) => return self.judge(survey, store, id, extra),
                 Err(blind) if blind.stale && attempt < ATTEMPTS => {
@@ -128,22 +129,23 @@ impl Proof<'_> {
         })
     }
 
-    /// Whether the store no longer has the image; waits a moment for it.
+    /// Whether the store no longer has the image; waits for so long for that.
     ///
     /// An error means that the store cannot tell.
-    pub(super) fn is_gone(&self, store: &StoreKey, id: &str) -> Result<bool, Blind> {
+    pub(super) fn is_gone(&self, store: &StoreKey, id: &str, within: Duration) -> Result<bool, Blind> {
         let began = Instant::now();
         loop {
-            let inventory = self.look().map_err(|error| Blind::disk(&error))?.inventory;
+            let inventory = self.look(LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
             let at = store.find(&inventory)?;
             let is_there = find(&inventory, at, id).is_some();
             let is_damaged = is_damaged(&inventory, at);
-            match began.elapsed() >= GONE_WITHIN {
-                _ if !is_there && !is_damaged => return Ok(true),
-                true if is_there => return Ok(false),
-                true => return Err(damaged(&inventory, at)),
-                // Records may be caught half-written.
-                false => {}
+            let waited = began.elapsed();
+            if !is_damaged && (!is_there || waited >= within) {
+                return Ok(!is_there);
+            }
+            // Records may be caught half-written.
+            if waited >= GONE_WITHIN {
+                return if is_there { Ok(false) } else { Err(damaged(&inventory, at)) };
             }
             std::thread::sleep(PAUSE);
         }
@@ -162,4 +164,47 @@ fn damaged(inventory: &Inventory, store: StoreIx) -> Blind {
 fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<ImageIx> {
     let same = |image: &Image| image.id == id && image.store == store;
     inventory.images.iter().position(same).map(ImageIx::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(root: &str, driver: &str) -> Store {
+        Store {
+            kind: StoreKind::ContainersStorage,
+            root: root.into(),
+            driver: driver.into(),
+            filesystem: 0.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        }
+    }
+
+    fn inventory(stores: &[Store]) -> Inventory {
+        Inventory { stores: stores.to_vec(), ..Inventory::default() }
+    }
+
+    /// One root can hold the stores of two drivers, and an image of the one proves nothing of
+    /// the other.
+    #[test]
+    fn a_store_is_known_by_its_driver_too() {
+        let both = inventory(&[store("/store", "overlay"), store("/store", "vfs")]);
+        for (at, one) in both.stores.iter().enumerate() {
+            assert_eq!(StoreKey::of(one).find(&both), Ok(at.into()));
+        }
+        // containerd's may be called by another snapshotter when the first is in use.
+        let containerd = |driver| Store { kind: StoreKind::Containerd, ..store("/store", driver) };
+        let key = StoreKey::of(&containerd("native"));
+        assert_eq!(key.find(&inventory(&[containerd("overlayfs")])), Ok(0.into()));
+    }
+
+    /// The images of a store that was not read are not gone.
+    #[test]
+    fn a_store_that_was_not_read_proves_nothing() {
+        let key = StoreKey::of(&store("/store", "overlay"));
+        let blind = key.find(&inventory(&[store("/other", "overlay")])).unwrap_err();
+        assert!(blind.what.contains("/store") && !blind.stale, "{blind}");
+    }
 }

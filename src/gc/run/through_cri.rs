@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::hands::{Blind, Extra, Hands, Listing, Removed};
 use crate::cri::in_use::Names;
-use crate::cri::{Client, CriError, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
+use crate::cri::{Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
 use crate::gc::kubelet::{ListedContainer, ListedImage};
 use crate::gc::plan::{Gain, Gains};
 use crate::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
@@ -234,10 +234,14 @@ impl Hands for ThroughCri {
         };
         for (id, handler) in handles {
             if let Err(error) = self.client.remove_image(id, handler) {
-                // Another handler's removal may have taken the image along.
-                return match error.problem.leaves_doubt() || handles.len() > 1 {
-                    true => Removed::InDoubt(error.to_string()),
-                    false => Removed::Refused(error.to_string()),
+                let message = error.to_string();
+                return match error.problem {
+                    Problem::Other { .. } => Removed::Failed(message),
+                    problem if problem.leaves_doubt() => Removed::InDoubt(message),
+                    // Another handler's removal may have taken the image along.
+                    _ if handles.len() > 1 => Removed::Failed(message),
+                    Problem::Cancelled => Removed::NotAsked(message),
+                    _ => Removed::Refused(message),
                 };
             }
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::inventory::{Consistency, Container, ContainerState, FilesystemIx, Image, Store};
+use crate::inventory::{Consistency, Container, ContainerState, FilesystemIx, Image, Labels, Store};
 
 fn store(kind: StoreKind, root: &str, driver: &str, read_only: bool) -> Store {
     Store {
@@ -27,6 +27,7 @@ fn image(store: usize, id: &str) -> Image {
         evidence: Vec::new(),
         is_list: false,
         pinned_by: Vec::new(),
+        labels: Labels::default(),
         layers: Vec::new(),
         listed_bytes: None,
         holds: Vec::new(),

@@ -98,15 +98,23 @@ impl Crio {
     /// What CRI-O keeps: `pinned_images` of the last file that has it, and the pause image.
     pub(super) fn pins(&self) -> Vec<Pin> {
         let mut pins = self.pinned_images.clone();
-        match &self.pause_image {
-            Some(pause) if pause.pattern.is_empty() => {}
-            Some(pause) => pins.push(pause.clone()),
-            None => pins.extend(DEFAULT_PAUSE_IMAGES.iter().map(|image| Pin {
-                pattern: (*image).to_owned(),
-                origin: "CRI-O's built-in pause_image".to_owned(),
-            })),
-        }
+        pins.extend(self.sandboxes());
         pins
+    }
+
+    /// What CRI-O makes pod sandboxes from.
+    pub(super) fn sandboxes(&self) -> Vec<Pin> {
+        match &self.pause_image {
+            Some(pause) if pause.pattern.is_empty() => Vec::new(),
+            Some(pause) => vec![pause.clone()],
+            None => {
+                let pin = |image: &&str| Pin {
+                    pattern: (*image).to_owned(),
+                    origin: "CRI-O's built-in pause_image".to_owned(),
+                };
+                DEFAULT_PAUSE_IMAGES.iter().map(pin).collect()
+            }
+        }
     }
 
     /// CRI-O's store, where `base` is what `storage.conf` says. CRI-O does not hand

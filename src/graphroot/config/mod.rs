@@ -66,6 +66,9 @@ pub struct Discovery {
     pub stores: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
+    /// Of these, what pod sandboxes are made from: CRI-O's `pause_image`, or those that it has
+    /// built in.
+    pub sandboxes: Vec<Pin>,
     /// Files that could not be read or parsed: path and reason. The rest still counts.
     pub problems: Vec<(PathBuf, String)>,
 }
@@ -127,11 +130,12 @@ impl Environment {
 /// The paths in `environment` are taken inside the root as well.
 #[must_use]
 pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
-    let (stores, pins, problems) = find(sysroot, environment);
-    Discovery { stores: stores.into_list(), pins, problems: problems.0 }
+    let (stores, crio, problems) = find(sysroot, environment);
+    let (pins, sandboxes) = crio.map(|crio| (crio.pins(), crio.sandboxes())).unwrap_or_default();
+    Discovery { stores: stores.into_list(), pins, sandboxes, problems: problems.0 }
 }
 
-fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Vec<Pin>, Problems) {
+fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Option<Crio>, Problems) {
     let mut problems = Problems::default();
     let mut stores = Stores::new(sysroot);
     let users = rootless::users(sysroot, &mut problems);
@@ -156,7 +160,7 @@ fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Vec
             own.into_list().into_iter().for_each(|store| stores.add_new(store));
         }
     }
-    (stores, crio.map(|crio| crio.pins()).unwrap_or_default(), problems)
+    (stores, crio, problems)
 }
 
 /// The configuration of a store that was named on the command line.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::Filler;
 use super::leaks::changed;
+use crate::graphroot::labels;
 use crate::graphroot::records::ImageRecord;
 use crate::inventory::{Evidence, EvidenceKind, Image, ImageIx, NodeKind, Size, Verdict};
 use crate::sys::quiet;
@@ -47,6 +48,7 @@ impl Filler<'_> {
     pub(super) fn images(&mut self) -> HashMap<String, ImageIx> {
         let mut ids = HashMap::new();
         let snapshot = self.snapshot;
+        let mut labels = labels::of_images(snapshot, self.context.labels).into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
             let directory =
                 snapshot.places.records_dir(&snapshot.places.graphroot, "images").join(&record.id);
@@ -82,6 +84,7 @@ impl Filler<'_> {
                 evidence: birth_of(&directory),
                 is_list: record.layer.is_none() && is_list(record),
                 pinned_by: (self.context.pinned_by)(&record.names, &record.digests),
+                labels: labels.next().unwrap_or_default(),
                 listed_bytes: self.listed(record),
                 layers,
                 holds,

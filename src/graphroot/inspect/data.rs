@@ -51,7 +51,7 @@ pub(in crate::graphroot) enum DataWrong {
 /// `makeBigDataBaseName`): the key itself if it is made of lower-case letters, digits and
 /// dots. The test ends at the first other character, so a key where only the last one is
 /// another still counts as plain.
-fn file_name(key: &str) -> String {
+pub(in crate::graphroot) fn file_name(key: &str) -> String {
     let other = key.bytes().position(|byte| !matches!(byte, b'.' | b'0'..=b'9' | b'a'..=b'z'));
     match other {
         Some(at) if at + 1 < key.len() => format!("={}", STANDARD.encode(key)),

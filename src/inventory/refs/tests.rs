@@ -40,6 +40,7 @@ fn image(id: &str, holds: &[usize]) -> Image {
         evidence: vec![],
         is_list: false,
         pinned_by: vec![],
+        labels: crate::inventory::Labels::default(),
         layers: vec![],
         listed_bytes: None,
         holds: holds.iter().map(|at| (*at).into()).collect(),

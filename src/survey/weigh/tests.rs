@@ -91,6 +91,7 @@ fn weigh(store: Moving) -> (Weighing, Vec<Finding>) {
         threads: 2,
         patience: Patience::default(),
         weigh: Weigh::Everything,
+        labels: crate::inventory::LabelsOf::Nobody,
         now: jiff::Timestamp::now(),
         remembered: None,
         full: false,

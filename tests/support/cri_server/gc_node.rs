@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rusqlite::Connection;
@@ -14,7 +15,8 @@ use super::CriServer;
 use crate::support::archive::{ImageSpec, LayerSpec};
 use crate::support::loopfs::{Fs, LoopFs, MIB};
 use crate::support::node;
-use crate::support::program::{self, Run, list, text, texts};
+use crate::support::program::{self, Run, list, number, text, texts};
+use crate::support::running::Running;
 use crate::support::store::{self, Store};
 
 /// The image that a container of the runtime uses.
@@ -37,6 +39,14 @@ pub fn name(at: usize) -> String {
     format!("reg.local/old-{at}:1")
 }
 
+fn base() -> LayerSpec {
+    LayerSpec { files: vec![4 * MIB], small_files: 20, ..LayerSpec::new("base") }
+}
+
+fn own_layer(name: &str) -> LayerSpec {
+    LayerSpec { files: vec![6 * MIB], small_files: 20, ..LayerSpec::new(name) }
+}
+
 impl GcNode {
     /// A node with so many images of 6 MiB each on a common base, on a filesystem of 400 MiB; the
     /// state directory lies outside. `None` where the machine lacks something.
@@ -45,20 +55,24 @@ impl GcNode {
     }
 
     pub fn sized(fs: Fs, images: usize, bytes: u64) -> Option<Self> {
+        Self::on(fs, images, bytes, &[])
+    }
+
+    /// The same as [`Self::new`], with further flags for mkfs.
+    pub fn with_mkfs(fs: Fs, images: usize, flags: &[&str]) -> Option<Self> {
+        Self::on(fs, images, 400 * MIB, flags)
+    }
+
+    fn on(fs: Fs, images: usize, bytes: u64, flags: &[&str]) -> Option<Self> {
         if !store::require_tools() || !fs.require() {
             return None;
         }
-        let loopfs = LoopFs::new(fs, bytes);
+        let loopfs = LoopFs::with(fs, bytes, flags, &[]);
         let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
-        let layer = |name: &str, bytes: u64| LayerSpec {
-            files: vec![bytes],
-            small_files: 20,
-            ..LayerSpec::new(name)
-        };
         let specs: Vec<_> = (0..images)
             .map(|at| ImageSpec {
                 names: vec![name(at)],
-                layers: vec![layer("base", 4 * MIB), layer(&format!("old-{at}"), 6 * MIB)],
+                layers: vec![base(), own_layer(&format!("old-{at}"))],
                 label: name(at),
             })
             .collect();
@@ -91,6 +105,11 @@ impl GcNode {
         program::run(&mut self.command(words)).expect_no_crash()
     }
 
+    /// Starts the program, whose document is wanted.
+    pub fn start(&self, words: &[&str]) -> Running {
+        Running::start(self.command(words).args(["--format", "json"]))
+    }
+
     /// The document of a run that ends with `code`; it must fit its schema.
     pub fn json(&self, code: i32, words: &[&str]) -> Value {
         node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
@@ -108,8 +127,8 @@ impl GcNode {
     /// Makes the records say that an image came so many days ago.
     pub fn set_first_detected(&self, name: &str, days: i64) {
         let at = Timestamp::now().as_microsecond() - days * DAY_MICROS;
-        let database = Connection::open(self.state.join("layersweep.db")).expect("the database");
-        let changed = database
+        let changed = self
+            .database()
             .execute(
                 "UPDATE images SET first_detected = ?1, proven_since = NULL WHERE names LIKE ?2",
                 rusqlite::params![at, format!("%\"{name}\"%")],
@@ -165,6 +184,71 @@ impl GcNode {
         self.loopfs.sync();
     }
 
+    /// Takes away what [`Self::fill`] and [`Self::fill_to_the_last_byte`] wrote.
+    pub fn make_room(&self) {
+        for name in ["ballast", "rest"] {
+            let path = self.loopfs.path().join(name);
+            if path.exists() {
+                std::fs::remove_file(path).expect("making room");
+            }
+        }
+        self.loopfs.sync();
+    }
+
+    /// Loads one more image, of a layer of that name on the common base.
+    pub fn load(&self, names: &[&str], layer: &str) {
+        self.store.load(&[ImageSpec {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            layers: vec![base(), own_layer(layer)],
+            label: names[0].to_owned(),
+        }]);
+    }
+
+    /// A configuration file; its path, for `--config`.
+    pub fn config(&self, toml: &str) -> String {
+        let path = self.store.scratch().join("layersweep.toml");
+        std::fs::write(&path, toml).expect("writing a configuration");
+        path.to_string_lossy().into_owned()
+    }
+
+    /// Waits until the runtime is asked to remove an image.
+    pub fn wait_for_a_removal(&self) {
+        let began = Instant::now();
+        while !self.server.take_calls().iter().any(|call| call.starts_with("RemoveImage")) {
+            assert!(began.elapsed() < Duration::from_secs(120), "nothing is removed");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How many removals the runtime was asked for since the calls were taken the last time.
+    pub fn removals(&self) -> usize {
+        self.server.take_calls().iter().filter(|call| call.starts_with("RemoveImage")).count()
+    }
+
+    /// The full id of an image.
+    pub fn id(&self, name: &str) -> String {
+        let found = self.store.podman(["image", "inspect", "--format", "{{.Id}}", name]);
+        found.trim().to_owned()
+    }
+
+    /// The runs of `gc` and `rm` in the history, the newest first; each once.
+    pub fn history(&self) -> Vec<Value> {
+        let history = self.json(0, &["history", "--all"]);
+        assert_eq!(history["complete"], true);
+        let runs = list(&history, "/runs").iter().filter(|run| run["command"] != "scan");
+        let runs: Vec<_> = runs.cloned().collect();
+        let mut ids: Vec<_> = runs.iter().map(|run| text(run, "/run_id")).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), runs.len(), "a run is there twice: {runs:#?}");
+        runs
+    }
+
+    /// The database itself.
+    pub fn database(&self) -> Connection {
+        Connection::open(self.state.join("layersweep.db")).expect("the database")
+    }
+
     /// Percent that is not available, as the kubelet counts.
     pub fn used_percent(&self) -> f64 {
         let sizes = rustix::fs::statvfs(self.loopfs.path()).expect("statvfs");
@@ -190,10 +274,37 @@ pub fn deleted(document: &Value) -> Vec<String> {
     list(document, "/deleted").iter().flat_map(|one| texts(one, "/names")).collect()
 }
 
-/// The rule that keeps the image of that name.
-pub fn rule<'a>(document: &'a Value, name: &str) -> &'a str {
+/// What a document says of the image of that name, which it keeps.
+#[track_caller]
+pub fn kept<'a>(document: &'a Value, name: &str) -> &'a Value {
     let kept = list(document, "/kept").iter().find(|one| texts(one, "/names").iter().any(|n| n == name));
-    text(kept.unwrap_or_else(|| panic!("{name} is not kept: {document:#}")), "/rule")
+    kept.unwrap_or_else(|| panic!("{name} is not kept: {document:#}"))
+}
+
+/// The rule that keeps the image of that name.
+#[track_caller]
+pub fn rule<'a>(document: &'a Value, name: &str) -> &'a str {
+    text(kept(document, name), "/rule")
+}
+
+/// The events of a document, or of a run in the history.
+pub fn events(document: &Value) -> Vec<&str> {
+    list(document, "/events").iter().map(|event| text(event, "/reason")).collect()
+}
+
+/// A run of the history says of its deletions what its document said.
+#[track_caller]
+pub fn assert_recorded(run: &Value, document: &Value) {
+    assert_eq!(run["run_id"], document["run_id"]);
+    assert_eq!(run["outcome"], document["outcome"], "{run:#}");
+    let done: Vec<_> = list(run, "/deleted").iter().filter(|one| one["error"].is_null()).collect();
+    assert_eq!(done.len(), list(document, "/deleted").len(), "{run:#}");
+    for (recorded, told) in done.into_iter().zip(list(document, "/deleted")) {
+        for field in ["id", "names", "reason", "predicted_bytes", "measured_bytes"] {
+            assert_eq!(recorded[field], told[field], "{field}: {recorded:#} {told:#}");
+        }
+        assert!(number(recorded, "/measured_bytes") > 0, "{recorded:#}");
+    }
 }
 
 /// Each deletion's measured bytes are what was predicted, within 1 % (64 KiB at least).

@@ -273,7 +273,7 @@ impl<'a> Collector<'a> {
                 Ok(seen) => seen,
                 Err(blind) if stage == Stage::ALL[0] => return Err(blind),
                 Err(blind) => {
-                    ran.blind(&blind);
+                    ran.blind(&blind, self.stop);
                     break;
                 }
             };
@@ -286,7 +286,7 @@ impl<'a> Collector<'a> {
                     return Ok(ran);
                 }
                 if let Err(blind) = self.one(doomed, &mut look, &mut account, witness, &mut ran) {
-                    ran.blind(&blind);
+                    ran.blind(&blind, self.stop);
                     return Ok(ran);
                 }
             }
@@ -350,7 +350,12 @@ impl Plan {
 }
 
 impl Ran {
-    fn blind(&mut self, blind: &Blind) {
+    fn blind(&mut self, blind: &Blind, stop: &AtomicBool) {
+        // A signal also cuts short the question that was being asked.
+        if stop.load(Ordering::Relaxed) {
+            self.stopped = Some(Stopped::Signal);
+            return;
+        }
         self.stopped = Some(Stopped::Blind(blind.to_string()));
         self.plan.problems.push(Problem { id: None, step: "prove", message: blind.to_string() });
     }

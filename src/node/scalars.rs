@@ -1,57 +1,20 @@
-//! Single settings of the kubelet's and crictl's files, without a YAML parser: only keys at
-//! the top level with a text on the same line, which is how those tools write them. What
-//! is written in another way is said not to be understood, never guessed.
+//! Single settings of the kubelet's and crictl's files.
 
-/// The text of a key at the top level of a YAML (or JSON) document; `None` where it is absent
-/// or empty.
+use serde_json::Value;
+
+use super::yaml;
+
+/// The text of a key at the top level of a YAML (or JSON) file; `None` where it is absent or empty.
 ///
 /// # Errors
-/// A line for people, if the key is there but its value is not a text on its line.
-pub(super) fn top_level(text: &str, key: &str) -> Result<Option<String>, String> {
-    if text.trim_start().starts_with('{') {
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        return match value.get(key) {
-            None | Some(serde_json::Value::Null) => Ok(None),
-            Some(serde_json::Value::String(text)) => Ok(some(text)),
-            Some(_) => Err(format!("{key} is to be a text")),
-        };
+/// A line for people, if the file is no YAML or the key's value is no text.
+pub fn top_level(text: &str, key: &str) -> Result<Option<String>, String> {
+    let documents = yaml::documents(text)?;
+    match documents.iter().find_map(|document| document.get(key)) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(some(text)),
+        Some(_) => Err(format!("{key} is to be a text")),
     }
-    for (at, line) in text.lines().enumerate() {
-        let Some(rest) = line.strip_prefix(key).or_else(|| quoted_key(line, key)) else { continue };
-        let Some(value) = rest.trim_start().strip_prefix(':') else { continue };
-        // Without a space behind the colon it is another key (`a:b`).
-        if !value.is_empty() && !value.starts_with([' ', '\t']) {
-            continue;
-        }
-        return scalar(value.trim()).map_err(|why| format!("line {}: {key}: {why}", at + 1));
-    }
-    Ok(None)
-}
-
-/// The rest of a line that begins with the key in quotes.
-fn quoted_key<'a>(line: &'a str, key: &str) -> Option<&'a str> {
-    ['"', '\''].iter().find_map(|quote| line.strip_prefix(*quote)?.strip_prefix(key)?.strip_prefix(*quote))
-}
-
-fn scalar(value: &str) -> Result<Option<String>, String> {
-    let unquoted = match value.chars().next() {
-        None | Some('#') => return Ok(None),
-        Some(quote @ ('"' | '\'')) => {
-            let rest = &value[1..];
-            let Some(end) = rest.find(quote) else { return Err("its quotes are not closed".into()) };
-            let (inside, after) = (&rest[..end], rest[end + 1..].trim_start());
-            // An escape or a doubled quote: nothing that the path of a socket needs.
-            if inside.contains('\\') || !(after.is_empty() || after.starts_with('#')) {
-                return Err("not understood".into());
-            }
-            inside
-        }
-        Some('|' | '>' | '&' | '*' | '!' | '[' | '{' | '@' | '`' | '%') => {
-            return Err("is to be a text on the same line".into());
-        }
-        Some(_) => value.split(" #").next().unwrap_or(value).trim_end(),
-    };
-    Ok(some(unquoted).filter(|text| text != "null" && text != "~"))
 }
 
 fn some(text: &str) -> Option<String> {
@@ -61,7 +24,7 @@ fn some(text: &str) -> Option<String> {
 /// The value of a long flag on a command line in a file of shell variables, as in
 /// `KUBELET_KUBEADM_ARGS="--a=b --c d"`. Of several the last counts, as for the kubelet.
 pub(super) fn flag(text: &str, name: &str) -> Option<String> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
     let mut found = None;
     for line in lines {
         let separator = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\');
@@ -108,7 +71,7 @@ mod tests {
             "runtime-endpoint: ~",
             "runtime-endpoint: # none",
             "#runtime-endpoint: unix:///run/b.sock",
-            "  runtime-endpoint: unix:///run/b.sock",
+            "x:\n  runtime-endpoint: unix:///run/b.sock",
             "runtime-endpoint-x: unix:///run/b.sock",
             "runtime-endpoint:unix:///run/b.sock",
             "{\"x\": {\"runtime-endpoint\": \"unix:///run/b.sock\"}}",
@@ -116,17 +79,21 @@ mod tests {
             assert_eq!(of(text), Ok(None), "{text}");
         }
         for text in [
-            "a: b\nruntime-endpoint: |\n  unix:///run/a.sock",
+            "a: b\nruntime-endpoint: >-\n  unix:///run/a.sock",
+            "a: &s unix:///run/a.sock\nruntime-endpoint: *s\n",
+            "runtime-endpoint: \"unix:///run/\\u0061.sock\"",
+        ] {
+            assert_eq!(of(text), socket(), "{text}");
+        }
+        for text in [
             "runtime-endpoint: [unix:///run/a.sock]",
             "runtime-endpoint: *anchor",
             "runtime-endpoint: \"unix:///run/a.sock",
-            "runtime-endpoint: \"unix:///run/\\u0061.sock\"",
             "{\"runtime-endpoint\": 1}",
             "{\"runtime-endpoint\": ",
         ] {
             assert!(of(text).is_err(), "{text}");
         }
-        assert!(of("a: b\nruntime-endpoint: !x").unwrap_err().starts_with("line 2: runtime-endpoint"));
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! The labels of an image, and how far they are known. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// What is known of an image's labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Labels {
+    /// Nobody asked for them.
+    #[default]
+    NotRead,
+    /// They cannot be known in full: why.
+    Unknown(String),
+    /// All of them, as key and value, each pair once. A key may stand there twice: an image of
+    /// containerd has labels in its configuration and on each of its names.
+    Known(Vec<(String, String)>),
+}
+
+/// Whose labels are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LabelsOf {
+    /// Nobody's.
+    #[default]
+    Nobody,
+    /// Every image's.
+    Everybody,
+    /// Those of the images with this id.
+    Image(String),
+}
+
+impl LabelsOf {
+    /// Whether those of the image with this id are asked for.
+    #[must_use]
+    pub fn covers(&self, id: &str) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Everybody => true,
+            Self::Image(one) => one == id,
+        }
+    }
+
+    /// The same question about one image only.
+    #[must_use]
+    pub fn only(&self, id: &str) -> Self {
+        if self.covers(id) { Self::Image(id.to_owned()) } else { Self::Nobody }
+    }
+}
+
+impl Labels {
+    /// The labels that an image's configuration has.
+    ///
+    /// OCI image specification, `config.md`, `config.Labels`; Docker's configuration has them in
+    /// the same place. Docker's tools are written in Go, which takes keys in any case.
+    #[must_use]
+    pub fn of_configuration(bytes: &[u8]) -> Self {
+        let json: Value = match serde_json::from_slice(bytes) {
+            Ok(json) => json,
+            Err(error) => return Self::Unknown(format!("its configuration is not JSON: {error}")),
+        };
+        let Some(configuration) = json.as_object() else {
+            return Self::Unknown("its configuration is no JSON object".into());
+        };
+        let mut labels = BTreeMap::new();
+        for inner in member(configuration, "config") {
+            let inner = match inner {
+                Value::Null => continue,
+                Value::Object(inner) => inner,
+                _ => return Self::Unknown("`config` of its configuration is no JSON object".into()),
+            };
+            for found in member(inner, "labels") {
+                match found {
+                    Value::Null => {}
+                    Value::Object(found) => {
+                        for (key, value) in found {
+                            let value = match value {
+                                Value::String(value) => value.as_str(),
+                                // Go takes it for the empty text.
+                                Value::Null => "",
+                                _ => return Self::Unknown(format!("its label {key:?} has no text")),
+                            };
+                            labels.insert((key.clone(), value.to_owned()), ());
+                        }
+                    }
+                    _ => return Self::Unknown("the labels of its configuration are no JSON object".into()),
+                }
+            }
+        }
+        Self::Known(labels.into_keys().collect())
+    }
+
+    /// These and `more`. What is unknown stays so.
+    #[must_use]
+    pub fn and(self, more: impl IntoIterator<Item = (String, String)>) -> Self {
+        match self {
+            Self::Known(mut labels) => {
+                labels.extend(more);
+                labels.sort();
+                labels.dedup();
+                Self::Known(labels)
+            }
+            other => other,
+        }
+    }
+}
+
+/// The members of an object with this name in any case.
+fn member<'a>(object: &'a serde_json::Map<String, Value>, name: &'a str) -> impl Iterator<Item = &'a Value> {
+    object.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn configurations() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        for (text, expected) in [
+            (r#"{"config": {"Labels": {"b": "2", "a": ""}}}"#, vec![pair("a", ""), pair("b", "2")]),
+            (r#"{"Config": {"labels": {"a": "1"}}, "rootfs": {}}"#, vec![pair("a", "1")]),
+            (r#"{"config": {"Labels": {"a": null}}}"#, vec![pair("a", "")]),
+            (r#"{"config": {"Labels": null}}"#, vec![]),
+            (r#"{"config": null, "container_config": {"Labels": {"a": "1"}}}"#, vec![]),
+            ("{}", vec![]),
+        ] {
+            assert_eq!(Labels::of_configuration(text.as_bytes()), Labels::Known(expected), "{text}");
+        }
+        for (text, why) in [
+            ("", "not JSON"),
+            (r#"{"config": {"Labels": {"a": "#, "not JSON"),
+            ("\0\0\0\0", "not JSON"),
+            ("[]", "no JSON object"),
+            (r#"{"config": []}"#, "`config`"),
+            (r#"{"config": {"Labels": ["a=b"]}}"#, "labels"),
+            (r#"{"config": {"Labels": {"a": {}}}}"#, "\"a\""),
+        ] {
+            let Labels::Unknown(said) = Labels::of_configuration(text.as_bytes()) else {
+                panic!("{text} is understood");
+            };
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn whose_labels() {
+        let one = LabelsOf::Image("a".into());
+        for (asked, of_a, of_b) in
+            [(&LabelsOf::Nobody, false, false), (&LabelsOf::Everybody, true, true), (&one, true, false)]
+        {
+            assert_eq!((asked.covers("a"), asked.covers("b")), (of_a, of_b), "{asked:?}");
+            assert_eq!(
+                (asked.only("a").covers("a"), asked.only("a").covers("b")),
+                (of_a, false),
+                "{asked:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn more_labels() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let known = Labels::Known(vec![pair("b", "1")]);
+        let both = known.and([pair("a", "1"), pair("b", "2"), pair("b", "1")]);
+        assert_eq!(both, Labels::Known(vec![pair("a", "1"), pair("b", "1"), pair("b", "2")]));
+        let unknown = Labels::Unknown("why".into());
+        assert_eq!(unknown.clone().and([pair("a", "1")]), unknown);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Labels::of_configuration(&bytes);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The kubelet's settings: the files that have its flags, and its configuration.
+//!
+//! Where several files could be the kubelet's, all are read: they are asked for what may not be
+//! deleted and for sockets that may exist, where one answer too many does no harm.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::scalars;
+use crate::sys::sysroot::Sysroot;
+
+/// No file of settings is longer than this; what is, is none.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Files with the kubelet's flags: shell variables of kubeadm, then those for people (Debian's and
+/// Fedora's place), `MicroK8s`' list of flags, and units of systemd.
+const FLAGS: [&str; 6] = [
+    "/var/lib/kubelet/kubeadm-flags.env",
+    "/etc/default/kubelet",
+    "/etc/sysconfig/kubelet",
+    "/var/snap/microk8s/current/args/kubelet",
+    "/etc/systemd/system/kubelet.service",
+    "/usr/lib/systemd/system/kubelet.service",
+];
+
+/// Directories with drop-ins of the unit, `*.conf`.
+const UNIT_DROP_INS: [&str; 2] =
+    ["/etc/systemd/system/kubelet.service.d", "/usr/lib/systemd/system/kubelet.service.d"];
+
+/// The kubelet's configuration: kubeadm's place, then OpenShift's.
+const CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf"];
+
+/// Directories with drop-ins of the configuration, `*.conf`, where no flag names one: those of
+/// k3s, RKE2 and OpenShift.
+const CONFIG_DROP_INS: [&str; 3] = [
+    "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d",
+    "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d",
+    "/etc/openshift/kubelet.conf.d",
+];
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsFile {
+    /// Its path inside the root.
+    pub path: PathBuf,
+    /// Its content.
+    pub text: String,
+}
+
+/// What one file sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The value.
+    pub value: String,
+    /// The file.
+    pub file: PathBuf,
+}
+
+/// The kubelet's files on this node.
+#[derive(Debug, Default)]
+pub struct Kubelet {
+    /// Files with flags; of a setting in several of them, each may be in effect.
+    pub flags: Vec<SettingsFile>,
+    /// Configurations.
+    pub configs: Vec<SettingsFile>,
+    /// Files and directories that exist and could not be read.
+    pub unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+impl Kubelet {
+    /// Reads the files that exist below `root`.
+    #[must_use]
+    pub fn read(root: &Sysroot) -> Self {
+        let mut kubelet = Self::default();
+        let mut files: Vec<_> = FLAGS.iter().map(PathBuf::from).collect();
+        for directory in UNIT_DROP_INS {
+            files.extend(kubelet.drop_ins(root, Path::new(directory)));
+        }
+        for file in files {
+            if let Some(file) = kubelet.file(root, file) {
+                kubelet.flags.push(file);
+            }
+        }
+        let mut files: Vec<_> = CONFIGS.iter().map(PathBuf::from).collect();
+        files.extend(kubelet.flag("--config").into_iter().map(|setting| setting.value.into()));
+        let mut directories: Vec<_> = CONFIG_DROP_INS.iter().map(PathBuf::from).collect();
+        directories.extend(kubelet.flag("--config-dir").into_iter().map(|setting| setting.value.into()));
+        for directory in directories {
+            files.extend(kubelet.drop_ins(root, &directory));
+        }
+        let mut seen: Vec<PathBuf> = Vec::new();
+        for file in files.into_iter().filter(|file| file.is_absolute()) {
+            let place = root.resolve(&file).unwrap_or_else(|_| file.clone());
+            if seen.contains(&place) {
+                continue;
+            }
+            seen.push(place);
+            if let Some(file) = kubelet.file(root, file) {
+                kubelet.configs.push(file);
+            }
+        }
+        kubelet
+    }
+
+    /// The values of a long flag, `--name`, one a file that has it.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Vec<Setting> {
+        let values = self.flags.iter().filter_map(|file| Some((scalars::flag(&file.text, name)?, file)));
+        values.map(|(value, file)| Setting { value, file: file.path.clone() }).collect()
+    }
+
+    /// The texts of a key at the top level of the configurations, and what is not understood: file
+    /// and reason.
+    #[must_use]
+    pub fn setting(&self, key: &str) -> (Vec<Setting>, Vec<(PathBuf, String)>) {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        for file in &self.configs {
+            match scalars::top_level(&file.text, key) {
+                Ok(Some(value)) => found.push(Setting { value, file: file.path.clone() }),
+                Ok(None) => {}
+                Err(why) => problems.push((file.path.clone(), why)),
+            }
+        }
+        (found, problems)
+    }
+
+    fn file(&mut self, root: &Sysroot, path: PathBuf) -> Option<SettingsFile> {
+        match root.read_bytes(&path, MAX_FILE_BYTES) {
+            // Remarks may be in any encoding.
+            Ok(bytes) => Some(SettingsFile { path, text: String::from_utf8_lossy(&bytes).into_owned() }),
+            Err(error) if is_absent(&error) => None,
+            Err(error) => {
+                self.unreadable.push((path, error));
+                None
+            }
+        }
+    }
+
+    fn drop_ins(&mut self, root: &Sysroot, directory: &Path) -> Vec<PathBuf> {
+        let entries = match root.list(directory) {
+            Ok(entries) => entries,
+            Err(error) if is_absent(&error) => Vec::new(),
+            Err(error) => {
+                self.unreadable.push((directory.to_path_buf(), error));
+                Vec::new()
+            }
+        };
+        let paths = entries.into_iter().map(|entry| directory.join(entry.name));
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "conf")).collect()
+    }
+}
+
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

@@ -1,0 +1,178 @@
+//! Static pods: the manifests that the kubelet runs pods from without any API server, and the
+//! images that those need to come back after a restart.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::kubelet::{Kubelet, is_absent};
+use super::{NamedImage, Unreadable, manifest};
+use crate::inventory::Finding;
+use crate::sys::sysroot::{EntryKind, Sysroot};
+
+/// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).
+const MAX_FILE_BYTES: u64 = 10 << 20;
+
+/// Where k3s and RKE2 let their kubelets look.
+const USUAL: [&str; 2] =
+    ["/var/lib/rancher/k3s/agent/pod-manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
+
+/// What static pods name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaticPods {
+    /// The images, in order of the files that name them.
+    pub images: Vec<NamedImage>,
+    /// The places that were looked in, whether or not anything is there.
+    pub looked: Vec<PathBuf>,
+    /// What was not understood, and what that means.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads the manifests in `configured`, in the kubelet's own `staticPodPath` (or
+/// `--pod-manifest-path`) and in the usual places of distributions.
+///
+/// A place may be a directory or a single file, as for the kubelet. Of a directory all files
+/// count whose names do not begin with a dot; it is not entered further down. A place that does
+/// not exist names nothing. What is no valid YAML or JSON is a finding, and still names whatever
+/// stands behind `image:` in it.
+///
+/// # Errors
+/// When something exists and cannot be read, the kubelet's own settings included: then it is
+/// unknown which images have to stay.
+pub fn read(root: &Sysroot, configured: &Path) -> Result<StaticPods, Unreadable> {
+    let mut reader = Reader { root, seen: Vec::new(), found: StaticPods::default() };
+    for place in reader.places(configured)? {
+        reader.place(&place)?;
+    }
+    Ok(reader.found)
+}
+
+struct Reader<'a> {
+    root: &'a Sysroot,
+    /// Where the places that were read lie for us.
+    seen: Vec<PathBuf>,
+    found: StaticPods,
+}
+
+impl Reader<'_> {
+    fn places(&mut self, configured: &Path) -> Result<Vec<PathBuf>, Unreadable> {
+        let kubelet = Kubelet::read(self.root);
+        let mut places = vec![configured.to_path_buf()];
+        let (paths, problems) = kubelet.setting("staticPodPath");
+        // The kubelet takes a relative one from where its configuration is.
+        let of_configs = paths.into_iter().map(|setting| {
+            setting
+                .file
+                .parent()
+                .map_or_else(|| (&setting.value).into(), |parent| parent.join(&setting.value))
+        });
+        places.extend(of_configs);
+        for setting in kubelet.flag("--pod-manifest-path") {
+            match Path::new(&setting.value).is_absolute() {
+                true => places.push(setting.value.into()),
+                false => self.finding(
+                    &setting.file,
+                    format!(
+                        "--pod-manifest-path {:?} is relative: pods there are not protected",
+                        setting.value
+                    ),
+                ),
+            }
+        }
+        for (file, why) in problems {
+            self.finding(&file, format!("{why}; static pods of a place that it names are not protected"));
+        }
+        for setting in kubelet.setting("staticPodURL").0.into_iter().chain(kubelet.flag("--manifest-url")) {
+            let message = format!("static pods of {:?} are not read, so not protected", setting.value);
+            self.finding(&setting.file, message);
+        }
+        places.extend(USUAL.iter().map(PathBuf::from));
+        match kubelet.unreadable.into_iter().next() {
+            Some((path, source)) => Err(Unreadable { path, source }),
+            None => Ok(places),
+        }
+    }
+
+    fn place(&mut self, place: &Path) -> Result<(), Unreadable> {
+        if !self.found.looked.iter().any(|known| known == place) {
+            self.found.looked.push(place.to_path_buf());
+        }
+        let unreadable = |source| Unreadable { path: place.to_path_buf(), source };
+        let placed = match self.root.resolve(place) {
+            Ok(placed) => placed,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        if self.seen.contains(&placed) {
+            return Ok(());
+        }
+        self.seen.push(placed);
+        match self.root.list(place) {
+            Ok(entries) => {
+                for entry in entries {
+                    let hidden = entry.name.as_bytes().starts_with(b".");
+                    let readable = matches!(entry.kind, EntryKind::File | EntryKind::Symlink);
+                    if !hidden && readable {
+                        self.file(&place.join(&entry.name), entry.kind == EntryKind::Symlink)?;
+                    }
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => self.file(place, false),
+            // Removed just now.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(unreadable(error)),
+        }
+    }
+
+    fn file(&mut self, path: &Path, symlink: bool) -> Result<(), Unreadable> {
+        let bytes = match self.root.read_bytes(path, MAX_FILE_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) => match error.kind() {
+                // The kubelet passes over these as well, and runs nothing from them.
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    if symlink {
+                        self.finding(path, "leads nowhere; it names no image".into());
+                    }
+                    return Ok(());
+                }
+                io::ErrorKind::IsADirectory => return Ok(()),
+                io::ErrorKind::InvalidInput => {
+                    self.finding(path, format!("{error}; it names no image"));
+                    return Ok(());
+                }
+                io::ErrorKind::FileTooLarge => {
+                    self.finding(
+                        path,
+                        format!("{error}, which the kubelet does not read; it names no image"),
+                    );
+                    return Ok(());
+                }
+                _ => return Err(Unreadable { path: path.to_path_buf(), source: error }),
+            },
+        };
+        let manifest = manifest::read(&bytes);
+        let count = manifest.images.len();
+        if let Some(why) = manifest.problem {
+            self.finding(
+                path,
+                format!(
+                    "neither YAML nor JSON: {why}; {count} images that its lines name are kept all the same"
+                ),
+            );
+        } else if count == 0 {
+            self.finding(path, "names no image".into());
+        }
+        let source = path.display().to_string();
+        let named = manifest.images.into_iter();
+        self.found.images.extend(named.map(|reference| NamedImage { reference, source: source.clone() }));
+        Ok(())
+    }
+
+    fn finding(&mut self, path: &Path, message: String) {
+        self.found.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Trees of files as kubelets have them, below a root of their own.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+struct Node(tempfile::TempDir);
+
+impl Node {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let node = Self(tempfile::Builder::new().prefix("layersweep-pods-").tempdir().unwrap());
+        for (path, text) in files {
+            node.write(path, text.as_bytes());
+        }
+        node
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path.trim_start_matches('/'))
+    }
+
+    fn write(&self, path: &str, bytes: &[u8]) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn read(&self) -> Result<StaticPods, Unreadable> {
+        read(&Sysroot::at(self.0.path()), Path::new(MANIFESTS))
+    }
+
+    /// Reference and source of each image, and the findings.
+    fn found(&self) -> (Vec<String>, Vec<String>) {
+        let found = self.read().unwrap();
+        let images = found.images.into_iter().map(|one| format!("{} {}", one.reference, one.source));
+        let findings = found.findings.into_iter();
+        let findings = findings.map(|one| format!("{}: {}", one.path.display(), one.message));
+        (images.collect(), findings.collect())
+    }
+}
+
+fn pod(image: &str) -> String {
+    format!("kind: Pod\nspec:\n  containers:\n  - image: {image}\n")
+}
+
+#[test]
+fn a_node_without_static_pods() {
+    let node = Node::new(&[]);
+    assert_eq!(node.found(), (vec![], vec![]));
+    fs::create_dir_all(node.at(MANIFESTS)).unwrap();
+    assert_eq!(node.found(), (vec![], vec![]));
+    let node = Node::new(&[("/etc/kubernetes", "a file")]);
+    assert_eq!(node.found(), (vec![], vec![]));
+}
+
+#[test]
+fn files_that_the_kubelet_reads() {
+    let node = Node::new(&[
+        ("/etc/kubernetes/manifests/etcd.yaml", &pod("etcd")),
+        ("/etc/kubernetes/manifests/api", &pod("api")),
+        ("/etc/kubernetes/manifests/pod.json", "{\"spec\": {\"containers\": [{\"image\": \"json\"}]}}"),
+        ("/etc/kubernetes/manifests/.hidden.yaml", &pod("hidden")),
+        ("/etc/kubernetes/manifests/deeper/x.yaml", &pod("deeper")),
+        ("/etc/kubernetes/manifests/d.yaml/x.yaml", &pod("deeper")),
+        ("/etc/kubernetes/manifests/readme", "no pod"),
+        ("/srv/elsewhere.yaml", &pod("elsewhere")),
+    ]);
+    let manifests = node.at(MANIFESTS);
+    symlink("/srv/elsewhere.yaml", manifests.join("link.yaml")).unwrap();
+    symlink("deeper", manifests.join("to-directory.yaml")).unwrap();
+    symlink("/srv/none", manifests.join("dangling.yaml")).unwrap();
+    symlink("loop", manifests.join(".loop")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        manifests.join("fifo.yaml"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    symlink("fifo.yaml", manifests.join("to-fifo.yaml")).unwrap();
+    let (images, findings) = node.found();
+    assert_eq!(
+        images,
+        [
+            "api /etc/kubernetes/manifests/api",
+            "etcd /etc/kubernetes/manifests/etcd.yaml",
+            "elsewhere /etc/kubernetes/manifests/link.yaml",
+            "json /etc/kubernetes/manifests/pod.json",
+        ]
+    );
+    assert_eq!(
+        findings,
+        [
+            "/etc/kubernetes/manifests/dangling.yaml: leads nowhere; it names no image",
+            "/etc/kubernetes/manifests/readme: names no image",
+            "/etc/kubernetes/manifests/to-fifo.yaml: not a regular file; it names no image",
+        ]
+    );
+}
+
+#[test]
+fn a_half_written_file_still_protects() {
+    let node =
+        Node::new(&[("/etc/kubernetes/manifests/a.yaml", &format!("{}  - \"name", pod("reg.local/a:1")))]);
+    let (images, findings) = node.found();
+    assert_eq!(images, ["reg.local/a:1 /etc/kubernetes/manifests/a.yaml"]);
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    assert!(finding.starts_with("/etc/kubernetes/manifests/a.yaml: neither YAML nor JSON: "), "{finding}");
+    assert!(finding.ends_with("; 1 images that its lines name are kept all the same"), "{finding}");
+}
+
+#[test]
+fn too_long_for_the_kubelet() {
+    let node = Node::new(&[("/etc/kubernetes/manifests/a.yaml", "")]);
+    let file = fs::File::options().write(true).open(node.at("/etc/kubernetes/manifests/a.yaml")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let (images, findings) = node.found();
+    assert_eq!((images.len(), findings.len()), (0, 1));
+    assert!(findings[0].contains("which the kubelet does not read"), "{findings:?}");
+}
+
+/// Below a running kubelet the place is whatever its settings say.
+#[test]
+fn where_the_kubelet_looks() {
+    let place = |directory: &str, image: &str| (format!("{directory}/pod.yaml"), pod(image));
+    for (file, text, directory) in [
+        ("/var/lib/kubelet/config.yaml", "kind: X\nstaticPodPath: /data/pods\n", "/data/pods"),
+        ("/var/lib/kubelet/config.yaml", "{\"staticPodPath\": \"/data/pods\"}", "/data/pods"),
+        ("/etc/kubernetes/kubelet.conf", "staticPodPath: \"/data/pods\"", "/data/pods"),
+        ("/var/lib/kubelet/config.yaml", "staticPodPath: pods", "/var/lib/kubelet/pods"),
+        ("/etc/default/kubelet", "A=\"--pod-manifest-path=/data/pods --x\"", "/data/pods"),
+        ("/var/snap/microk8s/current/args/kubelet", "--x=1\n--pod-manifest-path=/data/pods\n", "/data/pods"),
+        (
+            "/etc/systemd/system/kubelet.service.d/10-a.conf",
+            "[Service]\nExecStart=/usr/bin/kubelet \\\n  --pod-manifest-path /data/pods \\\n  --x\n",
+            "/data/pods",
+        ),
+        (
+            "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/00-a.conf",
+            "staticPodPath: /data/pods",
+            "/data/pods",
+        ),
+        ("/none", "", "/var/lib/rancher/rke2/agent/pod-manifests"),
+        ("/none", "", "/var/lib/rancher/k3s/agent/pod-manifests"),
+    ] {
+        let (own, theirs) = (place(MANIFESTS, "own"), place(directory, "theirs"));
+        let node = Node::new(&[(file, text), (&own.0, &own.1), (&theirs.0, &theirs.1)]);
+        let (images, findings) = node.found();
+        let expected = [format!("own {}", own.0), format!("theirs {}", theirs.0)];
+        assert_eq!((images, findings), (expected.into(), vec![]), "{file}: {text}");
+    }
+}
+
+#[test]
+fn settings_that_flags_lead_to() {
+    let node = Node::new(&[
+        ("/etc/sysconfig/kubelet", "A=\"--config=/opt/kubelet.json --config-dir=/opt/kubelet.d\""),
+        ("/opt/kubelet.json", "{\"staticPodPath\": \"/data/a\"}"),
+        ("/opt/kubelet.d/10-b.conf", "staticPodPath: /data/b"),
+        ("/opt/kubelet.d/readme", "staticPodPath: /data/c"),
+        ("/data/a/pod", &pod("a")),
+        ("/data/b/pod", &pod("b")),
+        ("/data/c/pod", &pod("c")),
+    ]);
+    assert_eq!(node.found().0, ["a /data/a/pod", "b /data/b/pod"]);
+}
+
+#[test]
+fn one_place_by_several_names_is_read_once() {
+    let node = Node::new(&[
+        ("/data/pods/pod.yaml", &pod("a")),
+        ("/var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests/"),
+        ("/etc/kubernetes/kubelet.conf", "staticPodPath: /data/pods"),
+    ]);
+    fs::create_dir_all(node.at("/etc/kubernetes")).unwrap();
+    symlink("/data/pods", node.at(MANIFESTS)).unwrap();
+    assert_eq!(node.found().0, ["a /etc/kubernetes/manifests/pod.yaml"]);
+}
+
+#[test]
+fn a_single_file_is_a_place_too() {
+    let node = Node::new(&[
+        ("/var/lib/kubelet/config.yaml", "staticPodPath: /data/pod.yaml"),
+        ("/data/pod.yaml", &pod("a")),
+    ]);
+    assert_eq!(node.found(), (vec!["a /data/pod.yaml".into()], vec![]));
+}
+
+#[test]
+fn what_is_not_protected_is_said() {
+    let node = Node::new(&[
+        ("/var/lib/kubelet/config.yaml", "staticPodPath: [a]\nstaticPodURL: https://a/b\n"),
+        ("/etc/kubernetes/kubelet.conf", "a: ["),
+        ("/etc/default/kubelet", "A=\"--pod-manifest-path=pods\""),
+    ]);
+    let (images, findings) = node.found();
+    assert_eq!(images, [""; 0]);
+    for part in [
+        "/var/lib/kubelet/config.yaml: staticPodPath is to be a text; static pods of a place",
+        "/etc/kubernetes/kubelet.conf: ",
+        "/etc/default/kubelet: --pod-manifest-path \"pods\" is relative",
+        "/var/lib/kubelet/config.yaml: static pods of \"https://a/b\" are not read",
+    ] {
+        assert!(findings.iter().any(|finding| finding.starts_with(part)), "{part}: {findings:#?}");
+    }
+}
+
+/// A loop of symlinks and a directory in a file's place cannot be read whoever we are.
+#[test]
+fn what_cannot_be_read_is_an_error() {
+    let node = Node::new(&[("/etc/kubernetes/manifests/a.yaml", &pod("a"))]);
+    symlink("b.yaml", node.at("/etc/kubernetes/manifests/b.yaml")).unwrap();
+    let error = node.read().unwrap_err();
+    assert_eq!(error.path, Path::new("/etc/kubernetes/manifests/b.yaml"));
+    assert!(
+        error.to_string().starts_with("reading /etc/kubernetes/manifests/b.yaml: which images"),
+        "{error}"
+    );
+
+    let node = Node::new(&[]);
+    fs::create_dir_all(node.at("/etc/kubernetes")).unwrap();
+    symlink("manifests", node.at(MANIFESTS)).unwrap();
+    assert_eq!(node.read().unwrap_err().path, Path::new(MANIFESTS));
+
+    let node = Node::new(&[("/var/lib/kubelet/config.yaml/x", "")]);
+    assert_eq!(node.read().unwrap_err().path, Path::new("/var/lib/kubelet/config.yaml"));
+}
