@@ -238,7 +238,8 @@ fn belongs(path: &Path, log: &str) -> bool {
 
 /// Why mounts, in whatever namespace, forbid the removal.
 fn mounted(path: &Path) -> Option<String> {
-    let seen = match namespaces::all() {
+    // A process that ends while its mounts are read is an error, too.
+    let seen = match namespaces::all().or_else(|_| namespaces::all()) {
         Ok(seen) => seen,
         Err(error) => return Some(format!("the mounts of all processes cannot be read: {error}")),
     };

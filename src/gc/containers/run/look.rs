@@ -152,10 +152,23 @@ impl<'a> Look<'a> {
         match &self.processes {
             Some((at, processes)) if at.elapsed() < PROCESSES_ARE_FRESH => processes.clone(),
             _ => {
-                let processes = Processes::read().map_err(|error| error.to_string());
+                let processes = every_process();
                 self.processes = Some((Instant::now(), processes.clone()));
                 processes
             }
+        }
+    }
+}
+
+/// A process that comes or goes while it is looked at may hide a moment.
+fn every_process() -> Result<Processes, String> {
+    let mut tries = 3;
+    loop {
+        tries -= 1;
+        match Processes::read() {
+            Ok(processes) if processes.sees_all() || tries == 0 => return Ok(processes),
+            Err(error) if tries == 0 => return Err(error.to_string()),
+            _ => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }
