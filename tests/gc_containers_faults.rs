@@ -160,7 +160,7 @@ fn a_stale_listing_does_not_touch_what_runs() {
     let podman = node.server.podman();
     // The first runs in truth; of the second nobody but the kernel knows.
     podman.set_state(&dead[0], "running");
-    let Some(mut process) = in_group(&dead[1]) else { return };
+    let Some((mut process, group)) = in_group(&dead[1]) else { return };
     node.server.behave(|behaviour| {
         behaviour.listed_states = vec![(dead[0].clone(), "exited"), (node.running.clone(), "exited")];
     });
@@ -168,6 +168,7 @@ fn a_stale_listing_does_not_touch_what_runs() {
     let ran = node.run(&mut told);
     process.kill().unwrap();
     process.wait().unwrap();
+    fs::remove_dir(group).unwrap();
     let standing = node.standing();
     assert!(
         [&dead[0], &dead[1], &node.running, &sandbox].iter().all(|id| standing.contains(*id)),
@@ -181,7 +182,7 @@ fn a_stale_listing_does_not_touch_what_runs() {
 }
 
 /// A process in a control group that is named after a container.
-fn in_group(id: &str) -> Option<std::process::Child> {
+fn in_group(id: &str) -> Option<(std::process::Child, PathBuf)> {
     let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let tops = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
     for top in std::iter::once(PathBuf::from("/sys/fs/cgroup")).chain(tops) {
@@ -190,7 +191,7 @@ fn in_group(id: &str) -> Option<std::process::Child> {
             && fs::create_dir(&group).is_ok()
             && fs::write(group.join("cgroup.procs"), process.id().to_string()).is_ok()
         {
-            return Some(process);
+            return Some((process, group));
         }
         let _ = fs::remove_dir(&group);
     }
