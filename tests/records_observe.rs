@@ -412,6 +412,7 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
         created: Some(at(1)),
         state: ContainerState::Exited,
         sandbox: false,
+        sandbox_id: None,
         listed_bytes: None,
         holds: Vec::new(),
     };

@@ -263,6 +263,11 @@ pub(super) struct GcArgs {
     #[arg(long, value_name = "DURATION")]
     pub(super) max_age: Option<String>,
 
+    /// Collect these kinds alone, whatever the configuration says [default: images, and what is
+    /// enabled]
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    pub(super) only: Vec<Only>,
+
     /// Whose rules decide: ours, or the kubelet's as they are [default: exact]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub(super) policy: Option<PolicyName>,
@@ -275,6 +280,19 @@ pub(super) struct GcArgs {
     /// locks keep it whole, but a container that the runtime is just creating may lose its image
     #[arg(long)]
     pub(super) while_runtime_runs: bool,
+}
+
+/// Kinds of what `gc` collects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Only {
+    /// Images
+    Images,
+    /// Dead containers, and sandboxes without containers
+    Containers,
+    /// Logs of pods that are gone, and links to logs that lead nowhere
+    Logs,
+    /// Leaks that are proven safe to delete
+    Leaks,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

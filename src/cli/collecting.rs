@@ -11,8 +11,9 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::args::{Format, Global, Via};
+use super::args::{Format, Global, Only, Via};
 use super::ask;
+use super::containing::Dead;
 use super::deciding::{self, Mind};
 use super::exit::Exit;
 use super::failure::Failure;
@@ -21,9 +22,10 @@ use super::{directly, output, recording, records, runtime, stop, terminal};
 use crate::config::{Config, Decides};
 use crate::cri::Options;
 use crate::gc::compare::{GATES, kubelet_policy};
+use crate::gc::containers::run::Foreseen;
 use crate::gc::editors::{Editors, Keep};
 use crate::gc::kubelet::Report;
-use crate::gc::plan::Plan;
+use crate::gc::plan::{Gain, Plan};
 use crate::gc::protect::labels_for;
 use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
 use crate::gc::run::direct::Direct;
@@ -31,13 +33,13 @@ use crate::gc::run::hands::Hands;
 use crate::gc::run::owner::Owners;
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Task};
-use crate::gc::space::Measured;
+use crate::gc::space::{Measured, Targets};
 use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
 use crate::report::text;
-use crate::survey::Request;
+use crate::survey::{Request, Survey};
 
 use acting::Act;
 
@@ -55,6 +57,8 @@ pub(super) struct Job<'a> {
     pub(super) while_runtime_runs: bool,
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
+    /// The kinds that `--only` names.
+    pub(super) only: Option<&'a [Only]>,
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
@@ -84,6 +88,7 @@ impl<'a> Job<'a> {
             via: via.unwrap_or(Via::Cri),
             while_runtime_runs: false,
             named: &[],
+            only: None,
             began,
             run_id,
             stop: Arc::default(),
@@ -213,6 +218,16 @@ impl<'a> Job<'a> {
         }
         let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
         let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
+        let mut config = self.config.clone();
+        if self.leaves_out(Only::Images) {
+            // Nothing starts, so nothing goes.
+            config.images.targets = Targets::default();
+            config.images.max_age = None;
+        }
+        let dead = match (&through, self.command) {
+            (Through::Cri(hands), Command::Gc) => Dead::wanted(&config, self.only, hands.client()),
+            _ => None,
+        };
         let mut direct;
         let hands: &mut dyn Hands = match through {
             Through::Cri(hands) => hands,
@@ -225,7 +240,6 @@ impl<'a> Job<'a> {
                 &mut direct
             }
         };
-        let mut config = self.config.clone();
         let leaks = directly::leaks(self, &config, &surveyed, &editors);
         let labels = labels_for(&config.images.protect);
         let request = Request { labels, ..surveying::request(global)? };
@@ -238,23 +252,37 @@ impl<'a> Job<'a> {
         };
         let survey = &surveyed.survey;
         let made = leaks.as_ref().map(|leaks| leaks.gains(&survey.inventory)).unwrap_or_default();
-        let (mut planned, before) = match theirs {
+        let dead_plan = dead.as_ref().map(|dead| dead.plan(&request, survey)).transpose();
+        let dead_plan = dead_plan.map_err(Failure::Blind)?;
+        let plan_images = |made: &[Gain], survey: &Survey, hands: &mut dyn Hands| match theirs {
             None => {
-                let (plan, before) = run::dry_after(&made, survey, &config.images, task, &mind, hands)
-                    .map_err(Failure::Blind)?;
-                (self.document(&surveyed, &config, &plan, None, &before, None), before)
+                let (plan, before) = run::dry_after(made, survey, &config.images, task, &mind, hands)?;
+                Ok((self.document(&surveyed, &config, &plan, None, &before, None), before))
             }
             Some(theirs) => {
                 let ByKubelet { ran, report } =
-                    by_kubelet::dry_after(&made, survey, &config.images, &mind, hands, theirs)
-                        .map_err(Failure::Blind)?;
-                (self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report)), ran.before)
+                    by_kubelet::dry_after(made, survey, &config.images, &mind, hands, theirs)?;
+                Ok((
+                    self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report)),
+                    ran.before,
+                ))
             }
         };
+        let planned = match &dead_plan {
+            None => plan_images(&made, survey, hands),
+            // Containers first: what they hold is free then.
+            Some(dead) => Foreseen::of(survey, dead).with(&made, hands, plan_images),
+        };
+        let (mut planned, before) = planned.map_err(Failure::Blind)?;
         let images = planned.deleted.len();
+        if let (Some(dead), Some(plan)) = (&dead, &dead_plan) {
+            json::add_containers(&mut planned, &dead.store(survey), plan, None);
+        }
+        let containers = planned.deleted.len() - images;
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
         }
+        let leaks_count = planned.deleted.len() - containers - images;
         if self.dry_run {
             if let Some(theirs) = theirs {
                 let both = run::side_by_side(survey, &config.images, &mind, hands, theirs.policy);
@@ -268,7 +296,7 @@ impl<'a> Job<'a> {
         if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             // Not to stdout, which holds the result alone.
             output::aside(&text::gc(&planned, &terminal::screen()))?;
-            if !ask::confirm(global, &question(images, planned.deleted.len() - images))? {
+            if !ask::confirm(global, &question(images, containers, leaks_count))? {
                 if global.format == Format::Json {
                     planned.dry_run = true;
                     output::json(&planned)?;
@@ -287,10 +315,16 @@ impl<'a> Job<'a> {
             task,
             theirs,
             leaks: leaks.as_ref(),
+            dead: dead.as_ref(),
             before: &before,
             planned: &planned,
         };
         act.carry_out(hands)
+    }
+
+    /// Whether `--only` leaves a kind out.
+    fn leaves_out(&self, kind: Only) -> bool {
+        self.only.is_some_and(|only| !only.contains(&kind))
     }
 
     /// The kubelet's settings, where its algorithm decides: not over what somebody names.
@@ -357,6 +391,9 @@ impl<'a> Job<'a> {
             at: Timestamp::now(),
         });
         document.warnings = json::warnings(survey);
+        if self.leaves_out(Only::Images) {
+            document.kept.clear();
+        }
         document
     }
 
@@ -370,13 +407,18 @@ impl<'a> Job<'a> {
     }
 }
 
-fn question(images: usize, leaks: usize) -> String {
-    match (images, leaks) {
-        (1, 0) => "Delete this image?".to_owned(),
-        (images, 0) => format!("Delete these {images} images?"),
-        (0, leaks) => format!("Delete what nothing uses ({leaks} findings)?"),
-        (images, leaks) => format!("Delete these {images} images, and {leaks} leaks before them?"),
-    }
+fn question(images: usize, containers: usize, leaks: usize) -> String {
+    let some = |count: usize, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {many}")),
+    };
+    let parts = [
+        some(leaks, "leak", "leaks"),
+        some(containers, "container, sandbox or log", "containers, sandboxes and logs"),
+        some(images, "image", "images"),
+    ];
+    format!("Delete {}?", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in.

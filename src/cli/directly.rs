@@ -1,7 +1,7 @@
 //! What comes before images when we work on the disk ourselves: the owner must be away, what
 //! killed runs began is finished, and on a full disk room is made to begin with.
 
-use super::args::Global;
+use super::args::{Global, Only};
 use super::collecting::Job;
 use super::failure::Failure;
 use super::surveying::Surveyed;
@@ -64,7 +64,8 @@ fn hint(presence: &Presence) -> &'static str {
 /// Leaks that go before any image: all that are safe where the configuration says so; else, on a
 /// full disk, as many as it takes to begin.
 pub(super) fn leaks(job: &Job<'_>, config: &Config, surveyed: &Surveyed, editors: &Editors) -> Option<Plan> {
-    let all = job.command == Command::Gc && config.leaks.delete;
+    let wanted = job.only.map_or(config.leaks.delete, |only| only.contains(&Only::Leaks));
+    let all = job.command == Command::Gc && wanted;
     let full = job.is_direct() && !editors.room_to_begin();
     if !all && !full {
         return None;

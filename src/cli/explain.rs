@@ -1,11 +1,15 @@
 //! `layersweep explain REF`
 
 use super::args::{ExplainArgs, Format, Global};
+use super::containing::Dead;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::{deciding, output, surveying, terminal};
+use super::{deciding, output, runtime, surveying, terminal};
 use crate::config::Config;
+use crate::cri::Options;
+use crate::gc::containers::run::{Plan, Scope};
 use crate::report::{json, text};
+use crate::survey::Survey;
 use crate::survey::lookup::{self, Subject};
 
 pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result<Exit, Failure> {
@@ -31,9 +35,30 @@ pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result
         let (rulings, plan) = deciding::judge(global, config, &surveyed, at)?;
         document.judge(at, rulings, &plan);
     }
+    if let Subject::Container(_) = subject
+        && let Some(plan) = containers(global, config, survey)
+    {
+        document.judge_container(&plan);
+    }
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::explain(&document, &terminal::screen()))?,
     }
     Ok(surveyed.exit())
+}
+
+/// What a collection of containers would do now, if there is a runtime to ask: what a container
+/// is doing, and since when it is dead, only that knows.
+fn containers(global: &Global, config: &Config, survey: &Survey) -> Option<Plan> {
+    if global.sysroot.is_some() {
+        return None;
+    }
+    let plan = || {
+        let client = runtime::connect(global, &Options::default().probing()).ok()?;
+        let request = surveying::request(global).ok()?;
+        let scope = Scope { containers: true, logs: false };
+        let plan = Dead::of(config, scope, &client).plan(&request, survey);
+        plan.map_err(|blind| tracing::info!("what becomes of it is not known: {blind}")).ok()
+    };
+    plan()
 }

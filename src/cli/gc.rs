@@ -11,5 +11,6 @@ pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit
     let mut job = Job::new(global, config, Command::Gc, own.via);
     job.dry_run = own.dry_run;
     job.while_runtime_runs = own.while_runtime_runs;
+    job.only = Some(own.only.as_slice()).filter(|only| !only.is_empty());
     job.run()
 }

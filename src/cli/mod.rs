@@ -4,6 +4,8 @@ mod args;
 mod ask;
 mod collecting;
 mod completions;
+mod containing;
+mod containing_recording;
 mod deciding;
 mod directly;
 mod exit;

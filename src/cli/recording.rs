@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::time::Instant;
 
+use jiff::Timestamp;
+
 use super::args::Global;
 use super::collecting::Job;
 use super::deciding::Mind;
@@ -12,7 +14,7 @@ use super::records;
 use crate::gc::plan::{Reason, Step};
 use crate::gc::run::{self, Witness};
 use crate::gc::{Attempts, leaks};
-use crate::inventory::{Image, Inventory, Leak, StoreKey};
+use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
 use crate::records::attempts::Attempt;
 use crate::records::journal::Journal;
 use crate::records::runs::{self, Deletion, End, Kind, Outcome, RunError, Start};
@@ -25,6 +27,8 @@ pub(super) struct Recording<'a> {
     global: &'a Global,
     mind: &'a Mind<'a>,
     inventory: &'a Inventory,
+    /// The stores that images are deleted from, in the order of the latest scan.
+    stores: Vec<Store>,
     journal: Journal,
     line: Line,
     planned: usize,
@@ -34,6 +38,8 @@ pub(super) struct Recording<'a> {
     step: Option<Step>,
     /// Where the journal has the deletion that is being measured.
     position: usize,
+    /// Root of the store that containers go from.
+    store: String,
 }
 
 impl<'a> Recording<'a> {
@@ -64,6 +70,7 @@ impl<'a> Recording<'a> {
             global,
             mind,
             inventory,
+            stores: inventory.stores.clone(),
             journal: Journal::begin(mind.memory.place(), start),
             line: Line::new(global),
             planned: planned.deleted.len(),
@@ -71,7 +78,13 @@ impl<'a> Recording<'a> {
             freed_bytes: 0,
             step: None,
             position: 0,
+            store: String::new(),
         }
+    }
+
+    /// Images are of a later scan from now on.
+    pub(super) fn goes_on_with(&mut self, inventory: &Inventory) {
+        self.stores.clone_from(&inventory.stores);
     }
 
     /// Records how it ended, what is told of it included. `true`: some of it is lost.
@@ -99,11 +112,52 @@ impl<'a> Recording<'a> {
         ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)))
     }
 
+    /// Containers go from the store at `root`.
+    pub(super) fn of_store(&mut self, root: &str) {
+        root.clone_into(&mut self.store);
+    }
+
+    pub(super) fn runtime_store(&self) -> String {
+        self.store.clone()
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.mind.memory.now()
+    }
+
+    /// Tells what is about to be deleted.
+    pub(super) fn says(&mut self, what: &str) {
+        self.journal.acting();
+        let degraded = self.journal.take_degraded();
+        if !degraded.is_empty() {
+            self.line.hidden(|| tell(self.global, &degraded, &[]));
+        }
+        let back = bytes(u64::try_from(self.freed_bytes).unwrap_or(0));
+        self.line.say(format!("deleting {} of {}: {what}; {back} back so far", self.done + 1, self.planned));
+    }
+
+    /// Something other than an image is gone.
+    pub(super) fn has_gone(&mut self, deletion: Deletion) {
+        self.done += 1;
+        self.position = self.journal.gone(deletion, None);
+    }
+
+    /// And gave back so much.
+    pub(super) fn has_come(&mut self, measured_bytes: i64, usage_after_percent: Option<f64>) {
+        self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes);
+        self.journal.measured(self.position, Some(measured_bytes), 0, usage_after_percent);
+    }
+
+    /// Or would not go. It is tried again with the next run.
+    pub(super) fn was_refused(&mut self, deletion: Deletion) {
+        self.journal.refused(deletion, None);
+    }
+
     fn deletion(&self, image: &Image, step: &Step) -> Deletion {
         Deletion {
             at: self.mind.memory.now(),
             kind: Kind::Image,
-            store: self.inventory.stores[image.store.get()].root.to_string_lossy().into_owned(),
+            store: self.stores[image.store.get()].root.to_string_lossy().into_owned(),
             id: image.id.clone(),
             names: image.names.clone(),
             reason: reason(step.reason),
@@ -116,7 +170,7 @@ impl<'a> Recording<'a> {
     }
 
     fn key(&self, image: &Image) -> StoreKey {
-        StoreKey::of(&self.inventory.stores[image.store.get()])
+        StoreKey::of(&self.stores[image.store.get()])
     }
 }
 
@@ -128,16 +182,10 @@ impl std::fmt::Debug for Recording<'_> {
 
 impl Witness for Recording<'_> {
     fn begins(&mut self, image: &Image, step: &Step) {
-        self.journal.acting();
-        let degraded = self.journal.take_degraded();
-        if !degraded.is_empty() {
-            self.line.hidden(|| tell(self.global, &degraded, &[]));
-        }
         self.step = Some(step.clone());
         let name = safe(image.names.first().unwrap_or(&image.id));
         tracing::info!(id = image.id, predicted_bytes = step.predicted_bytes(), "deleting {name}");
-        let back = bytes(u64::try_from(self.freed_bytes).unwrap_or(0));
-        self.line.say(format!("deleting {} of {}: {name}; {back} back so far", self.done + 1, self.planned));
+        self.says(&name);
     }
 
     fn gone(&mut self, image: &Image, step: &Step) {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::keys::{Settings, Value};
-use super::{Config, Decides, Leaks, Origin, Problem, STATE_DIR, Stores};
+use super::{Config, Containers, Decides, Kubelet, Leaks, Origin, Problem, STATE_DIR, Stores};
+use crate::gc::containers;
 use crate::gc::kubelet::{ConfigFault, KubeletConfig};
 use crate::gc::{FreeFloor, Marks, Policy, Protect, Targets};
 
@@ -75,7 +76,12 @@ impl Set<'_> {
             decides,
             images,
             static_pods: self.path("protect.static_pods", Some(STATIC_PODS)),
-            containers: self.truth("containers.enabled"),
+            containers: self.containers(decides),
+            kubelet: Kubelet {
+                root_dir: self.path("kubelet.root_dir", None),
+                pod_logs_dir: self.path("kubelet.pod_logs_dir", None),
+                container_logs_dir: self.path("kubelet.container_logs_dir", None),
+            },
             leaks: Leaks {
                 delete: self.truth("leaks.delete"),
                 min_age: self.duration("leaks.min_age", Some(LEAK_MIN_AGE)).unwrap_or_default(),
@@ -109,6 +115,33 @@ impl Set<'_> {
             self.problem(at, message, format!("set {low_key} to {below} or {high_key} to {}", low.min(100)));
         }
         Some(Marks { high, low })
+    }
+
+    /// Each policy has the minimum age of its own; the limits are the kubelet's for both.
+    fn containers(&self, decides: Decides) -> Containers {
+        let enabled = self.truth("containers.enabled");
+        let default = match decides {
+            Decides::Exact => containers::Policy::default(),
+            Decides::Kubelet => containers::Policy::kubelet(),
+        };
+        let limit = |name, default| match self.value(name) {
+            Some(Value::Limit(limit)) => limit,
+            _ => default,
+        };
+        let min_age = self.duration("containers.min_age", Some(default.min_age)).unwrap_or_default();
+        Containers {
+            enabled,
+            logs: match self.value("containers.logs") {
+                Some(Value::Truth(logs)) => logs,
+                _ => enabled,
+            },
+            policy: containers::Policy {
+                min_age,
+                max_per_unit: limit("containers.max_per_unit", default.max_per_unit),
+                max_total: limit("containers.max_total", default.max_total),
+                ..default
+            },
+        }
     }
 
     fn floor(&mut self) -> Option<FreeFloor> {

@@ -36,6 +36,8 @@ pub enum Kind {
     Size,
     /// A whole number.
     Count,
+    /// A whole number, or `"off"`.
+    Limit,
     /// `true` or `false`.
     Truth,
     /// One of some words.
@@ -57,7 +59,11 @@ pub enum Kind {
 
 /// All keys, by name.
 pub const KEYS: &[Key] = &[
-    key("containers.enabled", Kind::Truth, "collect dead containers too"),
+    key("containers.enabled", Kind::Truth, "collect dead containers and sandboxes too"),
+    key("containers.logs", Kind::Truth, "collect logs of pods that are gone; default: as enabled"),
+    key("containers.max_per_unit", Kind::Limit, "keep so many dead containers of each in a pod"),
+    key("containers.max_total", Kind::Limit, "keep so many dead containers on the node"),
+    key("containers.min_age", Kind::Duration { off: false }, "collect nothing that died later"),
     key("images.free_until", Kind::Size, "delete until so much is available; default: min_free"),
     key("images.high_percent", Kind::Percent { off: true }, "delete from this share of used bytes on"),
     key(
@@ -71,6 +77,9 @@ pub const KEYS: &[Key] = &[
     key("images.min_age", Kind::Duration { off: false }, "delete nothing that came later"),
     key("images.min_free", Kind::Size, "delete if less than this is available"),
     key("images.policy", Kind::Word(&["exact", "kubelet"]), "whose rules decide"),
+    key("kubelet.container_logs_dir", Kind::Path { off: false }, "where links to logs of containers lie"),
+    key("kubelet.pod_logs_dir", Kind::Path { off: false }, "where logs of pods lie"),
+    key("kubelet.root_dir", Kind::Path { off: false }, "the kubelet's own directory"),
     key("leaks.delete", Kind::Truth, "delete leaks that are proven safe"),
     key("leaks.min_age", Kind::Duration { off: false }, "but none younger than this"),
     key("protect.keep_newest", Kind::Count, "keep so many of the newest images of each repository"),
@@ -100,6 +109,7 @@ pub(super) enum Value {
     Duration(Option<SignedDuration>),
     Size(Option<u64>),
     Count(usize),
+    Limit(Option<usize>),
     Truth(bool),
     Text(String),
     Path(Option<PathBuf>),
@@ -150,6 +160,11 @@ impl Kind {
                 Ok(count) => Ok(Value::Count(count)),
                 Err(_) => Err(format!("{number} is no number of images")),
             },
+            (Self::Limit, Raw::Text("off")) => Ok(Value::Limit(None)),
+            (Self::Limit, Raw::Integer(number)) => match usize::try_from(number) {
+                Ok(limit) => Ok(Value::Limit(Some(limit))),
+                Err(_) => Err(format!("{number} is no limit; \"off\" is none")),
+            },
             (Self::Truth, Raw::Truth(truth)) => Ok(Value::Truth(truth)),
             (Self::Word(words), Raw::Text(text)) if words.contains(&text) => Ok(Value::Text(text.into())),
             (Self::Path { off: true }, Raw::Text("off")) => Ok(Value::Path(None)),
@@ -193,6 +208,7 @@ impl Kind {
             Self::Duration { off: false } => "a duration like \"5m30s\"".into(),
             Self::Size => "a size like \"10GiB\", or \"off\"".into(),
             Self::Count => "a whole number".into(),
+            Self::Limit => "a whole number, or \"off\"".into(),
             Self::Truth => "true or false".into(),
             Self::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
             Self::Path { off: true } => "an absolute path, or \"off\"".into(),
@@ -260,7 +276,9 @@ impl Settings {
         };
         // On the command line everything is a text.
         let raw = match (key.kind, flag.text.as_str()) {
-            (Kind::Percent { .. } | Kind::Count, text) => text.parse().map_or(Raw::Text(text), Raw::Integer),
+            (Kind::Percent { .. } | Kind::Count | Kind::Limit, text) => {
+                text.parse().map_or(Raw::Text(text), Raw::Integer)
+            }
             (Kind::Truth, "true") => Raw::Truth(true),
             (Kind::Truth, "false") => Raw::Truth(false),
             (_, text) => Raw::Text(text),

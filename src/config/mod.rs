@@ -48,8 +48,10 @@ pub struct Config {
     pub images: gc::Policy,
     /// Where static pods are defined; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
-    /// Dead containers are collected too.
-    pub containers: bool,
+    /// Dead containers and logs.
+    pub containers: Containers,
+    /// Where the kubelet keeps what, as far as somebody has said so.
+    pub kubelet: Kubelet,
     /// Leaks.
     pub leaks: Leaks,
     /// The files that all this was read from, in order.
@@ -76,6 +78,28 @@ pub enum Decides {
     Exact,
     /// The kubelet's, rule for rule.
     Kubelet,
+}
+
+/// What is done about dead containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Containers {
+    /// Dead containers and sandboxes are collected.
+    pub enabled: bool,
+    /// Logs of pods are collected.
+    pub logs: bool,
+    /// What stays of them; whose rules decide is [`Config::decides`]' to say.
+    pub policy: gc::containers::Policy,
+}
+
+/// Directories of the kubelet; `None`: where it usually has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kubelet {
+    /// Its own, which has `pods` in it.
+    pub root_dir: Option<PathBuf>,
+    /// Logs of pods.
+    pub pod_logs_dir: Option<PathBuf>,
+    /// Links to them.
+    pub container_logs_dir: Option<PathBuf>,
 }
 
 /// What is done about leaks.

@@ -37,7 +37,12 @@ fn no_file_is_the_defaults() {
     assert_eq!(config.state_dir, Path::new("/var/lib/layersweep"));
     assert_eq!(config.static_pods, Some("/etc/kubernetes/manifests".into()));
     assert_eq!(config.leaks, Leaks { delete: false, min_age: SignedDuration::from_hours(24) });
-    assert_eq!((config.containers, config.decides), (false, Decides::Exact));
+    assert_eq!(
+        (config.containers.enabled, config.containers.logs, config.decides),
+        (false, false, Decides::Exact)
+    );
+    assert_eq!(config.containers.policy, gc::containers::Policy::default());
+    assert_eq!(config.kubelet, Kubelet::default());
     assert_eq!(config.stores, Stores::default());
     assert_eq!(config.images.protect, crate::gc::Protect::default());
     assert!(config.files.is_empty());
@@ -116,7 +121,7 @@ fn every_mistake_is_told_with_its_line() {
         "3: images.high_pecent: there is no such key [did you mean images.high_percent?]",
         "3: images.low_percent: \"70\" is not a whole number from 0 to 100 \
          [write a whole number from 0 to 100]",
-        "5: gc: there is no such key [at the top there are containers, images, leaks, protect, state_dir, stores]",
+        "5: gc: there is no such key [at the top there are containers, images, kubelet, leaks, protect, state_dir, stores]",
         "11: protect.names: \"quay.io/[\" is no pattern: unclosed character class; missing ']' \
          [write a list of patterns like [\"quay.io/team/*\"]]",
         "12: protect.names: 7 is not a list of patterns like [\"quay.io/team/*\"] \
@@ -164,8 +169,30 @@ fn every_key_arrives() {
     assert_eq!(config.stores.runroot, Some("/data/run".into()));
     assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
     assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
-    assert!(config.containers);
+    let policy = gc::containers::Policy {
+        decides: gc::containers::Decides::Exact,
+        min_age: SignedDuration::from_hours(1),
+        max_per_unit: Some(2),
+        max_total: None,
+    };
+    assert_eq!(config.containers, Containers { enabled: true, logs: false, policy });
+    assert_eq!(config.kubelet.root_dir, Some("/data/kubelet".into()));
+    assert_eq!(config.kubelet.pod_logs_dir, Some("/data/log/pods".into()));
+    assert_eq!(config.kubelet.container_logs_dir, Some("/data/log/containers".into()));
     assert_eq!(config.leaks, Leaks { delete: true, min_age: SignedDuration::from_hours(14 * 24) });
+}
+
+#[test]
+fn containers_have_defaults_of_their_policy() {
+    let of = |text: &str| of(text).unwrap().containers;
+    let enabled = of("containers.enabled = true");
+    assert!(enabled.enabled && enabled.logs, "logs go with their containers");
+    let kubelets = of("images.policy = \"kubelet\"");
+    assert_eq!(kubelets.policy, gc::containers::Policy::kubelet());
+    let limits = of("containers.max_per_unit = \"off\"\ncontainers.max_total = 240");
+    assert_eq!((limits.policy.max_per_unit, limits.policy.max_total), (None, Some(240)));
+    let wrong = super::tests::of("containers.max_total = -1").unwrap_err();
+    assert_eq!(wrong, ["/c.toml line 1: containers.max_total: -1 is no limit; \"off\" is none"]);
 }
 
 /// `docs/configuration.md` names every key and no other.

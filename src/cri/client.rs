@@ -125,15 +125,36 @@ impl Client {
     /// # Errors
     /// When the call fails or tells of another container.
     pub fn container(&self, id: &str) -> Result<Option<ContainerDetails>, CriError> {
+        self.container_status(id, Manner::Question)
+    }
+
+    fn container_status(&self, id: &str, manner: Manner) -> Result<Option<ContainerDetails>, CriError> {
         const CALL: &str = "ContainerStatus";
         self.whole_id(CALL, id)?;
         let request = v1::ContainerStatusRequest { container_id: id.into(), verbose: false };
         let ask = |channel| async move { self.runtime(channel).container_status(request).await };
-        match self.question(CALL, self.options.asking, ask) {
+        match self.call(CALL, manner, self.options.asking, ask) {
             Ok(answer) => convert::details(id, answer).map(Some).map_err(|problem| self.error(CALL, problem)),
             Err(CriError { problem: Problem::NotFound(_), .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the runtime still knows a container: the runtime's half of the proof that a
+    /// removal has happened, asked even after a signal.
+    ///
+    /// # Errors
+    /// When the call fails or tells of another container.
+    pub fn container_is_known(&self, id: &str) -> Result<bool, CriError> {
+        Ok(self.container_status(id, Manner::Aftermath)?.is_some())
+    }
+
+    /// Likewise for a sandbox.
+    ///
+    /// # Errors
+    /// As [`Self::sandboxes`].
+    pub fn sandbox_is_listed(&self, id: &str) -> Result<bool, CriError> {
+        Ok(self.list_sandboxes(Manner::Aftermath)?.iter().any(|sandbox| sandbox.id == id))
     }
 
     /// All pod sandboxes in every state.
@@ -141,10 +162,14 @@ impl Client {
     /// # Errors
     /// When the call fails, or the listing contradicts itself: then nothing of it counts.
     pub fn sandboxes(&self) -> Result<Vec<RuntimeSandbox>, CriError> {
+        self.list_sandboxes(Manner::Question)
+    }
+
+    fn list_sandboxes(&self, manner: Manner) -> Result<Vec<RuntimeSandbox>, CriError> {
         let ask = |channel| async move {
             self.runtime(channel).list_pod_sandbox(v1::ListPodSandboxRequest { filter: None }).await
         };
-        let answer = self.question("ListPodSandbox", self.options.listing, ask)?;
+        let answer = self.call("ListPodSandbox", manner, self.options.listing, ask)?;
         convert::sandboxes(answer).map_err(|problem| self.error("ListPodSandbox", problem))
     }
 

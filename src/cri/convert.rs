@@ -8,12 +8,9 @@ use k8s_cri::v1;
 
 use super::error::Problem;
 use super::types::{
-    Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, RuntimeContainer,
+    Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, POD_UID, RuntimeContainer,
     RuntimeContainerState, RuntimeImage, RuntimeSandbox, RuntimeStatus, RuntimeVersion,
 };
-
-/// The kubelet's label with a pod's uid (`pkg/kubelet/types/labels.go`).
-const POD_UID: &str = "io.kubernetes.pod.uid";
 
 pub(super) fn version(answer: v1::VersionResponse) -> RuntimeVersion {
     RuntimeVersion {

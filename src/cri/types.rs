@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+/// The kubelet's label with a pod's uid (`pkg/kubelet/types/labels.go`).
+pub(super) const POD_UID: &str = "io.kubernetes.pod.uid";
+
 /// Which runtime answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeVersion {
@@ -167,6 +170,14 @@ pub struct RuntimeSandbox {
     pub annotations: BTreeMap<String, String>,
     /// The runtime handler it runs with.
     pub runtime_handler: String,
+}
+
+impl RuntimeSandbox {
+    /// The pod's uid from the kubelet's label; empty where there is none (crictl).
+    #[must_use]
+    pub fn pod_uid(&self) -> &str {
+        self.labels.get(POD_UID).map_or("", String::as_str)
+    }
 }
 
 /// Where a runtime says its images lie, and what it believes they use.

@@ -8,6 +8,7 @@
 //! `docs/how-it-decides.md` tells the operator the same in words.
 
 pub mod compare;
+pub mod containers;
 pub mod editors;
 pub mod kubelet;
 pub mod leaks;

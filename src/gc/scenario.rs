@@ -237,6 +237,7 @@ impl Scenario {
             created: None,
             state: ContainerState::Running,
             sandbox: false,
+            sandbox_id: None,
             listed_bytes: None,
             holds: vec![self.images[*image].top.into()],
         });

@@ -19,6 +19,7 @@ pub(super) struct Origin {
     pub(super) owner: Owner,
     pub(super) state: ContainerState,
     pub(super) sandbox: bool,
+    pub(super) sandbox_id: Option<String>,
     pub(super) name: String,
 }
 
@@ -52,6 +53,7 @@ pub(super) fn origin(record: &ContainerRecord, directory: &Path) -> Origin {
         owner,
         state,
         sandbox: owner == Owner::CriO && metadata.pod.0 == Truth::Yes,
+        sandbox_id: metadata.pod_id.0.clone().filter(|_| owner == Owner::CriO),
         name: name(record, &metadata),
     }
 }

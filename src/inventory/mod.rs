@@ -296,6 +296,8 @@ pub struct Container {
     pub state: ContainerState,
     /// Pod sandbox (the pause container).
     pub sandbox: bool,
+    /// Id of the pod sandbox that it is in, by its own record; a sandbox may name itself.
+    pub sandbox_id: Option<String>,
     /// Apparent bytes of the writable layer's content, the size that `podman ps -s` prints.
     pub listed_bytes: Option<u64>,
     /// The nodes that it holds directly: metadata, writable layer.

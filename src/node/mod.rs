@@ -1,8 +1,11 @@
-//! What the kubelet keeps on this node's disk: its settings, and the pods that it runs from files.
-//! Only reads.
+//! What the kubelet keeps on this node's disk: its settings, the pods that it runs from files, which
+//! pods it knows, and their logs. Only reads.
 
 pub mod kubelet;
+pub mod logs;
 mod manifest;
+pub mod places;
+pub mod pods;
 mod scalars;
 pub mod static_pods;
 mod yaml;

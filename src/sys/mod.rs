@@ -3,6 +3,7 @@
 pub mod beneath;
 pub mod bolt;
 pub mod btrfs;
+pub mod cgroups;
 pub mod clock;
 pub mod fiemap;
 pub mod ioprio;
@@ -11,5 +12,6 @@ pub mod namespaces;
 pub mod processes;
 pub mod quiet;
 pub mod readlink;
+pub mod removal;
 pub mod sysroot;
 pub mod xfs;

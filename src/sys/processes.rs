@@ -114,6 +114,19 @@ impl Processes {
         self.all.iter().find(|one| one.holds.iter().any(below))
     }
 
+    /// A process that has a file open whose path ends in `tail`, whatever stands before it in the
+    /// process's own mount namespace.
+    #[must_use]
+    pub fn holding_tail(&self, tail: &Path) -> Option<&Process> {
+        self.all.iter().find(|one| one.holds.iter().any(|held| held.ends_with(tail)))
+    }
+
+    /// All that were seen.
+    #[must_use]
+    pub fn all(&self) -> &[Process] {
+        &self.all
+    }
+
     /// A process whose program is called one of `names`.
     #[must_use]
     pub fn running(&self, names: &[&str]) -> Option<&Process> {

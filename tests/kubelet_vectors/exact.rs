@@ -123,6 +123,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         created: None,
         state: ContainerState::Unknown,
         sandbox: false,
+        sandbox_id: None,
         listed_bytes: None,
         holds: vec![],
     });

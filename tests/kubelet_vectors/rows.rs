@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
+
+use crate::container_rows::{
+    ContainerPolicyRow, ContainersRow, EvictionRow, LogSymlinksRow, PodLogsRow, SandboxesRow,
+};
 use serde_json::Value;
 
 /// Which policy the rows are of.
@@ -34,6 +38,13 @@ pub enum Row {
     Switch(SwitchRow),
     PolicyValidation(PolicyRow),
     ConfigValidation(ConfigRow),
+    Containers(ContainersRow),
+    ContainerPolicy(ContainerPolicyRow),
+    Sandboxes(SandboxesRow),
+    PodLogs(PodLogsRow),
+    LogSymlinks(LogSymlinksRow),
+    ContainerLoop(LoopRow),
+    Eviction(EvictionRow),
 }
 
 impl Row {
@@ -49,6 +60,13 @@ impl Row {
             "image_gc.switch" => serde_json::from_value(row).map(Self::Switch),
             "image_gc.policy_validation" => serde_json::from_value(row).map(Self::PolicyValidation),
             "config.validation" => serde_json::from_value(row).map(Self::ConfigValidation),
+            "container_gc.containers" => serde_json::from_value(row).map(Self::Containers),
+            "container_gc.policy" => serde_json::from_value(row).map(Self::ContainerPolicy),
+            "container_gc.sandboxes" => serde_json::from_value(row).map(Self::Sandboxes),
+            "container_gc.pod_logs" => serde_json::from_value(row).map(Self::PodLogs),
+            "container_gc.log_symlinks" => serde_json::from_value(row).map(Self::LogSymlinks),
+            "container_gc.loop" => serde_json::from_value(row).map(Self::ContainerLoop),
+            "eviction.reclaim" => serde_json::from_value(row).map(Self::Eviction),
             other => return Err(format!("nobody knows the area {other}")),
         };
         parsed.map_err(|error| error.to_string())
@@ -56,6 +74,7 @@ impl Row {
 }
 
 /// What every row carries for its reader.
+#[macro_export]
 macro_rules! row {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$doc])*

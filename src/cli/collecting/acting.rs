@@ -1,12 +1,15 @@
-//! Carrying out what was planned: leaks first, where they go at all, then images.
+//! Carrying out what was planned: leaks first, then dead containers and logs, where they go at all,
+//! then images.
 
 use super::{Job, exit};
+use crate::cli::containing::Dead;
 use crate::cli::deciding::Mind;
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::recording::Recording;
-use crate::cli::surveying::Surveyed;
+use crate::cli::surveying::{self, Surveyed};
 use crate::config::Config;
+use crate::gc::containers::run::Ran as DeadRan;
 use crate::gc::editors::Editors;
 use crate::gc::leaks::plan::Plan as LeakPlan;
 use crate::gc::leaks::run::{Ran as LeaksRan, Sweeper};
@@ -29,6 +32,7 @@ pub(super) struct Act<'a> {
     pub(super) task: Task<'a>,
     pub(super) theirs: Option<Theirs>,
     pub(super) leaks: Option<&'a LeakPlan>,
+    pub(super) dead: Option<&'a Dead>,
     /// What the filesystems said when it was planned.
     pub(super) before: &'a [Measured],
     pub(super) planned: &'a GcDoc,
@@ -45,22 +49,62 @@ impl Act<'_> {
         if job.is_direct() {
             self.editors.prepare();
         }
-        let mut document = match (self.images(hands, &mut recording, swept.is_some()), &swept) {
-            (Ok(document), _) => document,
-            (Err(blind), None) => return Err(Failure::Blind(blind)),
-            // The leaks are gone all the same, and that is told.
-            (Err(blind), Some(_)) => job.refused(&blind.what),
+        let began = swept.is_some();
+        let collected = match self.dead.map(|dead| self.collect(dead, &mut recording)).transpose() {
+            Ok(collected) => collected,
+            Err(blind) if began => return self.end(job.refused(&blind.what), recording, swept, None),
+            Err(blind) => return Err(Failure::Blind(blind)),
         };
+        // What went was in nobody's way, but what it used is not in use any more.
+        let fresh = match &collected {
+            Some((_, ran)) if !ran.deletions.is_empty() => {
+                Some(surveying::survey_to_judge(job.global, false, job.config)?)
+            }
+            _ => None,
+        };
+        let surveyed = fresh.as_ref().unwrap_or(surveyed);
+        recording.goes_on_with(&surveyed.survey.inventory);
+        let began = began || collected.is_some();
+        let document = match self.images(surveyed, hands, &mut recording, began) {
+            Ok(document) => document,
+            // What went before them is gone all the same, and that is told.
+            Err(blind) if began => job.refused(&blind.what),
+            Err(blind) => return Err(Failure::Blind(blind)),
+        };
+        self.end(document, recording, swept, collected)
+    }
+
+    /// Tells and records all of it.
+    fn end(
+        &self,
+        mut document: GcDoc,
+        recording: Recording<'_>,
+        swept: Option<(&LeakPlan, LeaksRan)>,
+        collected: Option<(String, DeadRan)>,
+    ) -> Result<Exit, Failure> {
+        let Self { job, surveyed, .. } = self;
         if job.is_direct() {
             self.editors.prepare();
         }
+        if let Some((store, ran)) = &collected {
+            json::add_containers(&mut document, store, &ran.plan, Some(ran));
+        }
         if let Some((plan, swept)) = &swept {
-            json::add_leaks(&mut document, inventory, plan, Some(swept));
+            json::add_leaks(&mut document, &surveyed.survey.inventory, plan, Some(swept));
         }
         let lost = recording.end(&mut document);
         job.print(&document)?;
         let exit = exit(&document, surveyed);
         Ok(if lost && exit == Exit::Done { Exit::Failed } else { exit })
+    }
+
+    /// Collects dead containers and logs; from which store, and what came of it.
+    fn collect(&self, dead: &Dead, recording: &mut Recording<'_>) -> Result<(String, DeadRan), Blind> {
+        let survey = &self.surveyed.survey;
+        let store = dead.store(survey);
+        recording.of_store(&store);
+        let ran = dead.run(self.request, survey, recording, &self.job.stop)?;
+        Ok((store, ran))
     }
 
     fn sweep(&self, plan: &LeakPlan, recording: &mut Recording<'_>) -> LeaksRan {
@@ -78,9 +122,10 @@ impl Act<'_> {
     /// Deletes images, and tells of them.
     fn images(
         &self,
+        surveyed: &Surveyed,
         hands: &mut dyn Hands,
         recording: &mut Recording<'_>,
-        swept: bool,
+        began: bool,
     ) -> Result<GcDoc, Blind> {
         let mut runner = Runner {
             request: self.request,
@@ -92,7 +137,7 @@ impl Act<'_> {
             patience: Patience::default(),
             task: self.task,
         };
-        let survey = &self.surveyed.survey;
+        let survey = &surveyed.survey;
         let (ran, report) = match self.theirs {
             None => (runner.run(survey)?, None),
             Some(theirs) => {
@@ -100,9 +145,8 @@ impl Act<'_> {
                 (ran, Some(report))
             }
         };
-        // Before means: before the leaks went, too.
-        let before = if swept { self.before } else { &ran.before };
-        let (job, surveyed) = (self.job, self.surveyed);
-        Ok(job.document(surveyed, self.config, &ran.plan, Some(&ran), before, report.as_ref()))
+        // Before means: before anything else went, too.
+        let before = if began { self.before } else { &ran.before };
+        Ok(self.job.document(surveyed, self.config, &ran.plan, Some(&ran), before, report.as_ref()))
     }
 }

@@ -32,6 +32,7 @@ impl<'a> Filler<'a> {
                     created: record.created,
                     state: self.state(namespace, record),
                     sandbox: cri.is_some_and(|cri| cri.sandbox),
+                    sandbox_id: cri.and_then(|cri| cri.sandbox_id.clone()),
                     listed_bytes: None,
                     holds,
                 });

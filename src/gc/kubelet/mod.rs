@@ -5,6 +5,7 @@
 //! Pure but for what [`Runtime`] does: who lists, measures and removes is the caller's business.
 
 mod detect;
+pub mod eviction;
 mod manager;
 mod runtime;
 mod settings;

@@ -60,6 +60,7 @@ fn container(image: usize, owner: Owner) -> Container {
         created: None,
         state: ContainerState::Exited,
         sandbox: false,
+        sandbox_id: None,
         listed_bytes: None,
         holds: vec![],
     }

@@ -45,6 +45,7 @@ fn container(store: usize, id: &str, owner: Owner) -> Container {
         created: None,
         state: ContainerState::Unknown,
         sandbox: false,
+        sandbox_id: None,
         listed_bytes: None,
         holds: Vec::new(),
     }

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use super::directory::Directory;
 use super::error::{Error, Fault};
 use super::locks::{Guards, Lock, noise64};
-use super::removal::Removal;
+use crate::sys::removal::Removal;
 
 /// The library's name for the directory.
 pub(super) const TEMPDIRS: &str = "tempdirs";

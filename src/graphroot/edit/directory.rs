@@ -14,8 +14,8 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::error::Fault;
-use super::removal::{self, Removal};
 use crate::sys::beneath::{DIRECTORY, Opener};
+use crate::sys::removal::{self, Removal};
 
 /// Longest path of a symlink or content of a `lower` file that is read: the library writes
 /// 500 parts of 28 bytes at most.

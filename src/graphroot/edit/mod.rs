@@ -25,7 +25,7 @@ mod place;
 mod process;
 mod records;
 mod remedy;
-pub mod removal;
+
 mod repair;
 mod session;
 pub mod table;
@@ -40,6 +40,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::snapshot::Places;
+pub use crate::sys::removal;
+use crate::sys::removal::{Failure, Removal};
 pub use ballast::Ballast;
 pub use debris::{Kind, Leftover, Reclaimed};
 use directory::Directory;
@@ -48,7 +50,6 @@ pub use image::PlannedImage;
 use links::Links;
 use place::Place;
 pub use remedy::Remedy;
-use removal::{Failure, Removal};
 pub use unused::Unused;
 
 /// The drivers whose layers we know how to take apart.

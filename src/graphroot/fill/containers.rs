@@ -90,6 +90,7 @@ impl Filler<'_> {
             created: record.created,
             state,
             sandbox: origin.sandbox,
+            sandbox_id: origin.sandbox_id,
             listed_bytes,
             holds,
         });

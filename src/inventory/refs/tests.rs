@@ -58,6 +58,7 @@ fn container(image: Option<usize>, holds: &[usize]) -> Container {
         created: None,
         state: ContainerState::Unknown,
         sandbox: false,
+        sandbox_id: None,
         listed_bytes: None,
         holds: holds.iter().map(|at| (*at).into()).collect(),
     }

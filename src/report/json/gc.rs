@@ -102,7 +102,7 @@ pub struct GcFilesystemDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeletedDoc {
-    /// `image`.
+    /// `image`, `container`, `sandbox` or `log`.
     pub kind: &'static str,
     /// Its id.
     pub id: String,
@@ -133,6 +133,8 @@ pub struct DeletedDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptDoc {
+    /// `image`, `container`, `sandbox` or `log`.
+    pub kind: &'static str,
     /// Its id.
     pub id: String,
     /// Its names.
@@ -288,6 +290,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
             .map(|kept| {
                 let image = &facts.inventory.images[kept.image.get()];
                 KeptDoc {
+                    kind: "image",
                     id: image.id.clone(),
                     names: image.names.clone(),
                     rule: kept.rule,

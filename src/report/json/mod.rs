@@ -4,6 +4,7 @@
 mod build;
 mod explain;
 mod gc;
+mod gc_containers;
 mod history;
 mod parts;
 mod pins;
@@ -19,6 +20,7 @@ pub use gc::{
     ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, RunStoryDoc,
     StoryDoc, add_leaks, comparison, gc, refused,
 };
+pub use gc_containers::add_containers;
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryUsageDoc, Origin, PercentRangeDoc, PointDoc, QuietDoc, RangeDoc, RunDoc,
     RunErrorDoc, SeriesDoc, TriggerDoc, differs, history, history_usage,

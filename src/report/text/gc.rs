@@ -76,7 +76,9 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
 }
 
 fn deletions(document: &GcDoc, screen: &Screen) -> String {
-    let mut headings = vec!["IMAGE", "ID", "REASON", ">PREDICTED"];
+    let only_images = document.deleted.iter().all(|deleted| deleted.kind == "image");
+    let first = if only_images { "IMAGE" } else { "WHAT" };
+    let mut headings = vec![first, "ID", "REASON", ">PREDICTED"];
     let done = !document.dry_run;
     if done {
         headings.push(">MEASURED");
@@ -85,8 +87,12 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
     let mut table = Table::new(&headings);
     for deleted in &document.deleted {
         let mut cells = vec![
-            names(&deleted.names),
-            short_id(&deleted.id),
+            match deleted.kind {
+                "image" => names(&deleted.names),
+                kind => format!("{kind} {}", names(&deleted.names)),
+            },
+            // A log has no id but its path.
+            if deleted.kind == "log" { String::new() } else { short_id(&deleted.id) },
             reason(deleted),
             bytes(deleted.predicted_bytes),
         ];
@@ -137,15 +143,19 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
         }
         table.fit(screen, &[], &[(0, 20), (2, 30)]);
     } else {
-        let mut rules: BTreeMap<&str, Vec<&KeptDoc>> = BTreeMap::new();
+        let mut rules: BTreeMap<(bool, &str, &str), Vec<&KeptDoc>> = BTreeMap::new();
         for kept in &document.kept {
-            rules.entry(kept.rule).or_default().push(kept);
+            rules.entry((kept.kind == "image", kept.kind, kept.rule)).or_default().push(kept);
         }
         let mut rules: Vec<_> = rules.into_iter().collect();
-        rules.sort_by_key(|(rule, kept)| (std::cmp::Reverse(kept.len()), *rule));
-        table = Table::new(&["STAYS BY RULE", ">IMAGES", "WHICH"]);
-        for (rule, kept) in rules {
-            table.row(vec![rule.into(), kept.len().to_string(), which(&kept, screen)]);
+        // As what goes: images last.
+        rules
+            .sort_by_key(|((image, kind, rule), kept)| (*image, *kind, std::cmp::Reverse(kept.len()), *rule));
+        let only_images = rules.iter().all(|((image, ..), _)| *image);
+        table = Table::new(&["STAYS BY RULE", if only_images { ">IMAGES" } else { ">COUNT" }, "WHICH"]);
+        for ((image, kind, rule), kept) in rules {
+            let rule = if image { rule.to_owned() } else { format!("{kind}: {rule}") };
+            table.row(vec![rule, kept.len().to_string(), which(&kept, screen)]);
         }
         table.fit(screen, &[], &[(2, 30)]);
     }

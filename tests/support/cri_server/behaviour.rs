@@ -15,11 +15,17 @@ pub struct Behaviour {
     pub containers: Listing,
     /// `ListPodSandbox`.
     pub sandboxes: Listing,
-    /// What happens to the removal of images with that name or id; `*` is every image. The first
-    /// that fits counts.
+    /// What happens to the removal of images with that name or id, and of containers and sandboxes
+    /// with that id; `*` is everything. The first that fits counts.
     pub removals: Vec<(String, Removal)>,
     /// So many images more in the listing, that no store has.
     pub extra_images: usize,
+    /// States that `ListContainers` tells of these containers, whatever they are doing.
+    pub listed_states: Vec<(String, &'static str)>,
+    /// Likewise for `ContainerStatus`.
+    pub told_states: Vec<(String, &'static str)>,
+    /// Containers and sandboxes that cannot be stopped.
+    pub unstoppable: Vec<String>,
     /// Images that containers have mounted as volumes: the container's id, and what its status
     /// calls the image.
     pub image_volumes: Vec<(String, String)>,

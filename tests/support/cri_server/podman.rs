@@ -70,6 +70,12 @@ impl Podman {
         self.container_record(pod, name, image, false, sandbox)
     }
 
+    /// Makes a container of the kubelet's in a pod, not for the first time, running. Its id.
+    pub fn attempt(&self, sandbox: &str, pod: &str, name: &str, image: &str, attempt: u32) -> String {
+        let metadata = self.metadata(pod, name, image, false, sandbox, attempt);
+        self.make(&metadata, &format!("k8s_{name}_{pod}_{attempt}"), image)
+    }
+
     /// Notes what a container or sandbox is doing: `created`, `running` or `exited`.
     pub fn set_state(&self, id: &str, state: &str) {
         let finished = if state == "exited" { Timestamp::now().to_string() } else { String::new() };
@@ -88,7 +94,20 @@ impl Podman {
         is_sandbox: bool,
         sandbox: &str,
     ) -> String {
-        let metadata = json!({
+        let metadata = self.metadata(pod, name, image, is_sandbox, sandbox, 0);
+        self.make(&metadata, &format!("k8s_{name}_{pod}"), image)
+    }
+
+    fn metadata(
+        &self,
+        pod: &str,
+        name: &str,
+        image: &str,
+        is_sandbox: bool,
+        sandbox: &str,
+        attempt: u32,
+    ) -> Value {
+        json!({
             "pod-name": format!("k8s_{pod}"),
             "pod-id": sandbox,
             "image-name": image,
@@ -98,15 +117,18 @@ impl Podman {
             "namespace": "default",
             "created-at": Timestamp::now().as_second(),
             "pod": is_sandbox,
-        });
-        let name = format!("k8s_{name}_{pod}");
+            "attempt": attempt,
+        })
+    }
+
+    fn make(&self, metadata: &Value, name: &str, image: &str) -> String {
         let made = self.store.storage([
             "create-container",
             "--volatile",
             "--metadata",
             &metadata.to_string(),
             "--name",
-            &name,
+            name,
             image,
         ]);
         let id = made.split_whitespace().next().expect("the container's id").to_owned();
@@ -184,10 +206,7 @@ impl Podman {
             let digest = digests.get(&record.image).cloned();
             v1::Container {
                 pod_sandbox_id: text(&record.metadata, "pod-id"),
-                metadata: Some(v1::ContainerMetadata {
-                    name: text(&record.metadata, "metadata-name"),
-                    attempt: 0,
-                }),
+                metadata: Some(container_metadata(&record.metadata)),
                 image: Some(v1::ImageSpec {
                     image: text(&record.metadata, "image-name"),
                     ..Default::default()
@@ -207,10 +226,7 @@ impl Podman {
     pub(super) fn container_status(&self, id: &str) -> Result<Option<v1::ContainerStatus>, String> {
         let record = self.records(false)?.into_iter().find(|record| record.id == id);
         Ok(record.map(|record| v1::ContainerStatus {
-            metadata: Some(v1::ContainerMetadata {
-                name: text(&record.metadata, "metadata-name"),
-                attempt: 0,
-            }),
+            metadata: Some(container_metadata(&record.metadata)),
             state: state(&record.state).into(),
             created_at: record.created,
             started_at: record.created,
@@ -312,7 +328,15 @@ impl Podman {
     }
 }
 
-fn state(text: &str) -> v1::ContainerState {
+fn container_metadata(metadata: &Value) -> v1::ContainerMetadata {
+    let attempt = metadata["attempt"].as_u64().unwrap_or_default();
+    v1::ContainerMetadata {
+        name: text(metadata, "metadata-name"),
+        attempt: u32::try_from(attempt).unwrap_or_default(),
+    }
+}
+
+pub(super) fn state(text: &str) -> v1::ContainerState {
     match text {
         "created" => v1::ContainerState::ContainerCreated,
         "running" => v1::ContainerState::ContainerRunning,

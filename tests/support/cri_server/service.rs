@@ -194,6 +194,46 @@ macro_rules! not_offered {
     )*};
 }
 
+impl Runtime {
+    /// Removes a container or sandbox, or does whatever it does instead. Like every runtime, it
+    /// does not ask whether anything runs in it.
+    async fn remove(&self, removal: Removal, id: String) -> Result<(), Status> {
+        let shared = &self.0;
+        let honest = |id: String| async move { shared.ask(move |podman| podman.remove_container(&id)).await };
+        match removal {
+            Removal::Honest => honest(id).await,
+            Removal::Refuse => Err(Status::unknown("failed to set removing state: it is busy")),
+            Removal::HalfFail => Err(Status::unknown("unlinkat: device or resource busy")),
+            Removal::Lie => Ok(()),
+            Removal::Late(after) => {
+                let podman = shared.podman.clone();
+                let late = std::thread::spawn(move || {
+                    std::thread::sleep(after);
+                    podman.remove_container(&id).expect("a late removal");
+                });
+                shared.late.lock().unwrap().push(late);
+                Ok(())
+            }
+            Removal::Slow(time) => {
+                sleep(time).await;
+                honest(id).await
+            }
+            Removal::DieBefore => shared.die().await,
+            Removal::DieAfter => {
+                honest(id).await?;
+                shared.die().await;
+            }
+            Removal::Hang => pending().await,
+        }
+    }
+}
+
+/// What is to be told of a state.
+fn told(states: &[(String, &'static str)], id: &str) -> Option<i32> {
+    let (_, text) = states.iter().find(|(about, _)| about == id)?;
+    Some(super::podman::state(text).into())
+}
+
 #[tonic::async_trait]
 impl RuntimeService for Runtime {
     async fn version(&self, _: Request<v1::VersionRequest>) -> Answer<v1::VersionResponse> {
@@ -225,7 +265,12 @@ impl RuntimeService for Runtime {
         _: Request<v1::ListContainersRequest>,
     ) -> Answer<v1::ListContainersResponse> {
         let behaviour = self.0.enter("ListContainers", "").await;
-        let containers = self.0.ask(move |podman| podman.containers(behaviour.old_image_ref)).await?;
+        let mut containers = self.0.ask(move |podman| podman.containers(behaviour.old_image_ref)).await?;
+        for one in &mut containers {
+            if let Some(told) = told(&behaviour.listed_states, &one.id) {
+                one.state = told;
+            }
+        }
         let containers = spoil(behaviour.containers, containers, |container| &mut container.id).await?;
         Ok(Response::new(v1::ListContainersResponse { containers }))
     }
@@ -251,9 +296,10 @@ impl RuntimeService for Runtime {
             ..v1::Mount::default()
         };
         let mounts = volumes.map(|(_, image)| mount(image)).collect();
-        let Some(status) = status.map(|status| v1::ContainerStatus { mounts, ..status }) else {
+        let Some(mut status) = status.map(|status| v1::ContainerStatus { mounts, ..status }) else {
             return Err(Status::not_found(format!("could not find container {id:?}")));
         };
+        status.state = told(&behaviour.told_states, &id).unwrap_or(status.state);
         Ok(Response::new(v1::ContainerStatusResponse { status: Some(status), ..Default::default() }))
     }
 
@@ -272,7 +318,10 @@ impl RuntimeService for Runtime {
         request: Request<v1::StopContainerRequest>,
     ) -> Answer<v1::StopContainerResponse> {
         let id = request.into_inner().container_id;
-        self.0.enter("StopContainer", &id).await;
+        let behaviour = self.0.enter("StopContainer", &id).await;
+        if behaviour.unstoppable.contains(&id) {
+            return Err(Status::unknown("it does not stop"));
+        }
         self.0.podman.set_state(&id, "exited");
         Ok(Response::new(v1::StopContainerResponse {}))
     }
@@ -282,8 +331,8 @@ impl RuntimeService for Runtime {
         request: Request<v1::RemoveContainerRequest>,
     ) -> Answer<v1::RemoveContainerResponse> {
         let id = request.into_inner().container_id;
-        self.0.enter("RemoveContainer", &id).await;
-        self.0.ask(move |podman| podman.remove_container(&id)).await?;
+        let behaviour = self.0.enter("RemoveContainer", &id).await;
+        self.remove(behaviour.removal(&id, &[]), id).await?;
         Ok(Response::new(v1::RemoveContainerResponse {}))
     }
 
@@ -292,7 +341,10 @@ impl RuntimeService for Runtime {
         request: Request<v1::StopPodSandboxRequest>,
     ) -> Answer<v1::StopPodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.0.enter("StopPodSandbox", &id).await;
+        let behaviour = self.0.enter("StopPodSandbox", &id).await;
+        if behaviour.unstoppable.contains(&id) {
+            return Err(Status::unknown("it does not stop"));
+        }
         self.0.podman.set_state(&id, "exited");
         Ok(Response::new(v1::StopPodSandboxResponse {}))
     }
@@ -302,8 +354,8 @@ impl RuntimeService for Runtime {
         request: Request<v1::RemovePodSandboxRequest>,
     ) -> Answer<v1::RemovePodSandboxResponse> {
         let id = request.into_inner().pod_sandbox_id;
-        self.0.enter("RemovePodSandbox", &id).await;
-        self.0.ask(move |podman| podman.remove_container(&id)).await?;
+        let behaviour = self.0.enter("RemovePodSandbox", &id).await;
+        self.remove(behaviour.removal(&id, &[]), id).await?;
         Ok(Response::new(v1::RemovePodSandboxResponse {}))
     }
 

@@ -30,7 +30,13 @@ fn deleted(at: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
 }
 
 fn kept(name: &str, rule: &'static str) -> KeptDoc {
-    KeptDoc { id: name.repeat(32), names: vec![name.into()], rule, detail: format!("why {name} stays") }
+    KeptDoc {
+        kind: "image",
+        id: name.repeat(32),
+        names: vec![name.into()],
+        rule,
+        detail: format!("why {name} stays"),
+    }
 }
 
 /// A run that reached its end.

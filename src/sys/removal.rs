@@ -5,7 +5,7 @@
 //! tree. What cannot be removed is named, and the rest goes on.
 //!
 //! A mount in another namespace is invisible here, and removing its mount point would
-//! silently detach it there: the caller asks [`crate::sys::mounts`] first.
+//! silently detach it there: the caller asks [`super::namespaces`] first.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
-use crate::sys::beneath::{self, Opener};
+use super::beneath::{self, Opener};
 
 /// Directories held open at a time. Trees that go deeper are taken apart: what lies below
 /// is moved up to the top of the doomed tree and removed from there.
@@ -63,7 +63,7 @@ impl Removal {
     }
 
     /// Adds what another removal did.
-    pub(super) fn absorb(&mut self, other: Self) {
+    pub fn absorb(&mut self, other: Self) {
         self.removed += other.removed;
         self.more_failures += other.more_failures;
         for failure in other.failures {

@@ -1,0 +1,109 @@
+//! From a look to what goes.
+
+use std::collections::BTreeSet;
+
+use super::account::Account;
+use super::files;
+use super::look::Seen;
+use super::{Collector, Doomed, Kind, Plan, Problem, Scope, Stays};
+use crate::gc::containers::{Decides, Verdicts, exact, kubelet};
+
+/// The kubelet's three phases, which are ours too: what one removes, the next finds gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Containers,
+    Sandboxes,
+    Logs,
+}
+
+impl Stage {
+    pub(super) const ALL: [Self; 3] = [Self::Containers, Self::Sandboxes, Self::Logs];
+
+    pub(super) fn is_in(self, scope: Scope) -> bool {
+        match self {
+            Self::Containers | Self::Sandboxes => scope.containers,
+            Self::Logs => scope.logs,
+        }
+    }
+}
+
+/// What a stage takes, as if all of `gone` were gone already.
+pub(super) fn of(
+    collector: &Collector<'_>,
+    stage: Stage,
+    seen: &Seen,
+    gone: &[Doomed],
+    account: &mut Account<'_>,
+) -> Plan {
+    let without: BTreeSet<&str> = gone.iter().map(|doomed| doomed.id.as_str()).collect();
+    let mut plan = Plan { pods_unknown: seen.pods_unknown.clone(), ..Plan::default() };
+    match stage {
+        Stage::Containers => {
+            let verdicts = containers(collector, seen);
+            plan.over_total = verdicts.over_total;
+            take(&mut plan, Kind::Container, &verdicts, seen);
+            if collector.scope.logs {
+                files::with_containers(collector, seen, &mut plan);
+            }
+        }
+        Stage::Sandboxes => take(&mut plan, Kind::Sandbox, &sandboxes(collector, seen, &without), seen),
+        Stage::Logs => files::plan(collector, seen, &without, &mut plan),
+    }
+    account.predict(&mut plan.goes);
+    plan
+}
+
+pub(super) fn containers(collector: &Collector<'_>, seen: &Seen) -> Verdicts {
+    let input = input(collector, seen);
+    match collector.policy.decides {
+        Decides::Exact => exact::containers(input),
+        Decides::Kubelet => {
+            kubelet::containers(&seen.containers, &seen.pods, collector.policy, input.now, false)
+        }
+    }
+}
+
+pub(super) fn sandboxes(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>) -> Verdicts {
+    let occupied = |id: &str| {
+        let mut containers = seen.containers.iter();
+        containers.any(|one| one.sandbox == id && !without.contains(one.id.as_str()))
+    };
+    match collector.policy.decides {
+        Decides::Exact => exact::sandboxes(input(collector, seen), occupied),
+        Decides::Kubelet => kubelet::sandboxes(&seen.sandboxes, occupied, &seen.pods, false),
+    }
+}
+
+fn input<'a>(collector: &'a Collector<'_>, seen: &'a Seen) -> exact::Input<'a> {
+    exact::Input {
+        containers: &seen.containers,
+        sandboxes: &seen.sandboxes,
+        pods: &seen.pods,
+        policy: collector.policy,
+        // The runtime's clock, which its times are of.
+        now: jiff::Timestamp::now(),
+    }
+}
+
+fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, seen: &Seen) {
+    plan.goes.extend(verdicts.goes.iter().map(|removal| Doomed {
+        kind,
+        id: removal.id.clone(),
+        names: seen.names_of(&removal.id),
+        reason: removal.reason,
+        stop_first: removal.stop_first,
+        gains: Vec::new(),
+        log_bytes: 0,
+    }));
+    plan.kept.extend(verdicts.kept.iter().map(|kept| Stays {
+        kind,
+        id: kept.id.clone(),
+        names: seen.names_of(&kept.id),
+        rule: kept.rule,
+        detail: kept.detail.clone(),
+    }));
+}
+
+pub(super) fn problem(plan: &mut Plan, step: &'static str, message: String) {
+    plan.problems.push(Problem { id: None, step, message });
+}

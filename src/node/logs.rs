@@ -1,0 +1,247 @@
+//! The logs of pods and the links to them, with what they cost and who reads them.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use walkdir::WalkDir;
+
+use super::places::Places;
+use crate::sys::processes::Processes;
+use crate::sys::readlink::Untraced;
+use crate::sys::sysroot::{EntryKind, Sysroot};
+
+/// The directory of a pod's logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// Its name: `<namespace>_<pod>_<uid>`.
+    pub name: OsString,
+    /// Where it lies for us.
+    pub path: PathBuf,
+    /// What it costs.
+    pub weight: Weight,
+}
+
+/// What logs cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Allocated bytes that leave the disk with it: inodes with links elsewhere do not.
+    pub bytes: u64,
+    /// Inodes that leave the disk.
+    pub inodes: u64,
+    /// The newest change of anything in it; `None` where something could not be examined.
+    pub newest: Option<Timestamp>,
+}
+
+/// An entry of the directory of links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: OsString,
+    /// Where it lies for us.
+    pub path: PathBuf,
+    /// Where it leads, as it stands there.
+    pub target: PathBuf,
+    /// That is not there.
+    pub dangling: bool,
+}
+
+/// Lists the logs of pods, in order of their names, and weighs them. None where there is no such
+/// place.
+///
+/// # Errors
+/// When the place cannot be listed.
+pub fn directories(root: &Sysroot, places: &Places) -> io::Result<Vec<Directory>> {
+    let Some(place) = resolved(root, &places.pod_logs)? else { return Ok(Vec::new()) };
+    let entries = root.list(&places.pod_logs)?.into_iter();
+    let directory = |name: OsString| {
+        let path = place.join(&name);
+        let weight = weigh(&path);
+        Directory { name, path, weight }
+    };
+    Ok(entries
+        .filter(|entry| entry.kind == EntryKind::Directory)
+        .map(|entry| directory(entry.name))
+        .collect())
+}
+
+/// Lists the links to logs, in order of their names. None where there is no such place.
+///
+/// # Errors
+/// When the place cannot be listed.
+pub fn links(root: &Sysroot, places: &Places) -> io::Result<Vec<Link>> {
+    let Some(place) = resolved(root, &places.container_logs)? else { return Ok(Vec::new()) };
+    let untraced = std::fs::File::open(&place).and_then(|open| {
+        use std::os::fd::AsFd;
+        Untraced::of(open.as_fd())
+    });
+    let entries = root.list(&places.container_logs)?.into_iter();
+    let mut links = Vec::new();
+    for entry in entries.filter(|entry| entry.kind == EntryKind::Symlink) {
+        let path = place.join(&entry.name);
+        let target = match &untraced {
+            Ok(untraced) => untraced.target(&entry.name).map(PathBuf::from),
+            Err(_) => std::fs::read_link(&path),
+        };
+        match target {
+            Ok(target) => links.push(Link { dangling: is_dangling(&path), name: entry.name, path, target }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        }
+    }
+    Ok(links)
+}
+
+/// Whether a symlink is there and what it leads to is not.
+#[must_use]
+pub fn is_dangling(path: &Path) -> bool {
+    let is_link = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
+    is_link && std::fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Where `path` lies, without symlinks.
+fn resolved(root: &Sysroot, path: &Path) -> io::Result<Option<PathBuf>> {
+    match root.resolve(path) {
+        Ok(path) => Ok(Some(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Weighs a tree, or a single file, on one filesystem.
+#[must_use]
+pub fn weigh(path: &Path) -> Weight {
+    let mut weight = Weight::default();
+    let mut newest = None;
+    let mut whole = true;
+    // Links that were met, and what the inode costs.
+    let mut linked: HashMap<(u64, u64), (u64, u64, u64)> = HashMap::new();
+    for entry in WalkDir::new(path).same_file_system(true) {
+        let Ok(facts) = entry.and_then(|entry| entry.metadata()) else {
+            whole = false;
+            continue;
+        };
+        let bytes = facts.blocks() * 512;
+        let nanoseconds = i32::try_from(facts.mtime_nsec()).unwrap_or(0);
+        newest = newest.max(Timestamp::new(facts.mtime(), nanoseconds).ok());
+        if facts.is_dir() || facts.nlink() == 1 {
+            weight.bytes += bytes;
+            weight.inodes += 1;
+        } else {
+            linked.entry((facts.dev(), facts.ino())).or_insert((facts.nlink(), bytes, 0)).2 += 1;
+        }
+    }
+    for (links, bytes, met) in linked.into_values() {
+        if met >= links {
+            weight.bytes += bytes;
+            weight.inodes += 1;
+        }
+    }
+    weight.newest = newest.filter(|_| whole);
+    weight
+}
+
+/// Who has a file of the log directory `name` open, or the log file that `path` ends in. A
+/// process in a container knows it by another path, so the last three parts of a file's decide.
+///
+/// # Errors
+/// When not every process can be looked at: then nobody can be said to have it open.
+pub fn reader<'a>(processes: &'a Processes, path: &Path) -> Result<Option<String>, &'a str> {
+    let parts: Vec<_> = path.components().collect();
+    let tail: PathBuf = parts.iter().rev().take(3).rev().collect();
+    let found = if is_log_file(path) { processes.holding_tail(&tail) } else { processes.holding(path) };
+    match found {
+        Some(process) => Ok(Some(process.describe())),
+        None if processes.sees_all() => Ok(None),
+        None => Err("not every process can be seen from here"),
+    }
+}
+
+fn is_log_file(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    name.ends_with(".log") || name.contains(".log.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::sys::processes::Process;
+
+    fn node() -> (tempfile::TempDir, Places) {
+        let top = tempfile::tempdir().unwrap();
+        let places = Places {
+            pod_logs: top.path().join("pods"),
+            container_logs: top.path().join("containers"),
+            ..Places::default()
+        };
+        (top, places)
+    }
+
+    #[test]
+    fn directories_with_what_they_cost() {
+        let (top, places) = node();
+        let live = Sysroot::live();
+        assert_eq!(directories(&live, &places).unwrap(), []);
+        let web = places.pod_logs.join("ns_web_1/app");
+        fs::create_dir_all(&web).unwrap();
+        fs::write(web.join("0.log"), [b'x'; 20_000]).unwrap();
+        fs::write(web.join("1.log"), [b'x'; 20_000]).unwrap();
+        fs::hard_link(web.join("1.log"), web.join("1.copy")).unwrap();
+        fs::write(web.join("2.log"), [b'x'; 20_000]).unwrap();
+        fs::hard_link(web.join("2.log"), top.path().join("elsewhere")).unwrap();
+        symlink("/etc", web.join("link")).unwrap();
+        fs::write(places.pod_logs.join("a-file"), b"x").unwrap();
+        symlink("/etc", places.pod_logs.join("a_b_link")).unwrap();
+        let found = directories(&live, &places).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let of = |path: &Path| fs::symlink_metadata(path).unwrap().blocks() * 512;
+        let parts = [web.parent().unwrap().into(), web.clone(), web.join("0.log"), web.join("1.log")];
+        let expected: u64 = parts.iter().map(|path: &PathBuf| of(path)).sum::<u64>() + of(&web.join("link"));
+        assert_eq!((found[0].weight.bytes, found[0].weight.inodes), (expected, 5), "2.log stays elsewhere");
+        assert!(found[0].weight.newest.is_some());
+        assert_eq!(found[0].path, fs::canonicalize(&places.pod_logs).unwrap().join("ns_web_1"));
+    }
+
+    #[test]
+    fn links_that_dangle() {
+        let (_top, places) = node();
+        let live = Sysroot::live();
+        assert_eq!(links(&live, &places).unwrap(), []);
+        fs::create_dir_all(&places.container_logs).unwrap();
+        fs::create_dir_all(&places.pod_logs).unwrap();
+        fs::write(places.pod_logs.join("there"), b"x").unwrap();
+        symlink(places.pod_logs.join("there"), places.container_logs.join("b")).unwrap();
+        symlink(places.pod_logs.join("gone"), places.container_logs.join("a")).unwrap();
+        symlink("c", places.container_logs.join("c")).unwrap();
+        fs::write(places.container_logs.join("d"), b"x").unwrap();
+        let found = links(&live, &places).unwrap();
+        let found: Vec<_> = found.iter().map(|link| (link.name.to_str().unwrap(), link.dangling)).collect();
+        assert_eq!(found, [("a", true), ("b", false), ("c", false)], "a loop is not a missing log");
+        assert!(!is_dangling(&places.container_logs.join("none")));
+    }
+
+    #[test]
+    fn who_reads() {
+        let held = |path: &str| Process {
+            id: 7,
+            name: "fluent-bit".into(),
+            holds: vec![path.into()],
+            ..Process::default()
+        };
+        let processes = Processes::of(vec![held("/host/var/log/pods/ns_web_1/app/0.log")], true);
+        let read = |path: &str| reader(&processes, Path::new(path));
+        assert_eq!(read("/var/log/pods/ns_web_1"), Ok(Some("fluent-bit (pid 7)".into())));
+        assert_eq!(read("/var/log/pods/ns_web_1/app/0.log"), Ok(Some("fluent-bit (pid 7)".into())));
+        assert_eq!(read("/var/log/pods/ns_web_1/app/1.log"), Ok(None));
+        assert_eq!(read("/var/log/pods/ns_web_1/other/0.log"), Ok(None));
+        assert_eq!(read("/var/log/pods/ns_web_2"), Ok(None));
+        let hidden = Processes::of(vec![], false);
+        assert!(reader(&hidden, Path::new("/var/log/pods/ns_web_1")).is_err());
+    }
+}

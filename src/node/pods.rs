@@ -1,0 +1,283 @@
+//! "Is this pod still known?", by the kubelet's own directory: it makes `pods/<uid>` before
+//! anything of a pod runs, and removes it when the pod is no more and all of it has ended.
+//!
+//! A static pod's uid is made by the kubelet from its manifest; its directory and its containers'
+//! labels have that one, not the uid of the mirror pod that the API server knows. So one rule
+//! fits all. Beyond it, a static pod is known as long as a manifest has a name that fits its own.
+//!
+//! What cannot be read, and a directory that does not fit what runs (a disk that is not mounted,
+//! the directory of an earlier installation) prove nothing: then no pod counts as gone.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::places::Places;
+use crate::sys::sysroot::{EntryKind, Sysroot};
+
+/// The kubelet reads no longer manifest.
+const MAX_MANIFEST_BYTES: u64 = 10 << 20;
+
+/// The pods that the kubelet knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownPods {
+    /// Uids with a directory.
+    uids: HashSet<String>,
+    /// Everything that a manifest calls a name.
+    manifest_names: HashSet<String>,
+    /// Where the directories are.
+    roots: Vec<PathBuf>,
+    said_by_kubelet: bool,
+}
+
+/// Why no pod can be said to be gone.
+#[derive(Debug, thiserror::Error)]
+pub enum Unknown {
+    /// There is none of the directories that could be the kubelet's.
+    #[error("there is no directory of pods in {}", list(.0))]
+    NoKubelet(Vec<PathBuf>),
+    /// It is there.
+    #[error("{} cannot be read", path.display())]
+    Unreadable {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is there, but it is not the directory of who runs pods here.
+    #[error("the pod {uid} is running, but has no directory in {}", list(roots))]
+    NotTheirs {
+        /// The pod.
+        uid: String,
+        /// Where it should be.
+        roots: Vec<PathBuf>,
+    },
+    /// No pod runs that would prove whose directory it is.
+    #[error("no pod is running that shows whether {} is the kubelet's", list(.0))]
+    Unproven(Vec<PathBuf>),
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+impl KnownPods {
+    /// Reads the directories of pods and the manifests of static pods.
+    ///
+    /// # Errors
+    /// When there is no such directory, or anything of it cannot be read.
+    pub fn read(root: &Sysroot, places: &Places) -> Result<Self, Unknown> {
+        let mut known = Self { said_by_kubelet: places.said_by_kubelet, ..Self::default() };
+        for place in &places.roots {
+            let pods = place.join("pods");
+            match root.list(&pods) {
+                Ok(entries) => {
+                    let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
+                    known.uids.extend(names);
+                    known.roots.push(pods);
+                }
+                Err(error) if is_absent(&error) => {}
+                Err(source) => return Err(Unknown::Unreadable { path: pods, source }),
+            }
+        }
+        if known.roots.is_empty() {
+            return Err(Unknown::NoKubelet(places.roots.clone()));
+        }
+        for place in &places.manifests {
+            known.manifests(root, place)?;
+        }
+        Ok(known)
+    }
+
+    fn manifests(&mut self, root: &Sysroot, place: &Path) -> Result<(), Unknown> {
+        let unreadable = |source| Unknown::Unreadable { path: place.to_path_buf(), source };
+        let files = match root.list(place) {
+            Ok(entries) => entries
+                .into_iter()
+                .filter(|entry| matches!(entry.kind, EntryKind::File | EntryKind::Symlink))
+                .map(|entry| place.join(entry.name))
+                .collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => vec![place.to_path_buf()],
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        for path in files {
+            match root.read_bytes(&path, MAX_MANIFEST_BYTES) {
+                Ok(bytes) => self.manifest_names.extend(names_in(&String::from_utf8_lossy(&bytes))),
+                // The kubelet runs nothing from these.
+                Err(error)
+                    if is_absent(&error)
+                        || matches!(
+                            error.kind(),
+                            io::ErrorKind::InvalidInput
+                                | io::ErrorKind::IsADirectory
+                                | io::ErrorKind::FileTooLarge
+                        ) => {}
+                Err(source) => return Err(Unknown::Unreadable { path, source }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the directories against the pods that run, by the uids of their labels.
+    ///
+    /// # Errors
+    /// When they do not fit, or nothing shows that they do.
+    pub fn vouch<'a>(&self, mut running: impl Iterator<Item = &'a str>) -> Result<(), Unknown> {
+        let Some(first) = running.next() else {
+            return if self.said_by_kubelet { Ok(()) } else { Err(Unknown::Unproven(self.roots.clone())) };
+        };
+        match std::iter::once(first).chain(running).find(|uid| !self.uids.contains(*uid)) {
+            None => Ok(()),
+            Some(uid) => Err(Unknown::NotTheirs { uid: uid.to_owned(), roots: self.roots.clone() }),
+        }
+    }
+
+    /// Whether the kubelet still knows a pod. `name` is the pod's own, empty if nobody knows it.
+    #[must_use]
+    pub fn has(&self, uid: &str, name: &str) -> bool {
+        self.uids.contains(uid) || (is_static(uid) && self.a_manifest_fits(name))
+    }
+
+    /// The kubelet appends the node's name to that of the manifest.
+    fn a_manifest_fits(&self, name: &str) -> bool {
+        if name.is_empty() {
+            return !self.manifest_names.is_empty();
+        }
+        let mut ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
+        ends.any(|end| self.manifest_names.contains(&name[..end]))
+    }
+}
+
+/// The API server makes uids of RFC 4122, the kubelet the hash of a manifest, unless that
+/// has a uid, which can look like anything.
+fn is_static(uid: &str) -> bool {
+    let groups: Vec<_> = uid.split('-').map(str::len).collect();
+    !(groups == [8, 4, 4, 4, 12] && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-'))
+}
+
+/// Everything that stands behind `name:` in a manifest, YAML or JSON: names of containers and
+/// volumes too. A name too many keeps something.
+fn names_in(text: &str) -> impl Iterator<Item = String> + '_ {
+    let quotes = ['"', '\'', ',', '{', '}', '[', ']'];
+    text.match_indices("name").filter_map(move |(at, key)| {
+        let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start_matches([' ', '\t']);
+        let value = rest.strip_prefix(':')?.trim_start().trim_start_matches(quotes);
+        let end = value.find(|c: char| c.is_whitespace() || quotes.contains(&c)).unwrap_or(value.len());
+        (end > 0).then(|| value[..end].to_owned())
+    })
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const API: &str = "0f8a31b2-7a5c-4f7e-9d1e-0b6a7c8d9e0f";
+    const HASH: &str = "0f8a31b27a5c4f7e9d1e0b6a7c8d9e0f";
+
+    struct Node {
+        directory: tempfile::TempDir,
+        places: Places,
+    }
+
+    impl Node {
+        fn new(uids: &[&str]) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let root = directory.path().join("kubelet");
+            fs::create_dir_all(root.join("pods")).unwrap();
+            for uid in uids {
+                fs::create_dir(root.join("pods").join(uid)).unwrap();
+            }
+            let manifests = vec![directory.path().join("manifests")];
+            let places = Places { roots: vec![root], manifests, ..Places::default() };
+            Self { directory, places }
+        }
+
+        fn read(&self) -> Result<KnownPods, Unknown> {
+            KnownPods::read(&Sysroot::live(), &self.places)
+        }
+    }
+
+    #[test]
+    fn a_directory_makes_a_pod_known() {
+        let known = Node::new(&[API, HASH]).read().unwrap();
+        assert!(known.has(API, "web") && known.has(HASH, "etcd-node1"));
+        let other = API.replace('0', "1");
+        assert!(!known.has(&other, "web"));
+        assert!(!known.has(&other, ""));
+    }
+
+    #[test]
+    fn what_cannot_be_read_proves_nothing() {
+        let mut node = Node::new(&[]);
+        node.places.roots = vec!["/none".into(), "/none/either".into()];
+        let error = node.read().unwrap_err();
+        assert_eq!(error.to_string(), "there is no directory of pods in /none, /none/either");
+        let node = Node::new(&[]);
+        let pods = node.places.roots[0].join("pods");
+        fs::remove_dir(&pods).unwrap();
+        assert!(matches!(node.read(), Err(Unknown::NoKubelet(_))));
+        std::os::unix::fs::symlink("pods", &pods).unwrap();
+        assert!(matches!(node.read(), Err(Unknown::Unreadable { .. })), "a loop");
+        let node = Node::new(&[API]);
+        std::os::unix::fs::symlink("manifests", &node.places.manifests[0]).unwrap();
+        assert!(matches!(node.read(), Err(Unknown::Unreadable { .. })), "a loop");
+    }
+
+    #[test]
+    fn any_of_several_places_makes_it_known() {
+        let (mut one, other) = (Node::new(&[]), Node::new(&[API]));
+        one.places.roots.extend(other.places.roots.clone());
+        assert!(one.read().unwrap().has(API, ""));
+    }
+
+    #[test]
+    fn directories_must_fit_what_runs() {
+        let node = Node::new(&[API]);
+        let known = node.read().unwrap();
+        assert!(known.vouch([API].into_iter()).is_ok());
+        let error = known.vouch([API, HASH].into_iter()).unwrap_err().to_string();
+        assert!(error.contains(HASH) && error.contains("is running"), "{error}");
+        assert!(matches!(known.vouch([].into_iter()), Err(Unknown::Unproven(_))));
+        let places = Places { said_by_kubelet: true, ..node.places.clone() };
+        let known = KnownPods::read(&Sysroot::live(), &places).unwrap();
+        assert!(known.vouch([].into_iter()).is_ok());
+        assert!(known.vouch([HASH].into_iter()).is_err(), "it may be another kubelet");
+    }
+
+    #[test]
+    fn a_manifest_keeps_its_pod() {
+        let node = Node::new(&[]);
+        let manifests = &node.places.manifests[0];
+        fs::create_dir(manifests).unwrap();
+        fs::create_dir(manifests.join("deeper")).unwrap();
+        fs::write(manifests.join("a.yaml"), "metadata:\n  name: kube-apiserver\n  namespace: x\n").unwrap();
+        fs::write(manifests.join("b"), r#"{"metadata":{"name":"etcd","namespace":"kube-system"}}"#).unwrap();
+        let known = node.read().unwrap();
+        for (name, is_known) in [
+            ("kube-apiserver-node1", true),
+            ("kube-apiserver", true),
+            ("etcd-node-with-dashes", true),
+            ("etcd2-node1", false),
+            ("kube-proxy-node1", false),
+            ("", true), // whose it is cannot be told
+        ] {
+            assert_eq!(known.has(HASH, name), is_known, "{name}");
+            assert!(!known.has(API, name), "the API server's");
+        }
+        drop(node.directory);
+    }
+
+    #[test]
+    fn names_of_all_spellings() {
+        let text =
+            "name: a\n  name:  'b'\n- name:\tc # x\n{\"name\": \"d\",\"name\":\"e\"}\nnamespace: f\nname:";
+        assert_eq!(names_in(text).collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether anything runs in a container, by the kernel's own word: every runtime puts a
+//! container's processes into a control group that is named after the container's id
+//! (`crio-<id>.scope`, `cri-containerd-<id>.scope`, `…/<id>`).
+//!
+//! A process that is found proves that the container runs. None found proves little: a
+//! process in a PID namespace that is not ours, or one behind `hidepid`, is not seen.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// A process in a control group named after `id`, by its number.
+///
+/// # Errors
+/// When `/proc` cannot be listed.
+pub fn process_in(id: &str) -> io::Result<Option<u32>> {
+    process_in_from(Path::new("/proc"), id)
+}
+
+fn process_in_from(proc: &Path, id: &str) -> io::Result<Option<u32>> {
+    for entry in fs::read_dir(proc)? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // It may have ended since.
+        let Ok(text) = fs::read(entry.path().join("cgroup")) else { continue };
+        if String::from_utf8_lossy(&text).lines().any(|line| names(line, id)) {
+            return Ok(Some(pid));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a line `hierarchy:controllers:path` has a group on its path that is named after `id`.
+/// `CRI-O`'s monitor has one of its own, `crio-conmon-<id>.scope`; while it lives, so does the
+/// container.
+fn names(line: &str, id: &str) -> bool {
+    let path = line.splitn(3, ':').nth(2).unwrap_or_default();
+    !id.is_empty()
+        && path.split('/').any(|part| {
+            let part = part.strip_suffix(".scope").unwrap_or(part);
+            // systemd's driver without a slice writes `prefix:name`.
+            let part = part.rsplit(':').next().unwrap_or(part);
+            part == id || part.strip_suffix(id).is_some_and(|before| before.ends_with('-'))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn groups_of_containers() {
+        for (group, is_it) in [
+            (format!("0::/kubepods.slice/kubepods-pod1.slice/crio-{ID}.scope"), true),
+            (format!("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope"), true),
+            (format!("0::/kubepods.slice/crio-conmon-{ID}.scope"), true),
+            (format!("4:memory:/kubepods/besteffort/pod1/{ID}"), true),
+            (format!("0::/system.slice/containerd.service/kubepods-pod1.slice:cri-containerd:{ID}"), true),
+            (format!("0::/kubepods/pod1/{ID}/init.scope"), true),
+            (format!("0::/kubepods/pod1/x{ID}"), false),
+            (format!("0::/kubepods/pod1/{}", &ID[1..]), false),
+            ("0::/".into(), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(names(&group, ID), is_it, "{group}");
+        }
+        assert!(!names("0::/", ""));
+    }
+
+    #[test]
+    fn looks_through_all_processes() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, group) in [("17", "0::/\n"), ("18", &*format!("1:cpu:/a\n0::/b/crio-{ID}.scope\n"))] {
+            fs::create_dir(proc.path().join(pid)).unwrap();
+            fs::write(proc.path().join(pid).join("cgroup"), group).unwrap();
+        }
+        fs::create_dir(proc.path().join("19")).unwrap(); // ended
+        assert_eq!(process_in_from(proc.path(), ID).unwrap(), Some(18));
+        assert_eq!(process_in_from(proc.path(), &ID.replace('0', "1")).unwrap(), None);
+        assert!(process_in_from(&proc.path().join("none"), ID).is_err());
+        assert_eq!(process_in(ID).unwrap(), None);
+    }
+}
