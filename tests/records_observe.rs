@@ -376,9 +376,9 @@ fn a_large_node_is_written_quickly() {
 fn inventory(images: &[(u64, i64)]) -> Inventory {
     let key = store_key();
     let store = Store {
-        kind: key.kind,
-        root: key.root,
-        driver: key.driver,
+        kind: key.kind(),
+        root: key.root().to_path_buf(),
+        driver: key.driver().to_owned(),
         filesystem: 0.into(),
         read_only: false,
         origin: "a test".into(),
