@@ -197,6 +197,10 @@ impl Memory for ByName {
     fn now(&self) -> Timestamp {
         Timestamp::now() + AHEAD
     }
+
+    fn scanned(&self) -> Timestamp {
+        self.now()
+    }
 }
 
 #[derive(Default)]

@@ -39,6 +39,8 @@ pub trait Memory {
     /// The present on the time line that [`Self::ages`] are on, which need not be that of the
     /// wall clock.
     fn now(&self) -> Timestamp;
+    /// When the scan began that the run goes by, on the same time line.
+    fn scanned(&self) -> Timestamp;
 }
 
 /// Is told what happens, as it happens.
@@ -192,6 +194,7 @@ struct Facts {
     ages: Vec<Ages>,
     known: Vec<Known>,
     now: Timestamp,
+    scanned: Timestamp,
 }
 
 impl Facts {
@@ -203,7 +206,7 @@ impl Facts {
     fn with(inventory: &Inventory, memory: &dyn Memory, extra: Vec<hands::Extra>) -> Self {
         let mut known = memory.known(inventory);
         proof::add(&mut known, extra);
-        Self { ages: memory.ages(inventory), known, now: memory.now() }
+        Self { ages: memory.ages(inventory), known, now: memory.now(), scanned: memory.scanned() }
     }
 
     fn input<'a>(&'a self, survey: &'a Survey, policy: &'a Policy) -> Input<'a> {
@@ -214,6 +217,7 @@ impl Facts {
             known: &self.known,
             policy,
             now: self.now,
+            scanned: self.scanned,
         }
     }
 }

@@ -142,6 +142,7 @@ impl World {
             known: &self.known,
             policy: &self.policy,
             now: now(),
+            scanned: now() - SignedDuration::from_mins(10),
         })
     }
 
@@ -283,11 +284,15 @@ fn every_rule_keeps_and_says_why() {
     world.policy.protect.keep_newest = 0;
     world.ages.truncate(9);
     world.known[6].used_by = vec!["cri-o pod/app".into()];
-    world.ages[5] = hours_ago(995, Some(0));
+    // Used while it was scanned, ten minutes ago.
+    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(10));
     world.inventory.images[5].labels = Labels::Known(vec![("keepnot".into(), "yes".into())]);
     let (_, kept, _) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
     assert_eq!(rules, ["used-just-now", "in-use", "read-only-store", "min-age", "age-unknown"]);
+    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(11));
+    assert_eq!(world.plan(&[space(0)]).0, ["i5"], "before it was scanned");
+    world.ages[5].last_used = Some(now());
     // A container of another store that was made from it.
     world.inventory.containers.push(Container {
         image: None,
@@ -549,6 +554,7 @@ fn planning_a_big_node() {
             known: &[],
             policy: &policy,
             now: made.now,
+            scanned: made.now,
         };
         let begin = std::time::Instant::now();
         let plan = plan(input, Task::Policy, &[Ok(measured)]);
