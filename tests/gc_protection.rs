@@ -183,3 +183,19 @@ fn an_image_that_came_a_moment_ago_goes_neither_for_space_nor_by_age() {
     node.json(0, &["rm", newest, "--min-age", "0s"]);
     assert_eq!(node.names(), [name(IN_USE)]);
 }
+
+/// A run must not guess what static pods name; whoever only asks is told that nobody knows.
+#[test]
+fn static_pods_that_cannot_be_read_keep_everything() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    let manifests = node.store.scratch().join("manifests");
+    std::os::unix::fs::symlink(&manifests, &manifests).unwrap();
+    let config = node.config(&format!("[protect]\nstatic_pods = {manifests:?}\n"));
+    let run = node.run(&["gc", "--high", "1", "--low", "0", "--config", &config]).expect_code(5);
+    assert!(run.stderr.contains("static pods"), "{run:?}");
+    assert_eq!(node.names().len(), 6);
+    let explained = node.json(0, &["explain", &name(0), "--config", &config]);
+    assert_eq!(explained["fate"]["goes"], false, "{explained:#}");
+    assert!(explained["fate"]["detail"].as_str().unwrap().contains("static pods"), "{explained:#}");
+}

@@ -83,7 +83,7 @@ fn what_is_unknown_or_kept_is_said_and_stays() {
 
     // The runtime refuses: told, set aside for gc, and tried again when it is asked for by name.
     node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Refuse)]);
-    let refused = node.json(5, &["rm", &name(2)]);
+    let refused = node.json(1, &["rm", &name(2)]);
     assert_eq!(rule(&refused, &name(2)), "refused");
     let gc = node.json(4, &["gc", "--dry-run", "--high", "1", "--low", "0"]);
     assert_eq!(rule(&gc, &name(2)), "backing-off");
@@ -95,6 +95,11 @@ fn what_is_unknown_or_kept_is_said_and_stays() {
 
 /// The program on a terminal, on which `answer` is typed.
 fn on_terminal(node: &GcNode, words: &[&str], answer: &str) -> Run {
+    typed(node, words, answer, "")
+}
+
+/// The same with something more for the shell behind the command.
+fn typed(node: &GcNode, words: &[&str], answer: &str, behind: &str) -> Run {
     let line = node.command(words);
     let quote = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy());
     let mut all = vec![quote(line.get_program())];
@@ -103,7 +108,7 @@ fn on_terminal(node: &GcNode, words: &[&str], answer: &str) -> Run {
     std::fs::write(input.path(), answer).unwrap();
     let mut command = std::process::Command::new("script");
     program::hermetic(&mut command);
-    let inner = format!("stty cols 120; {}", all.join(" "));
+    let inner = format!("stty cols 120; {} {behind}", all.join(" "));
     command.args(["-qec", &inner, "/dev/null"]);
     // Typed once the question is there: what comes before is typed ahead, as with a person.
     command.stdin(Stdio::from(std::fs::File::open(input.path()).unwrap()));
@@ -179,4 +184,21 @@ fn foreign_words_do_not_act_on_the_terminal() {
         shown.contains("forged") && !shown.lines().any(|line| line.starts_with("error: forged")),
         "{shown}"
     );
+}
+
+#[test]
+fn a_document_asked_for_on_a_terminal_is_one_document() {
+    let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
+    node.age();
+    let file = node.store.scratch().join("document.json");
+    let gc = ["gc", "--high", "1", "--low", "0", "--format", "json", "--no-progress"];
+    for (answer, code, left, dry_run) in [("n\n", 0, 7, true), ("y\n", 4, 1, false)] {
+        let run = typed(&node, &gc, answer, &format!("> {}", file.display())).expect_code(code);
+        assert!(run.stdout.contains("[y/N]") && run.stdout.contains(&name(0)), "the plan is shown: {run:?}");
+        let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        node::assert_fits(&document);
+        assert_eq!(document["dry_run"], dry_run);
+        assert_eq!(list(&document, "/deleted").len(), 6);
+        assert_eq!(node.names().len(), left);
+    }
 }

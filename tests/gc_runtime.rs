@@ -49,7 +49,7 @@ fn a_runtime_that_dies_ends_the_run_and_the_next_one_goes_on() {
         assert_eq!(node.names(), names(done..8));
         assert_recorded(&node.history()[0], &broken);
 
-        // While it is dead, nothing more can be done, and that is no run.
+        // While it is dead, nothing more can be done, and that is recorded.
         node.server.wait_for_death();
         let dead = node.run(&ALL).expect_code(5);
         assert!(dead.stderr.contains("cri.sock"), "{dead:?}");
@@ -61,9 +61,10 @@ fn a_runtime_that_dies_ends_the_run_and_the_next_one_goes_on() {
             // Its removal may be what killed the runtime.
             assert_eq!(rule(&next, &name(2)), "backing-off");
         }
-        assert_eq!(events(&next), ["FreeDiskSpaceFailed", "ImageGCFailed"], "the second in a row");
+        assert_eq!(events(&next), ["FreeDiskSpaceFailed", "ImageGCFailed"], "one more in a row");
         let history = node.history();
-        assert_eq!(history.len(), 2, "{history:#?}");
+        assert_eq!(history.len(), 3, "{history:#?}");
+        assert_eq!(history[1]["outcome"], "refused");
         assert_recorded(&history[0], &next);
         assert_eq!(events(&history[0]), events(&next));
     }
@@ -288,4 +289,41 @@ fn an_aged_image_that_cannot_be_removed_does_not_block_the_space_pass() {
     let again = node.json(0, &words);
     assert_eq!(rule(&again, &name(0)), "backing-off");
     assert_eq!(again["outcome"], "not_needed", "{again:#}");
+}
+
+/// A runtime that is away for weeks is a row of failures that somebody should see.
+#[test]
+fn runs_that_are_refused_are_recorded() {
+    let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    node.server.stop();
+    let first = node.run(&ALL).expect_code(5);
+    assert!(!first.stderr.contains("ImageGCFailed"), "{first:?}");
+    let second = node.run(&ALL).expect_code(5);
+    assert!(second.stderr.contains("ImageGCFailed"), "{second:?}");
+    node.run(&[&ALL[..], &["--dry-run"]].concat()).expect_code(5);
+    let history = node.history();
+    assert_eq!(history.len(), 2, "a dry run is none: {history:#?}");
+    assert!(history.iter().all(|run| run["outcome"] == "refused"), "{history:#?}");
+    assert!(text(&history[0], "/errors/0/message").contains("no runtime"), "{history:#?}");
+    assert_eq!(history[0]["events"][0]["reason"], "ImageGCFailed");
+    assert_eq!(list(&history[1], "/events").len(), 0);
+}
+
+#[test]
+fn whoever_says_nohup_means_it() {
+    let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
+    node.age();
+    node.server.behave(|behaviour| {
+        behaviour.removals = vec![(name(0), Removal::Slow(Duration::from_secs(2)))];
+    });
+    let line = node.command(&[&ALL[..], &["--format", "json"]].concat());
+    let mut command = std::process::Command::new("sh");
+    support::program::hermetic(&mut command);
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(line.get_program()).args(line.get_args());
+    let running = support::running::Running::start(&mut command);
+    node.wait_for_a_removal();
+    running.signal(Signal::SIGHUP);
+    let document = node::document(running.end().expect_code(4));
+    assert_eq!(deleted(&document).len(), 6, "{document:#}");
 }

@@ -55,10 +55,13 @@ fn same_images_containers_and_standings() {
     }
     let dir = tempfile::tempdir().unwrap();
     let store = Store::rig(dir.path(), "overlay");
+    // A layer that no record has.
+    std::fs::create_dir_all(store.root().join("overlay").join("ab".repeat(32)).join("diff")).unwrap();
     let measured = survey(store.root(), &store.runroot(), Weigh::Everything);
     let listed = survey(store.root(), &store.runroot(), Weigh::Nothing);
     assert!(measured.inventory.containers.len() >= 3, "the rig has containers");
     assert_eq!(decisive(&listed), decisive(&measured));
     assert_eq!(listed.effort.inodes, 0, "nothing was walked");
+    assert_eq!((measured.inventory.leaks.len(), listed.inventory.leaks.len()), (1, 0));
     assert!(measured.effort.inodes > 100);
 }

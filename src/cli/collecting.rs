@@ -3,8 +3,9 @@
 
 use std::time::Instant;
 
+use std::cell::OnceCell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 
@@ -13,11 +14,11 @@ use super::ask;
 use super::deciding::{self, Mind};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::recording::Recording;
+use super::recording::{self, Recording};
 use super::surveying::{self, Surveyed};
 use super::{output, records, runtime, stop, terminal};
 use crate::config::{Config, Decides};
-use crate::cri::Options;
+use crate::cri::{Options, StorePlace, StoreType};
 use crate::gc::compare::{GATES, kubelet_policy};
 use crate::gc::kubelet::Report;
 use crate::gc::measure::Patience;
@@ -28,6 +29,7 @@ use crate::gc::run::hands::Hands;
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Runner, Task};
 use crate::gc::space::Measured;
+use crate::graphroot::edit::Ballast;
 use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
@@ -52,6 +54,9 @@ pub(super) struct Job<'a> {
     pub(super) run_id: String,
     /// Set by a signal while something is being deleted.
     pub(super) stop: Arc<AtomicBool>,
+    listening: OnceCell<()>,
+    /// Held from the beginning, or where somebody is asked, from the answer on.
+    lock: OnceCell<RunLock>,
 }
 
 impl<'a> Job<'a> {
@@ -59,27 +64,66 @@ impl<'a> Job<'a> {
         let began = Instant::now();
         let run_id = runs::new_id(Timestamp::now());
         let via = via.unwrap_or(Via::Cri);
-        Self { global, config, command, dry_run: false, via, named: &[], began, run_id, stop: Arc::default() }
+        Self {
+            global,
+            config,
+            command,
+            dry_run: false,
+            via,
+            named: &[],
+            began,
+            run_id,
+            stop: Arc::default(),
+            listening: OnceCell::new(),
+            lock: OnceCell::new(),
+        }
     }
 
     fn kind(&self) -> &'static str {
         self.command.word()
     }
 
-    /// Does it. A refusal is told to programs as a document, too.
+    /// Does it. A refusal is told to programs as a document, too, and recorded.
     pub(super) fn run(&self) -> Result<Exit, Failure> {
-        match self.carry_out() {
-            Err(refusal @ (Failure::Refused { .. } | Failure::Blind(_)))
-                if self.global.format == Format::Json =>
-            {
-                let (message, at) = (refusal.to_string(), Timestamp::now());
-                let document =
-                    json::refused(self.kind(), &self.run_id, self.via.word(), self.dry_run, &message, at);
-                output::json(&document)?;
-                Err(refusal)
+        let done = self.carry_out();
+        if let Err(refusal @ (Failure::Refused { .. } | Failure::Blind(_))) = &done {
+            let document = self.refused(&refusal.to_string());
+            // Of a run that another one keeps from beginning that one tells.
+            if self.lock.get().is_some() {
+                recording::refusal(self, &document);
             }
-            other => other,
+            if self.global.format == Format::Json {
+                output::json(&document)?;
+            }
         }
+        done
+    }
+
+    /// The document of a run that was refused.
+    fn refused(&self, message: &str) -> GcDoc {
+        json::refused(self.kind(), &self.run_id, self.via.word(), self.dry_run, message, Timestamp::now())
+    }
+
+    /// Takes the lock, unless it is held already.
+    fn hold(&self) -> Result<(), Failure> {
+        if self.lock.get().is_none() {
+            let lock = lock(&records::place(self.global))?;
+            let _ = self.lock.set(lock);
+        }
+        Ok(())
+    }
+
+    /// From now on a signal ends the run after the deletion in flight.
+    fn listen(&self) -> Result<(), Failure> {
+        if self.listening.get().is_none() {
+            stop::listen(&self.stop)?;
+            let _ = self.listening.set(());
+        }
+        Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     fn carry_out(&self) -> Result<Exit, Failure> {
@@ -93,18 +137,28 @@ impl<'a> Job<'a> {
                 hint: "`layersweep explain IMAGE` and `layersweep usage` tell what could go".into(),
             });
         }
-        // Held until the end.
-        let _lock = (!self.dry_run).then(|| lock(&records::place(global))).transpose()?;
+        if !self.dry_run && !ask::somebody_is_there(global) {
+            self.hold()?;
+        }
         // A signal does not wait for a listing that may never come.
         let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
         let mut hands = ThroughCri::new(runtime::connect(global, &options)?).map_err(Failure::Blind)?;
+        let ballast = (!self.dry_run).then(|| ballast(&records::place(global), hands.place())).flatten();
+        hands = hands.with_ballast(ballast.clone());
+        let result = self.scan_and_delete_patiently(&mut hands);
+        // Again, where it was given up and there is room now.
+        prepare(ballast.as_ref());
+        result
+    }
+
+    fn scan_and_delete_patiently(&self, hands: &mut ThroughCri) -> Result<Exit, Failure> {
         let mut attempt = 1;
         loop {
-            match self.scan_and_delete(&mut hands) {
+            match self.scan_and_delete(hands) {
                 // On a busy node something is always just coming or going, and what was scanned may
                 // then be of another moment than what the runtime lists. Nothing was deleted; the
                 // next scan takes only what is new, and is fast.
-                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS => {
+                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS && !self.is_stopped() => {
                     tracing::info!("{blind}; scanning again");
                     attempt += 1;
                 }
@@ -157,15 +211,21 @@ impl<'a> Job<'a> {
             return Ok(exit(&planned, &surveyed));
         }
         if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
-            output::text(&text::gc(&planned, &terminal::screen()))?;
+            // Not to stdout, which holds the result alone.
+            output::aside(&text::gc(&planned, &terminal::screen()))?;
             let question = match planned.deleted.len() {
                 1 => "Delete this image?".to_owned(),
                 count => format!("Delete these {count} images?"),
             };
             if !ask::confirm(global, &question)? {
+                if global.format == Format::Json {
+                    planned.dry_run = true;
+                    output::json(&planned)?;
+                }
                 return Ok(Exit::Done);
             }
         }
+        self.hold()?;
         self.delete(&surveyed, &config, &request, &mind, hands, (task, theirs), &planned)
     }
 
@@ -192,7 +252,7 @@ impl<'a> Job<'a> {
         (task, theirs): (Task<'_>, Option<Theirs>),
         planned: &GcDoc,
     ) -> Result<Exit, Failure> {
-        stop::listen(&self.stop)?;
+        self.listen()?;
         let inventory = &surveyed.survey.inventory;
         let mut recording = Recording::begin(self.global, mind, inventory, self.command, self.began, planned);
         let mut runner = Runner {
@@ -271,6 +331,27 @@ impl<'a> Job<'a> {
     }
 }
 
+/// The room that this run can give up, if our records lie on the filesystem of the runtime's store.
+fn ballast(place: &Place, store: &StorePlace) -> Option<Ballast> {
+    // Without containerd's database in between, podman's and CRI-O's stores have their own.
+    if store.store_type != StoreType::Containerd {
+        return None;
+    }
+    let ballast = Ballast::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no ballast: {error}");
+        None
+    });
+    prepare(ballast.as_ref());
+    ballast
+}
+
+/// A run goes on without it.
+fn prepare(ballast: Option<&Ballast>) {
+    if let Some(Err(error)) = ballast.map(Ballast::prepare) {
+        tracing::debug!("the ballast is not prepared: {error}");
+    }
+}
+
 /// The lock of the state directory, or where there can be none, of its stand-in.
 fn lock(place: &Place) -> Result<RunLock, Failure> {
     let refused = |error: LockError| Failure::Refused {
@@ -295,7 +376,9 @@ fn lock(place: &Place) -> Result<RunLock, Failure> {
 fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
     match document.outcome {
         "failed" => Exit::Failed,
-        "not_reached" if document.kind == "rm" => Exit::Refused,
+        // What a rule keeps is refused; what would not go has failed.
+        "not_reached" if document.kind == "rm" && document.errors.is_empty() => Exit::Refused,
+        "not_reached" if document.kind == "rm" => Exit::Failed,
         "not_reached" => Exit::NotReached,
         _ => surveyed.exit(),
     }

@@ -51,17 +51,22 @@ impl<'a> Mind<'a> {
 
 /// Adds to the policy what the node's own files protect.
 pub(super) fn protect(global: &Global, config: &mut Config, request: &Request) -> Result<(), Failure> {
-    let found = FromNode::read(request, config.static_pods.as_deref()).map_err(|unreadable| {
-        let mut message = unreadable.to_string();
-        if let Some(cause) = std::error::Error::source(&unreadable) {
-            message = format!("{message}: {cause}");
-        }
-        Failure::Refused {
-            message,
-            hint: "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images"
-                .into(),
-        }
-    })?;
+    read_protection(global, config, request).map_err(|unreadable| Failure::Refused {
+        message: told(&unreadable),
+        hint: "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images".into(),
+    })
+}
+
+/// With its cause.
+fn told(unreadable: &Unreadable) -> String {
+    match std::error::Error::source(unreadable) {
+        Some(cause) => format!("{unreadable}: {cause}"),
+        None => unreadable.to_string(),
+    }
+}
+
+fn read_protection(global: &Global, config: &mut Config, request: &Request) -> Result<(), Unreadable> {
+    let found = FromNode::read(request, config.static_pods.as_deref())?;
     if !global.quiet {
         surveying::warn(&found.findings);
     }
@@ -89,14 +94,19 @@ pub(super) fn judge(
 ) -> Result<(Vec<Ruling>, Plan), Failure> {
     let survey = &surveyed.survey;
     let mut config = config.clone();
-    protect(global, &mut config, &surveying::request(global)?)?;
+    // Whoever only asks is told what a run would do about it: keep everything.
+    let unknown = read_protection(global, &mut config, &surveying::request(global)?).err();
+    let unknown: Vec<_> =
+        unknown.iter().map(|why| format!("static pods may name it: {}", told(why))).collect();
     let mind = Mind::new(global, &surveyed.memory, &config)?;
     let inventory = &survey.inventory;
     let ages: Vec<_> =
         (0..inventory.images.len()).map(|at| Ages::from(surveyed.ages.of(at.into()))).collect();
     // Our keep-list is in the inventory already.
-    let known: Vec<_> =
-        mind.attempts_of(inventory).map(|attempts| Known { attempts, ..Known::default() }).collect();
+    let known: Vec<_> = mind
+        .attempts_of(inventory)
+        .map(|attempts| Known { attempts, pinned_by: unknown.clone(), ..Known::default() })
+        .collect();
     let input = Input {
         inventory,
         refs: &survey.refs,
@@ -129,17 +139,20 @@ impl gc::run::Memory for Mind<'_> {
         let pins = records::pins_now(self.global);
         let pods = new_static_pods(self.config);
         let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
-            let mut pinned_by = match &pins {
-                Some(pins) => pins.of(&image.names, &image.digests, &image.id),
-                None => vec!["our keep-list may name it, but cannot be read".into()],
-            };
+            // What was pinned at the beginning stays so, whatever happens to the database.
+            let mut pinned_by = self.memory.pins().of(&image.names, &image.digests, &image.id);
+            match &pins {
+                Some(pins) => pinned_by.extend(pins.of(&image.names, &image.digests, &image.id)),
+                None => pinned_by.push("our keep-list may name it, but cannot be read".into()),
+            }
+            pinned_by.dedup();
             match &pods {
                 Ok(pods) => pinned_by.extend(
                     pods.iter()
                         .filter(|pod| names::means(&pod.reference, &image.names, &image.digests))
                         .map(|pod| format!("the static pod {}, which is new", pod.source)),
                 ),
-                Err(unreadable) => pinned_by.push(format!("static pods may name it: {unreadable}")),
+                Err(unreadable) => pinned_by.push(format!("static pods may name it: {}", told(unreadable))),
             }
             let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
             Known { pinned_by: new, attempts, ..Known::default() }

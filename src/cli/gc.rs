@@ -8,5 +8,7 @@ use crate::config::Config;
 use crate::records::runs::Command;
 
 pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Failure> {
-    Job { dry_run: own.dry_run, ..Job::new(global, config, Command::Gc, own.via) }.run()
+    let mut job = Job::new(global, config, Command::Gc, own.via);
+    job.dry_run = own.dry_run;
+    job.run()
 }

@@ -24,6 +24,12 @@ pub(super) fn text(text: &str) -> Result<(), Failure> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
 }
 
+/// Shows text to a person on stderr: what is no result.
+pub(super) fn aside(text: &str) -> Result<(), Failure> {
+    let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
+    stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).map_err(Failure::Output)
+}
+
 /// Prints a document for programs. A person may look at it on a terminal, so there it is
 /// escaped as tables are; it stays the same document.
 pub(super) fn json(document: &impl Serialize) -> Result<(), Failure> {

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::time::Instant;
 
 use super::args::Global;
+use super::collecting::Job;
 use super::deciding::Mind;
 use super::progress::Line;
+use super::records;
 use crate::gc::Attempts;
 use crate::gc::plan::{Reason, Step};
 use crate::gc::run::{self, Witness};
@@ -162,6 +164,12 @@ impl Witness for Recording<'_> {
     fn refused(&mut self, image: &Image, message: &str) {
         let Some(step) = self.step.take() else { return };
         let key = self.key(image);
+        if crate::cri::is_no_space(message) {
+            // The disk's fault: there is no reason to leave the image alone once there is room.
+            let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
+            self.journal.refused(deletion, None);
+            return;
+        }
         let earlier = self.mind.attempts.get(&(key.clone(), image.id.clone()));
         let Attempts { failures, next_try, last_error } =
             Attempts::after(earlier, self.mind.memory.now(), message);
@@ -186,6 +194,30 @@ fn outcome(word: &str) -> Outcome {
         "refused" => Outcome::Refused,
         _ => Outcome::Failed,
     }
+}
+
+/// Records that a run was refused before it did anything.
+pub(super) fn refusal(job: &Job<'_>, document: &GcDoc) {
+    let (global, command) = (job.global, job.command);
+    // Nothing is written beside records that cannot be read.
+    let Ok(memory) = records::Memory::open(global, &mut Vec::new()) else { return };
+    if memory.is_blind() {
+        return;
+    }
+    let now = memory.now();
+    let started = now.checked_sub(job.began.elapsed()).unwrap_or(now);
+    let start =
+        Start { run_id: job.run_id.clone(), via: Some(document.via.clone()), ..Start::of(command, started) };
+    let message = document.errors.first().map(|error| error.message.clone()).unwrap_or_default();
+    let mut journal = Journal::begin(memory.place(), start);
+    if command == runs::Command::Gc && memory.last_failed(command) {
+        let told = format!("for the second time or more in a row: {message}");
+        tracing::warn!(event = "ImageGCFailed", "{}", safe(&told));
+        journal.event("ImageGCFailed", &told);
+    }
+    let errors = vec![RunError { id: String::new(), step: "begin".into(), message }];
+    let ended = journal.end(End { errors, ..End::of(now, Outcome::Refused) });
+    tell(global, &ended.degraded, &ended.notes);
 }
 
 /// What is wrong with the records goes to stderr, with its remedy.

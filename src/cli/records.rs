@@ -150,8 +150,24 @@ fn own_paths(survey: &Survey) -> Inventory {
 fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
     let place = place(global);
     let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
-    let blind = !opened.found && !opened.degraded.is_empty();
+    let blind = !opened.found && hides_something(&place, &opened.degraded);
     Ok((Open { records: opened.records, place, found: opened.found, blind }, opened.degraded))
+}
+
+/// Whether there may be records that could not be read. Where a new database only could not be
+/// made, on a full disk for example, there are none.
+fn hides_something(place: &Place, degraded: &[Degraded]) -> bool {
+    let only_unwritten = |why: &Degraded| {
+        matches!(
+            why,
+            Degraded::NotWritable { .. }
+                | Degraded::Locked { .. }
+                | Degraded::DiskFull { .. }
+                | Degraded::ReadOnly { .. }
+        )
+    };
+    let exists = || place.dir.join(DATABASE).try_exists().unwrap_or(true);
+    !degraded.is_empty() && (!degraded.iter().all(only_unwritten) || exists())
 }
 
 /// Opens the records to change something that has to be kept.
@@ -276,6 +292,11 @@ impl Memory {
     /// Whether there are records that cannot be read: then what they pin is unknown.
     pub(super) fn is_blind(&self) -> bool {
         self.open.blind
+    }
+
+    /// Our own keep-list as it stood when the records were opened.
+    pub(super) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// Where the records lie.

@@ -11,8 +11,10 @@ use crate::survey::Survey;
 use crate::survey::lookup::{self, Subject};
 
 pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit, Failure> {
-    let job = Job::new(global, config, Command::Rm, own.via);
-    Job { dry_run: own.dry_run, named: &own.references, ..job }.run()
+    let mut job = Job::new(global, config, Command::Rm, own.via);
+    job.dry_run = own.dry_run;
+    job.named = &own.references;
+    job.run()
 }
 
 /// The image that a reference means.

@@ -47,30 +47,113 @@ fn hint(problem: &Problem) -> String {
 }
 
 fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Failure> {
-    match (runtimes.len(), unanswered.as_slice()) {
-        (1, _) => Ok(runtimes.remove(0).1),
-        (0, []) => Err(Failure::Refused {
-            message: "no container runtime found: none of the usual CRI sockets is there".into(),
-            hint: "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock".into(),
-        }),
-        (0, unanswered) => {
-            let what = |(candidate, error): &(Candidate, CriError)| format!("{error} ({})", candidate.origin);
-            let what: Vec<_> = unanswered.iter().map(what).collect();
-            let hint = unanswered.iter().map(|(_, error)| hint(&error.problem)).find(|hint| !hint.is_empty());
+    let away = |problem: &Problem| {
+        matches!(
+            problem,
+            Problem::NotRunning(_) | Problem::NoCri(_) | Problem::NotGrpc(_) | Problem::OldApi(_)
+        )
+    };
+    let answering: Vec<_> = runtimes.iter().map(|(one, _)| one.configured).collect();
+    let silent: Vec<_> =
+        unanswered.iter().map(|(one, error)| (one.configured, away(&error.problem))).collect();
+    let name_it = "name the one to delete through with --cri-endpoint";
+    match which(&answering, &silent) {
+        Which::This(at) => Ok(runtimes.swap_remove(at).1),
+        Which::Unclear(at) => {
+            let (candidate, error) = &unanswered[at];
             Err(Failure::Refused {
-                message: format!("no container runtime answers: {}", what.join("; ")),
-                hint: hint.unwrap_or_default(),
+                message: format!(
+                    "it is not clear which runtime is the node's: {error} ({})",
+                    candidate.origin
+                ),
+                hint: format!("wait until it answers, or {name_it}"),
             })
         }
-        _ => {
+        Which::Several => {
             let names: Vec<_> = runtimes
                 .iter()
                 .map(|(_, client)| format!("{} at {}", client.version().name, client.endpoint()))
                 .collect();
             Err(Failure::Refused {
                 message: format!("several container runtimes answer: {}", names.join(", ")),
-                hint: "name the one to delete through with --cri-endpoint".into(),
+                hint: name_it.into(),
             })
+        }
+        Which::None if unanswered.is_empty() => Err(Failure::Refused {
+            message: "no container runtime found: none of the usual CRI sockets is there".into(),
+            hint: "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock".into(),
+        }),
+        Which::None => {
+            let what = |(candidate, error): &(Candidate, CriError)| format!("{error} ({})", candidate.origin);
+            let what: Vec<_> = unanswered.iter().map(what).collect();
+            let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
+            Err(Failure::Refused {
+                message: format!("no container runtime answers: {}", what.join("; ")),
+                hint: hints.find(|hint| !hint.is_empty()).unwrap_or_default(),
+            })
+        }
+    }
+}
+
+/// Which runtime is the node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    /// That answering one.
+    This(usize),
+    /// That silent one may be it.
+    Unclear(usize),
+    /// Nothing tells which of those that answer.
+    Several,
+    None,
+}
+
+/// The one that the node's files name, if that answers; else the only one that answers. Where one
+/// may only just be starting, another one is not taken for it. `answering`: whether a file
+/// names it; `silent`: the same, and whether it is certain that no runtime is there.
+fn which(answering: &[bool], silent: &[(bool, bool)]) -> Which {
+    if answering.is_empty() {
+        return Which::None;
+    }
+    let mut named = answering.iter().enumerate().filter(|(_, configured)| **configured);
+    let first = named.next();
+    let may_be_it = |(configured, away): &(bool, bool)| match first {
+        Some(_) => *configured && !away,
+        // The one that a file names is not here at all: another one is not the node's.
+        None => *configured || !away,
+    };
+    match (silent.iter().position(may_be_it), first, named.next()) {
+        (Some(at), ..) => Which::Unclear(at),
+        (None, Some((at, _)), None) => Which::This(at),
+        (None, None, _) if answering.len() == 1 => Which::This(0),
+        _ => Which::Several,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_runtime_is_not_taken_for_the_nodes() {
+        let (named, found) = (true, false);
+        let (away, perhaps) = (true, false);
+        for (answering, silent, expected) in [
+            (&[][..], &[][..], Which::None),
+            (&[], &[(named, perhaps)], Which::None),
+            (&[found], &[], Which::This(0)),
+            (&[found], &[(found, away)], Which::This(0)),
+            // Its socket is there, so that it may be starting.
+            (&[found], &[(found, perhaps)], Which::Unclear(0)),
+            // Docker's containerd, while CRI-O is stopped.
+            (&[found], &[(found, away), (named, away)], Which::Unclear(1)),
+            (&[found, named], &[], Which::This(1)),
+            (&[found, named], &[(found, perhaps)], Which::This(1)),
+            (&[named], &[(named, away)], Which::This(0)),
+            (&[named], &[(named, perhaps)], Which::Unclear(0)),
+            (&[found, found], &[], Which::Several),
+            (&[named, named], &[(found, perhaps)], Which::Several),
+        ] {
+            assert_eq!(which(answering, silent), expected, "{answering:?} {silent:?}");
         }
     }
 }

@@ -41,11 +41,13 @@ pub(super) fn settle(global: &mut Global, flags: &[Flag]) -> Result<Config, Fail
 
 fn fill_in(global: &mut Global, config: &Config) {
     // Whoever names a store or a socket means that one and nothing of what is configured.
-    if global.graphroot.is_empty() && global.containerd_root.is_empty() && global.runroot.is_none() {
+    if global.graphroot.is_empty() && global.containerd_root.is_empty() {
         let stores = &config.stores;
         global.graphroot.clone_from(&stores.graphroots);
         global.containerd_root.clone_from(&stores.containerd_roots);
-        global.runroot.clone_from(&stores.runroot);
+        if global.runroot.is_none() {
+            global.runroot.clone_from(&stores.runroot);
+        }
         if global.cri_endpoint.is_none() {
             global.cri_endpoint.clone_from(&stores.cri_endpoint);
         }

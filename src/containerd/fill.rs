@@ -38,6 +38,8 @@ pub struct Context<'a> {
     pub labels: &'a LabelsOf,
     /// The time that ages are counted to.
     pub now: Timestamp,
+    /// Whether to look for leaks, and what else but images and containers holds something.
+    pub leaks: bool,
     /// What changed more recently than this is work in progress.
     pub in_flight: SignedDuration,
 }
@@ -69,13 +71,15 @@ pub fn fill(
     filler.snapshots();
     let groups = filler.images();
     filler.containers(&groups);
-    filler.leases();
-    filler.labelled_roots();
-    filler.ingests();
-    filler.unmarked();
-    filler.debris(units, &nodes);
-    filler.damage(&groups);
-    filler.other_namespaces(&groups);
+    if context.leaks {
+        filler.leases();
+        filler.labelled_roots();
+        filler.ingests();
+        filler.unmarked();
+        filler.debris(units, &nodes);
+        filler.damage(&groups);
+        filler.other_namespaces(&groups);
+    }
     inventory.findings.extend(snapshot.findings.iter().cloned());
     nodes
 }

@@ -129,6 +129,13 @@ fn transport(status: &Status) -> Option<Problem> {
     Some(Problem::HungUp(causes(std::error::Error::source(status)?)))
 }
 
+/// Whether a runtime's words say that it could not write: that tells of the disk, and nothing of
+/// the object. No runtime has a code for it (containerd: `Unknown`, around the kernel's own words).
+#[must_use]
+pub fn is_no_space(message: &str) -> bool {
+    ["no space left on device", "disk quota exceeded"].iter().any(|words| message.contains(words))
+}
+
 /// An error and its causes, each once.
 pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = one_line(&error.to_string());

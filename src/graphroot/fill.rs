@@ -47,8 +47,8 @@ pub struct Context<'a> {
     pub pinned_by: &'a PinnedBy<'a>,
     /// Mount points below the store that are in use now.
     pub mounts: &'a [PathBuf],
-    /// Whether the processes of this machine may be asked who uses a thing.
-    pub ask_processes: bool,
+    /// Whether to look for leaks. That a record leads nowhere is told in any case.
+    pub leaks: bool,
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
     /// The time that ages are counted to.
@@ -104,13 +104,13 @@ pub fn fill(
     if read_only {
         let all = filler.nodes.iter().copied();
         filler.inventory.anchored.extend(all);
-    } else if MEASURED.contains(&snapshot.places.driver.as_str()) {
-        filler.debris(units);
-        filler.unused_layers();
-        filler.recorded(units);
     } else {
-        filler.debris(units);
-        filler.unmeasured_driver();
+        if context.leaks {
+            filler.leaks(units);
+        }
+        if !is_measured(snapshot) {
+            filler.unmeasured_driver();
+        }
     }
     let layers = snapshot.layers.iter().zip(&filler.layers);
     let layers = layers.filter_map(|(layer, node)| Some((layer.id.clone(), (*node)?)));
@@ -118,6 +118,10 @@ pub fn fill(
     let nodes = filler.nodes;
     inventory.findings.extend(snapshot.findings.iter().cloned());
     Filled { nodes, ids }
+}
+
+fn is_measured(snapshot: &Snapshot) -> bool {
+    MEASURED.contains(&snapshot.places.driver.as_str())
 }
 
 struct Filler<'a> {
@@ -245,6 +249,14 @@ impl Filler<'_> {
         let node = self.add(NodeKind::Debris, id, 0, path, size);
         self.inventory.nodes[node.get()].filesystem = filesystem;
         Some(node)
+    }
+
+    fn leaks(&mut self, units: &[Unit]) {
+        self.debris(units);
+        if is_measured(self.snapshot) {
+            self.unused_layers();
+            self.recorded(units);
+        }
     }
 
     fn is_mounted(&self, path: &Path) -> bool {

@@ -79,7 +79,14 @@ impl Reading for Containerd {
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
         // Bundles are mounted below the state directory, wherever that is.
-        let mounts = mounts::below_in_all_namespaces(&[PathBuf::from("/")]).unwrap_or_else(|error| {
+        let leaks = filling.request.weigh.finds_leaks();
+        // Only containers and leaks are ever in use by a mount.
+        let mut namespaces = self.snapshot.metadata.namespaces.iter();
+        let mounts = match leaks || namespaces.any(|one| !one.containers.is_empty()) {
+            true => mounts::below_in_all_namespaces(&[PathBuf::from("/")]),
+            false => Ok(Vec::new()),
+        };
+        let mounts = mounts.unwrap_or_else(|error| {
             filling.inventory.findings.push(Finding {
                 path: PathBuf::from("/proc/self/mountinfo"),
                 message: format!("cannot be read: {error}; everything counts as mounted"),
@@ -99,6 +106,7 @@ impl Reading for Containerd {
             platform: &platform(),
             labels: &filling.request.labels,
             now: filling.request.now,
+            leaks,
             in_flight: IN_FLIGHT,
         };
         fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context)

@@ -99,7 +99,13 @@ impl Reading for Graphroot {
             .filter_map(|path| filling.ids.get(&(path.clone(), driver.clone())))
             .collect();
         let areas_of_store: Vec<_> = self.snapshot.places.areas().map(Path::to_path_buf).collect();
-        let mounts = mounts::below_in_all_namespaces(&areas_of_store).unwrap_or_else(|error| {
+        let leaks = filling.request.weigh.finds_leaks();
+        // Only containers and leaks are ever in use by a mount.
+        let mounts = match leaks || !self.snapshot.containers.is_empty() {
+            true => mounts::below_in_all_namespaces(&areas_of_store),
+            false => Ok(Vec::new()),
+        };
+        let mounts = mounts.unwrap_or_else(|error| {
             // Then anything may be mounted, and nothing is called reclaimable.
             filling.inventory.findings.push(Finding {
                 path: PathBuf::from("/proc/self/mountinfo"),
@@ -114,7 +120,7 @@ impl Reading for Graphroot {
             additional: &additional,
             pinned_by: &|names, digests| pinned_by(filling.pins, names, digests),
             mounts: &mounts,
-            ask_processes: filling.request.weigh == Weigh::Everything,
+            leaks,
             labels: &filling.request.labels,
             now: filling.request.now,
         };
@@ -167,18 +173,15 @@ impl Found {
 /// # Errors
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
-    let Discovery { stores, pins, problems, .. } = config::discover(&request.sysroot, &request.environment);
+    let named = request.names_stores();
+    let Discovery { stores, pins, problems } = match named {
+        true => config::named(&request.sysroot, &request.environment, &request.graphroots),
+        false => config::discover(&request.sysroot, &request.environment),
+    };
     let mut found = Found { pins, ..Found::default() };
     for (path, message) in problems {
         found.findings.push(Finding { path, message, incomplete: false });
     }
-    let named = request.names_stores();
-    let stores = if named {
-        let of = |path: &PathBuf| config::named(&request.sysroot, &request.environment, path);
-        request.graphroots.iter().map(of).collect()
-    } else {
-        stores
-    };
     for store in stores {
         let before = found.stores.len();
         match found.store(request, &store) {

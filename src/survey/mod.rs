@@ -68,9 +68,15 @@ pub struct Request {
 pub enum Weigh {
     /// Everything: who holds how many bytes.
     Everything,
-    /// Nothing: every size is 0. Who uses and keeps what comes from the records alone, in
-    /// milliseconds, and can be asked right before a deletion.
+    /// Nothing: every size is 0, and no leaks are looked for. Who uses and keeps what comes
+    /// from the records alone, in milliseconds, and can be asked right before a deletion.
     Nothing,
+}
+
+impl Weigh {
+    fn finds_leaks(self) -> bool {
+        self == Self::Everything
+    }
 }
 
 impl Request {

@@ -19,7 +19,7 @@ const FLAG: &str = "--pod-infra-container-image";
 #[must_use]
 pub fn sandbox_images(request: &Request) -> Vec<NamedImage> {
     let mut found = Vec::new();
-    for pin in graphroot::discover(&request.sysroot, &request.environment).sandboxes {
+    for pin in graphroot::sandboxes(&request.sysroot) {
         found.push(NamedImage { reference: pin.pattern, source: pin.origin });
     }
     for root in containerds(request) {

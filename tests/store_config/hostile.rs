@@ -82,7 +82,7 @@ proptest! {
             prop_assert!(store.graphroot.is_absolute());
             prop_assert!(store.runroot.is_absolute());
         }
-        let store = named(&sysroot, &environment, Path::new("/x"));
-        prop_assert_eq!(store.graphroot, Path::new("/x"));
+        let store = &named(&sysroot, &environment, &["/x".into()]).stores[0];
+        prop_assert_eq!(&store.graphroot, Path::new("/x"));
     }
 }

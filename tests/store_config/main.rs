@@ -2,6 +2,7 @@
 //! each taken as a root, and trees that are made here because git could not hold them.
 
 mod hostile;
+mod reads;
 mod rules;
 mod users;
 

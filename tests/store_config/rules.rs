@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
 use layersweep::graphroot::config::{Environment, discover, named};
 use layersweep::sys::sysroot::Sysroot;
@@ -215,12 +214,12 @@ fn a_named_store_is_the_configured_one_where_there_is_one() {
         ("/copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
         ("copy", "/copy /of/storage.conf-run ro=/ro/storage.conf transient (--graphroot)"),
     ] {
-        let store = named(&fixture("crio"), &root(), Path::new(graphroot));
-        assert_eq!(line(&store), expected, "{graphroot}");
+        let found = named(&fixture("crio"), &root(), &[graphroot.into()]);
+        assert_eq!(line(&found.stores[0]), expected, "{graphroot}");
     }
     // An imagestore belongs to its graphroot.
-    let store = named(&fixture("environment"), &root(), Path::new("/copy"));
-    assert_eq!(line(&store), "/copy /run/containers/storage (--graphroot)");
+    let found = named(&fixture("environment"), &root(), &["/copy".into()]);
+    assert_eq!(line(&found.stores[0]), "/copy /run/containers/storage (--graphroot)");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -29,6 +29,8 @@ pub struct LayerSpec {
     /// Paths below the root that this layer hides; a trailing slash hides a directory's
     /// content (an opaque directory).
     pub whiteouts: Vec<String>,
+    /// Programs of this machine that go to `/bin`, for images that are to run.
+    pub programs: Vec<PathBuf>,
 }
 
 impl LayerSpec {
@@ -49,8 +51,13 @@ pub struct ImageSpec {
     pub label: String,
 }
 
-/// Writes all of `images` to one archive that `podman load` takes.
+/// Writes all of `images` to one archive that `podman load` and `ctr images import` take.
 pub fn write(path: &Path, images: &[ImageSpec]) -> std::io::Result<()> {
+    write_running(path, images, &["/bin/sh"])
+}
+
+/// The same, with what a container of any of them runs.
+pub fn write_running(path: &Path, images: &[ImageSpec], command: &[&str]) -> std::io::Result<()> {
     let mut archive = Builder::new(std::io::BufWriter::new(File::create(path)?));
     let mut diff_ids: HashMap<String, String> = HashMap::new();
     let mut manifest = Vec::new();
@@ -65,7 +72,7 @@ pub fn write(path: &Path, images: &[ImageSpec]) -> std::io::Result<()> {
             }
             ids.push(diff_ids[&layer.name].clone());
         }
-        let config = config(image, &ids).to_string().into_bytes();
+        let config = config(image, &ids, command).to_string().into_bytes();
         let name = format!("{}.json", hex_digest(&config));
         append(&mut archive, &name, &config)?;
         let layers: Vec<String> = ids.iter().map(|id| format!("{id}.tar")).collect();
@@ -154,13 +161,13 @@ fn app_chain(below: &[LayerSpec], app: &str, b: u32, a: u32) -> Vec<LayerSpec> {
     below.iter().cloned().chain([dependencies, code]).collect()
 }
 
-fn config(image: &ImageSpec, diff_ids: &[String]) -> Value {
+fn config(image: &ImageSpec, diff_ids: &[String], command: &[&str]) -> Value {
     let diff_ids: Vec<String> = diff_ids.iter().map(|id| format!("sha256:{id}")).collect();
     json!({
         "architecture": "amd64",
         "os": "linux",
         "created": "2024-03-01T12:00:00Z",
-        "config": {"Cmd": ["/bin/sh"], "Labels": {"label": image.label}},
+        "config": {"Cmd": command, "Labels": {"label": image.label}},
         "rootfs": {"type": "layers", "diff_ids": diff_ids},
         "history": diff_ids.iter().map(|id| json!({
             "created": "2024-03-01T12:00:00Z",
@@ -197,6 +204,12 @@ fn layer_tar(spec: &LayerSpec) -> std::io::Result<Vec<u8>> {
         let mut header = header(EntryType::Symlink, 0, 0o777);
         let target = if n % 10 == 3 { format!("d0/{}f0", "./".repeat(40)) } else { "d0/f0".into() };
         tar.append_link(&mut header, format!("{top}/soft{n}"), target)?;
+    }
+    for program in &spec.programs {
+        let bytes = std::fs::read(program)?;
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let mut header = header(EntryType::Regular, bytes.len() as u64, 0o755);
+        tar.append_data(&mut header, format!("bin/{name}"), &bytes[..])?;
     }
     for path in &spec.whiteouts {
         append(&mut tar, &whiteout(path), &[])?;

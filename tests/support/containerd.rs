@@ -84,6 +84,7 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
         platform: "linux/amd64",
         labels: &layersweep::inventory::LabelsOf::Everybody,
         now: Timestamp::now() + later,
+        leaks: true,
         in_flight: SignedDuration::from_mins(15),
     };
     fill(&mut inventory, &snapshot, &sorted, &tallies, &context);
@@ -129,13 +130,24 @@ impl Rig {
     /// Starts containerd with its root at `root`, and imports the eleven names of
     /// `20-images.sh`.
     pub fn with_images(root: &Path) -> Self {
+        let rig = Self::start(root);
+        rig.script("20-images.sh", &[]);
+        rig.settle(9);
+        rig
+    }
+
+    /// Starts containerd with its root at `root`, which is empty.
+    pub fn start(root: &Path) -> Self {
         let scratch = tempfile::Builder::new().prefix("layersweep-ctrd-").tempdir();
         let scratch = scratch.expect("making a scratch directory");
         let rig = Self { scratch, root: root.to_path_buf() };
         rig.script("10-start.sh", &[]);
-        rig.script("20-images.sh", &[]);
-        rig.settle();
         rig
+    }
+
+    /// Everything of it but the root: state, socket, logs, archives.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// Stops containerd; its pods go on. Starting it again is [`Self::script`]'s.
@@ -202,10 +214,10 @@ impl Rig {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Waits until CRI has seen the import: its cache is filled by events.
-    pub fn settle(&self) {
+    /// Waits until CRI has seen the import of so many images: its cache is filled by events.
+    pub fn settle(&self, images: usize) {
         for _ in 0..100 {
-            if self.images().len() >= 9 {
+            if self.images().len() >= images {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(100));

@@ -3,11 +3,14 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod ballast;
 pub mod chunks;
 pub mod containerd;
+pub mod containerd_node;
 pub mod du;
 pub mod edit;
 pub mod fixture;
+pub mod gc_document;
 pub mod locks;
 pub mod loopfs;
 pub mod node;

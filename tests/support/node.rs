@@ -85,15 +85,17 @@ impl Node {
     }
 }
 
+/// Fails unless the document fits the schema of its kind.
+pub fn assert_fits(document: &Value) {
+    // `rm` tells the same as `gc`.
+    let kind = text(document, "/kind");
+    schema::assert_fits(if kind == "rm" { "gc" } else { kind }, document);
+}
+
 /// The document of a run, which must fit its schema.
 pub fn document(run: Run) -> Value {
     let document = run.json();
-    // `rm` is a collection of named images.
-    let schema = match text(&document, "/kind") {
-        "rm" => "gc",
-        kind => kind,
-    };
-    schema::assert_fits(schema, &document);
+    assert_fits(&document);
     document
 }
 

@@ -139,3 +139,16 @@ fn filesystem(mount: &str, used: u64) -> Filesystem {
         inodes_free: 40_000_000,
     }
 }
+
+/// Makes the records say that an image came so many days ago; it is named, or an id is given.
+pub fn set_first_detected(state_dir: &Path, image: &str, days: i64) {
+    let at = (Timestamp::now() - SignedDuration::from_hours(24 * days)).as_microsecond();
+    let database = rusqlite::Connection::open(state_dir.join("layersweep.db")).expect("the database");
+    let changed = database
+        .execute(
+            "UPDATE images SET first_detected = ?1, proven_since = NULL WHERE names LIKE ?2 OR image_id = ?3",
+            rusqlite::params![at, format!("%\"{image}\"%"), image],
+        )
+        .expect("changing the records");
+    assert_eq!(changed, 1, "{image}");
+}

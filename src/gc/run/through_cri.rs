@@ -8,10 +8,13 @@ use std::collections::{HashMap, HashSet};
 
 use super::hands::{Blind, Extra, Hands, Listing, Removed};
 use crate::cri::in_use::Names;
-use crate::cri::{Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace};
+use crate::cri::{
+    Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, is_no_space,
+};
 use crate::gc::kubelet::{ListedContainer, ListedImage};
 use crate::gc::plan::{Gain, Gains};
 use crate::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use crate::graphroot::edit::Ballast;
 use crate::inventory::refs::{Refs, Root};
 use crate::inventory::{ImageIx, Inventory};
 
@@ -42,6 +45,8 @@ pub struct ThroughCri {
     mounted: HashMap<String, Vec<String>>,
     /// A removal of ours has made containerd collect its garbage.
     collected: bool,
+    /// Room that is given up where the runtime has none to begin with.
+    ballast: Option<Ballast>,
 }
 
 impl ThroughCri {
@@ -62,7 +67,37 @@ impl ThroughCri {
             listing: None,
             mounted: HashMap::new(),
             collected: false,
+            ballast: None,
         })
+    }
+
+    /// With room on the filesystem of the runtime's store that is given up once, when a removal
+    /// fails for want of it. containerd on btrfs can delete nothing with 0 bytes free: its database
+    /// is not written in place there.
+    #[must_use]
+    pub fn with_ballast(self, ballast: Option<Ballast>) -> Self {
+        Self { ballast, ..self }
+    }
+
+    /// Removes by the runtime's id; once more where giving up the ballast made room.
+    fn remove_one(&mut self, id: &str, handler: &str) -> Result<(), CriError> {
+        let result = self.client.remove_image(id, handler);
+        let Err(error) = &result else { return result };
+        if !is_no_space(&error.problem.to_string()) {
+            return result;
+        }
+        let Some(ballast) = self.ballast.take() else { return result };
+        match ballast.release() {
+            Ok(true) => {
+                tracing::info!("{error}; giving up {} for it", ballast.path().display());
+                self.client.remove_image(id, handler)
+            }
+            Ok(false) => result,
+            Err(fault) => {
+                tracing::warn!("{} cannot be given up: {fault}", ballast.path().display());
+                result
+            }
+        }
     }
 
     /// The runtime.
@@ -229,11 +264,11 @@ impl Hands for ThroughCri {
 
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
         let image = &inventory.images[image.get()];
-        let Some(handles) = self.handles.get(&image.id).filter(|handles| !handles.is_empty()) else {
+        let Some(handles) = self.handles.get(&image.id).filter(|handles| !handles.is_empty()).cloned() else {
             return Removed::Refused("the runtime does not list it".into());
         };
-        for (id, handler) in handles {
-            if let Err(error) = self.client.remove_image(id, handler) {
+        for (id, handler) in &handles {
+            if let Err(error) = self.remove_one(id, handler) {
                 let message = error.to_string();
                 return match error.problem {
                     Problem::Other { .. } => Removed::Failed(message),

@@ -7,11 +7,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::files::Files;
 use super::paths::{absolute, driver, layer_stores, read_only};
-use super::storage_conf::{Sourced, exists};
+use super::storage_conf::Sourced;
 use super::toml_file::{Problems, Table, with_file};
 use super::{Pin, StoreConfig};
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::sysroot::EntryKind;
 
 const DIRECTORY: &str = "/etc/crio";
 const MAIN_FILE: &str = "/etc/crio/crio.conf";
@@ -46,18 +47,18 @@ pub(super) struct Crio {
 
 impl Crio {
     /// Reads the files; `None` if CRI-O is not configured here.
-    pub(super) fn read(sysroot: &Sysroot, problems: &mut Problems) -> Option<Self> {
-        if !exists(sysroot, Path::new(DIRECTORY)) {
+    pub(super) fn read(all: &Files<'_>, problems: &mut Problems) -> Option<Self> {
+        if !all.exists(Path::new(DIRECTORY)) {
             return None;
         }
         let mut files = Vec::new();
-        if exists(sysroot, Path::new(MAIN_FILE)) {
+        if all.exists(Path::new(MAIN_FILE)) {
             files.push(PathBuf::from(MAIN_FILE));
         }
-        collect(sysroot, Path::new(DROP_INS), 0, &mut files, problems);
+        collect(all, Path::new(DROP_INS), 0, &mut files, problems);
         let mut crio = Self::default();
         for file in files {
-            with_file(sysroot, &file, problems, |table, problems| crio.apply(table, problems));
+            with_file(all, &file, problems, |table, problems| crio.apply(table, problems));
         }
         Some(crio)
     }
@@ -169,7 +170,7 @@ impl Crio {
 /// Every file below a directory, whatever its name, in the order of Go's `filepath.Walk`:
 /// by name as bytes, a directory's content in the directory's place.
 fn collect(
-    sysroot: &Sysroot,
+    all: &Files<'_>,
     directory: &Path,
     depth: usize,
     files: &mut Vec<PathBuf>,
@@ -178,7 +179,8 @@ fn collect(
     if depth > MAX_DEPTH {
         return problems.note(directory, "nested too deeply; it is ignored");
     }
-    let entries = match sysroot.list(directory) {
+    let listing = all.list(directory);
+    let entries = match &*listing {
         Ok(entries) => entries,
         Err(error) if depth == 0 && error.kind() == io::ErrorKind::NotFound => return,
         Err(error) => return problems.note(directory, format!("listing it: {error}")),
@@ -186,7 +188,7 @@ fn collect(
     for entry in entries {
         let path = directory.join(&entry.name);
         if entry.kind == EntryKind::Directory {
-            collect(sysroot, &path, depth + 1, files, problems);
+            collect(all, &path, depth + 1, files, problems);
         } else {
             // Symlinks are followed when they are read; Walk does not enter those to directories.
             files.push(path);

@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::StoreConfig;
-use crate::sys::sysroot::Sysroot;
+use super::files::Files;
 
 /// The same directory has the same device and inode, whatever it is called.
 type Identity = (u64, u64);
@@ -12,7 +13,7 @@ type Identity = (u64, u64);
 /// The stores found so far.
 #[derive(Debug)]
 pub(super) struct Stores<'a> {
-    sysroot: &'a Sysroot,
+    files: Rc<Files<'a>>,
     found: Vec<Found>,
 }
 
@@ -26,8 +27,8 @@ struct Found {
 }
 
 impl<'a> Stores<'a> {
-    pub(super) fn new(sysroot: &'a Sysroot) -> Self {
-        Self { sysroot, found: Vec::new() }
+    pub(super) fn new(files: &Rc<Files<'a>>) -> Self {
+        Self { files: Rc::clone(files), found: Vec::new() }
     }
 
     /// Adds a store, or what it says of a graphroot that is known already.
@@ -50,6 +51,11 @@ impl<'a> Stores<'a> {
         self.position(graphroot).map(|index| &self.found[index].store)
     }
 
+    /// The first that was added.
+    pub(super) fn first(&self) -> Option<&StoreConfig> {
+        self.found.first().map(|found| &found.store)
+    }
+
     pub(super) fn into_list(self) -> Vec<StoreConfig> {
         self.found.into_iter().map(|found| found.store).collect()
     }
@@ -69,8 +75,7 @@ impl<'a> Stores<'a> {
     }
 
     fn identity(&self, path: &Path) -> Option<Identity> {
-        let placed = self.sysroot.resolve(path).ok()?;
-        let metadata = std::fs::symlink_metadata(placed).ok()?;
+        let metadata = self.files.metadata(path)?;
         Some((metadata.dev(), metadata.ino()))
     }
 }

@@ -6,6 +6,7 @@
 //! returned need not exist.
 
 mod crio;
+mod files;
 mod merge;
 mod paths;
 mod pins;
@@ -14,14 +15,15 @@ mod storage_conf;
 mod toml_file;
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::sys::sysroot::Sysroot;
 use crio::Crio;
+use files::Files;
 use merge::Stores;
 use paths::{Defaults, Owner, tidy};
 pub use pins::{pin_matches, pin_matches_image};
 use rootless::User;
-use storage_conf::Settings;
 use toml_file::Problems;
 
 /// One configured store. Paths are absolute inside the sysroot, and may be symlinks there.
@@ -66,9 +68,6 @@ pub struct Discovery {
     pub stores: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
-    /// Of these, what pod sandboxes are made from: CRI-O's `pause_image`, or those that it has
-    /// built in.
-    pub sandboxes: Vec<Pin>,
     /// Files that could not be read or parsed: path and reason. The rest still counts.
     pub problems: Vec<(PathBuf, String)>,
 }
@@ -130,40 +129,14 @@ impl Environment {
 /// The paths in `environment` are taken inside the root as well.
 #[must_use]
 pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
-    let (stores, crio, problems) = find(sysroot, environment);
-    let (pins, sandboxes) = crio.map(|crio| (crio.pins(), crio.sandboxes())).unwrap_or_default();
-    Discovery { stores: stores.into_list(), pins, sandboxes, problems: problems.0 }
+    let mut configuration = Configuration::read(sysroot, environment);
+    configuration.look_through_homes();
+    configuration.into()
 }
 
-fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Option<Crio>, Problems) {
-    let mut problems = Problems::default();
-    let mut stores = Stores::new(sysroot);
-    let users = rootless::users(sysroot, &mut problems);
-    let environment = complete(environment, &users);
-    if environment.uid != 0 {
-        let owner = owner(&environment, &users);
-        rootless::stores(sysroot, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
-    }
-    let system = system_environment(&environment, &users);
-    let bases = system_stores(sysroot, &owner(&system, &users), &mut problems);
-    bases.iter().for_each(|base| stores.add(base.clone()));
-    let crio = Crio::read(sysroot, &mut problems);
-    if let Some(crio) = &crio {
-        bases.iter().for_each(|base| stores.add(crio.store(base, &mut problems)));
-    }
-    if environment.uid == 0 {
-        for user in &users {
-            let mut own = Stores::new(sysroot);
-            for store in rootless::existing_stores(sysroot, user, &mut problems) {
-                own.add(store);
-            }
-            own.into_list().into_iter().for_each(|store| stores.add_new(store));
-        }
-    }
-    (stores, crio, problems)
-}
-
-/// The configuration of a store that was named on the command line.
+/// The configuration of the stores that were named on the command line, in their order, and
+/// what there is to know besides them. Homes are looked through only for a graphroot that is
+/// neither the calling user's own nor root's nor CRI-O's.
 ///
 /// If a configured store has the same graphroot, it is that one. Else the rest is as for
 /// `podman --root`: runroot, `transient_store` and additional stores of `storage.conf`, since
@@ -171,28 +144,108 @@ fn find<'a>(sysroot: &'a Sysroot, environment: &Environment) -> (Stores<'a>, Opt
 /// graphroot itself shows, and no imagestore, since one belongs to one graphroot only and its
 /// bytes would be taken for this store's.
 #[must_use]
-pub fn named(sysroot: &Sysroot, environment: &Environment, graphroot: &Path) -> StoreConfig {
-    let graphroot = match sysroot.is_foreign() {
-        true => Path::new("/").join(graphroot),
-        false => std::path::absolute(graphroot).unwrap_or_else(|_| graphroot.to_path_buf()),
-    };
-    let graphroot = tidy(&graphroot);
-    let (stores, ..) = find(sysroot, environment);
-    let origin = "--graphroot".to_owned();
-    if let Some(store) = stores.get(&graphroot) {
-        return StoreConfig { graphroot, origin, ..store.clone() };
+pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf]) -> Discovery {
+    let mut configuration = Configuration::read(sysroot, environment);
+    let stores = graphroots.iter().map(|graphroot| configuration.named(graphroot)).collect();
+    Discovery { stores, ..configuration.into() }
+}
+
+/// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. What
+/// cannot be read is a problem of every [`Discovery`].
+#[must_use]
+pub fn sandboxes(sysroot: &Sysroot) -> Vec<Pin> {
+    let crio = Crio::read(&Files::new(sysroot), &mut Problems::default());
+    crio.map(|crio| crio.sandboxes()).unwrap_or_default()
+}
+
+/// The configuration as it was read.
+struct Configuration<'a> {
+    files: Rc<Files<'a>>,
+    /// Completed by what the user database says.
+    environment: Environment,
+    users: Vec<User>,
+    stores: Stores<'a>,
+    crio: Option<Crio>,
+    problems: Problems,
+    /// The stores of all users are among those found.
+    with_homes: bool,
+}
+
+impl<'a> Configuration<'a> {
+    /// Reads all but what lies in the homes of other users.
+    fn read(sysroot: &'a Sysroot, environment: &Environment) -> Self {
+        let files = Rc::new(Files::new(sysroot));
+        let mut problems = Problems::default();
+        let mut stores = Stores::new(&files);
+        let users = rootless::users(&files, &mut problems);
+        let environment = complete(environment, &users);
+        if environment.uid != 0 {
+            let owner = owner(&environment, &users);
+            rootless::stores(&files, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
+        }
+        let system = system_environment(&environment, &users);
+        let bases = system_stores(&files, &owner(&system, &users), &mut problems);
+        bases.iter().for_each(|base| stores.add(base.clone()));
+        let crio = Crio::read(&files, &mut problems);
+        if let Some(crio) = &crio {
+            bases.iter().for_each(|base| stores.add(crio.store(base, &mut problems)));
+        }
+        Self { files, environment, users, stores, crio, problems, with_homes: false }
     }
-    // The first store is the calling user's, by the rule of the libraries in use today.
-    let like = stores.into_list().into_iter().next().unwrap_or_default();
-    StoreConfig { graphroot, origin, driver: None, imagestore: None, other_imagestores: Vec::new(), ..like }
+
+    /// For root: adds the stores of all users. A graphroot that is known already stays as it is.
+    fn look_through_homes(&mut self) {
+        if self.environment.uid != 0 || std::mem::replace(&mut self.with_homes, true) {
+            return;
+        }
+        for user in &self.users {
+            let mut own = Stores::new(&self.files);
+            for store in rootless::existing_stores(&self.files, user, &mut self.problems) {
+                own.add(store);
+            }
+            own.into_list().into_iter().for_each(|store| self.stores.add_new(store));
+        }
+    }
+
+    fn named(&mut self, graphroot: &Path) -> StoreConfig {
+        let graphroot = match self.files.sysroot.is_foreign() {
+            true => Path::new("/").join(graphroot),
+            false => std::path::absolute(graphroot).unwrap_or_else(|_| graphroot.to_path_buf()),
+        };
+        let graphroot = tidy(&graphroot);
+        let origin = "--graphroot".to_owned();
+        if self.stores.get(&graphroot).is_none() {
+            self.look_through_homes();
+        }
+        if let Some(store) = self.stores.get(&graphroot) {
+            return StoreConfig { graphroot, origin, ..store.clone() };
+        }
+        // The first store is the calling user's, by the rule of the libraries in use today.
+        let like = self.stores.first().cloned().unwrap_or_default();
+        StoreConfig {
+            graphroot,
+            origin,
+            driver: None,
+            imagestore: None,
+            other_imagestores: Vec::new(),
+            ..like
+        }
+    }
+}
+
+impl From<Configuration<'_>> for Discovery {
+    fn from(read: Configuration<'_>) -> Self {
+        let pins = read.crio.map(|crio| crio.pins()).unwrap_or_default();
+        Self { stores: read.stores.into_list(), pins, problems: read.problems.0 }
+    }
 }
 
 /// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones.
-fn system_stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> [StoreConfig; 2] {
-    let legacy = storage_conf::legacy_file(sysroot, owner.environment);
-    let later = storage_conf::drop_in_files(sysroot, owner.environment, problems);
-    [legacy.into_iter().collect(), later].map(|files: Vec<PathBuf>| {
-        owner.store(&Settings::read(sysroot, &files, problems), Defaults::system(), problems)
+fn system_stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Problems) -> [StoreConfig; 2] {
+    let legacy = storage_conf::legacy_file(files, owner.environment);
+    let later = storage_conf::drop_in_files(files, owner.environment, problems);
+    [legacy.into_iter().collect(), later].map(|named: Vec<PathBuf>| {
+        owner.store(&files.settings(&named, problems), Defaults::system(), problems)
     })
 }
 

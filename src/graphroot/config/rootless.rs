@@ -4,11 +4,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::files::Files;
 use super::paths::{Defaults, Owner};
 use super::storage_conf::{self, Settings};
 use super::toml_file::Problems;
 use super::{Environment, StoreConfig};
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::sysroot::EntryKind;
 
 /// A longer `/etc/passwd` is none.
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
@@ -26,9 +27,9 @@ pub(super) struct User {
 
 /// Everybody in `/etc/passwd`, and whoever owns a further directory in `/home` (users from a
 /// directory service are not in the file).
-pub(super) fn users(sysroot: &Sysroot, problems: &mut Problems) -> Vec<User> {
+pub(super) fn users(files: &Files<'_>, problems: &mut Problems) -> Vec<User> {
     let path = Path::new("/etc/passwd");
-    let mut users = match sysroot.read_bytes(path, MAX_PASSWD_BYTES) {
+    let mut users = match files.sysroot.read_bytes(path, MAX_PASSWD_BYTES) {
         Ok(bytes) => bytes.split(|byte| *byte == b'\n').filter_map(user).collect(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => {
@@ -37,13 +38,12 @@ pub(super) fn users(sysroot: &Sysroot, problems: &mut Problems) -> Vec<User> {
         }
     };
     // A home that is missing or may not be listed holds nothing that we could scan.
-    for entry in sysroot.list(Path::new("/home")).unwrap_or_default() {
+    for entry in files.list(Path::new("/home")).iter().flatten() {
         let home = Path::new("/home").join(&entry.name);
         if entry.kind == EntryKind::Other || users.iter().any(|user: &User| user.home == home) {
             continue;
         }
-        let owner = sysroot.resolve(&home).and_then(std::fs::metadata);
-        if let Some(metadata) = owner.ok().filter(std::fs::Metadata::is_dir) {
+        if let Some(metadata) = files.metadata(&home).filter(std::fs::Metadata::is_dir) {
             let name = entry.name.to_string_lossy().into_owned();
             users.push(User { uid: metadata.uid(), name, home });
         }
@@ -72,14 +72,14 @@ fn user(line: &[u8]) -> Option<User> {
 /// and Buildah have it taken for root's (containers/common passes it to
 /// `SetDefaultConfigFilePath`), so that its graphroot and runroot mean nothing to them
 /// (seen with Podman 4.3.1 and Buildah 1.28.2).
-pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
+pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = owner.environment;
     let Some(defaults) = Defaults::of_user(environment) else {
         return Vec::new();
     };
 
-    let system_file = storage_conf::legacy_file(sysroot, environment);
-    let system = Settings::read(sysroot, system_file.as_slice(), problems);
+    let system_file = storage_conf::legacy_file(files, environment);
+    let system = files.settings(system_file.as_slice(), problems);
     let driver = system.driver.clone().filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str()));
     let mut candidates = Vec::new();
     if environment.containers_storage_conf.is_some() {
@@ -88,12 +88,11 @@ pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Proble
     }
     let rootless_storage_path = system.rootless_storage_path;
     let lent = Settings { driver, rootless_storage_path, ..Settings::default() };
-    let own_file =
-        storage_conf::legacy_file_of_user(environment).filter(|file| storage_conf::exists(sysroot, file));
+    let own_file = storage_conf::legacy_file_of_user(environment).filter(|file| files.exists(file));
     candidates.push(match own_file {
         None => owner.store(&lent, defaults.clone(), problems),
         Some(file) => {
-            let own = Settings::read(sysroot, &[file], problems);
+            let own = files.settings(&[file], problems);
             let own = Settings {
                 rootless_storage_path: own.rootless_storage_path.or(lent.rootless_storage_path),
                 ..own
@@ -102,8 +101,8 @@ pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Proble
         }
     });
 
-    let files = storage_conf::drop_in_files(sysroot, environment, problems);
-    let later = Settings::read(sysroot, &files, problems);
+    let later = storage_conf::drop_in_files(files, environment, problems);
+    let later = files.settings(&later, problems);
     candidates.push(owner.store(&later, defaults, problems));
     candidates
 }
@@ -112,7 +111,7 @@ pub(super) fn stores(sysroot: &Sysroot, owner: &Owner<'_>, problems: &mut Proble
 ///
 /// A user's own file is foreign data: a graphroot or imagestore that it names counts only if the
 /// directory belongs to that user, so nobody can point root's programs at somebody else's files.
-pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Problems) -> Vec<StoreConfig> {
+pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Problems) -> Vec<StoreConfig> {
     let environment = Environment { uid: user.uid, home: Some(user.home.clone()), ..Environment::default() };
     let Some(defaults) = Defaults::of_user(&environment) else {
         return Vec::new();
@@ -123,18 +122,18 @@ pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Pro
     // Root has no rootless store, but may have left one of a time in a user namespace.
     let mut found = match user.uid {
         0 => Vec::new(),
-        _ => stores(sysroot, &owner, &mut own_problems),
+        _ => stores(files, &owner, &mut own_problems),
     };
     if !found.iter().any(|store| store.graphroot == usual) {
         found.push(owner.store(&Settings::default(), defaults, &mut own_problems));
     }
-    found.retain(|store| is_directory(sysroot, &store.graphroot));
+    found.retain(|store| is_directory(files, &store.graphroot));
     found.retain(|store| {
         let by_user = Path::new(&store.origin).starts_with(&user.home);
-        !by_user || store.graphroot == usual || belongs(sysroot, &store.graphroot, user.uid)
+        !by_user || store.graphroot == usual || belongs(files, &store.graphroot, user.uid)
     });
     for store in &mut found {
-        store.imagestore = store.imagestore.take().filter(|path| belongs(sysroot, path, user.uid));
+        store.imagestore = store.imagestore.take().filter(|path| belongs(files, path, user.uid));
         if store.graphroot == usual {
             store.origin = format!("home of {}", user.name);
         }
@@ -146,12 +145,10 @@ pub(super) fn existing_stores(sysroot: &Sysroot, user: &User, problems: &mut Pro
     found
 }
 
-fn is_directory(sysroot: &Sysroot, path: &Path) -> bool {
-    let metadata = sysroot.resolve(path).and_then(std::fs::symlink_metadata);
-    metadata.is_ok_and(|metadata| metadata.is_dir())
+fn is_directory(files: &Files<'_>, path: &Path) -> bool {
+    files.metadata(path).is_some_and(|metadata| metadata.is_dir())
 }
 
-fn belongs(sysroot: &Sysroot, path: &Path, uid: u32) -> bool {
-    let metadata = sysroot.resolve(path).and_then(std::fs::symlink_metadata);
-    metadata.is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
+fn belongs(files: &Files<'_>, path: &Path, uid: u32) -> bool {
+    files.metadata(path).is_some_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
 }

@@ -13,8 +13,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Environment;
+use super::files::Files;
 use super::toml_file::{Problems, Strings, Table, with_file};
-use crate::sys::sysroot::{EntryKind, Sysroot};
+use crate::sys::sysroot::EntryKind;
 
 /// Where the vendor's and the administrator's files lie, the weaker first.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/share/containers", "/etc/containers"];
@@ -39,10 +40,10 @@ pub(super) struct Settings {
 
 impl Settings {
     /// Reads the files one after the other, later ones over earlier ones, key by key.
-    pub(super) fn read(sysroot: &Sysroot, files: &[PathBuf], problems: &mut Problems) -> Self {
+    pub(super) fn read(all: &Files<'_>, files: &[PathBuf], problems: &mut Problems) -> Self {
         let mut settings = Self::default();
         for file in files {
-            with_file(sysroot, file, problems, |table, problems| settings.apply(table, problems));
+            with_file(all, file, problems, |table, problems| settings.apply(table, problems));
         }
         settings
     }
@@ -95,13 +96,13 @@ fn merge(into: &mut Strings, later: Strings) {
 /// The one file of libraries up to 1.62, as root's programs find it: `$CONTAINERS_STORAGE_CONF`;
 /// else `$XDG_CONFIG_HOME/containers/storage.conf` if it exists; else the administrator's; else
 /// the vendor's. No file if there is none.
-pub(super) fn legacy_file(sysroot: &Sysroot, environment: &Environment) -> Option<PathBuf> {
+pub(super) fn legacy_file(all: &Files<'_>, environment: &Environment) -> Option<PathBuf> {
     if let Some(named) = named_file(environment.containers_storage_conf.as_ref()) {
         return Some(named);
     }
     let home = environment.xdg_config_home.as_ref().map(|home| home.join("containers"));
     let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
-    first_existing(sysroot, home.into_iter().chain(system))
+    first_existing(all, home.into_iter().chain(system))
 }
 
 /// The one file of libraries up to 1.62 that is the user's own, which exists or not:
@@ -116,7 +117,7 @@ pub(super) fn legacy_file_of_user(environment: &Environment) -> Option<PathBuf> 
 /// `$CONTAINERS_STORAGE_CONF` stands for all of these; `$CONTAINERS_STORAGE_CONF_OVERRIDE`
 /// comes last in any case.
 pub(super) fn drop_in_files(
-    sysroot: &Sysroot,
+    all: &Files<'_>,
     environment: &Environment,
     problems: &mut Problems,
 ) -> Vec<PathBuf> {
@@ -125,18 +126,19 @@ pub(super) fn drop_in_files(
         files.push(named);
     } else {
         let system = SYSTEM_DIRECTORIES.iter().rev().map(PathBuf::from);
-        files.extend(first_existing(sysroot, config_home(environment).into_iter().chain(system)));
-        files.extend(drop_ins(sysroot, environment, problems));
+        files.extend(first_existing(all, config_home(environment).into_iter().chain(system)));
+        files.extend(drop_ins(all, environment, problems));
     }
     files.extend(named_file(environment.containers_storage_conf_override.as_ref()));
     files
 }
 
 /// The drop-in files by name; of two with the same name the one in the later directory.
-fn drop_ins(sysroot: &Sysroot, environment: &Environment, problems: &mut Problems) -> Vec<PathBuf> {
+fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems) -> Vec<PathBuf> {
     let mut by_name: BTreeMap<OsString, PathBuf> = BTreeMap::new();
     for directory in drop_in_directories(environment) {
-        let entries = match sysroot.list(&directory) {
+        let listing = all.list(&directory);
+        let entries = match &*listing {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
@@ -148,7 +150,7 @@ fn drop_ins(sysroot: &Sysroot, environment: &Environment, problems: &mut Problem
             // As the library has it: a symlink is no drop-in, whatever it leads to.
             let ends_right = entry.name.as_encoded_bytes().ends_with(b".conf");
             if entry.kind == EntryKind::File && ends_right {
-                by_name.insert(entry.name.clone(), directory.join(entry.name));
+                by_name.insert(entry.name.clone(), directory.join(&entry.name));
             }
         }
     }
@@ -180,13 +182,8 @@ fn config_home(environment: &Environment) -> Option<PathBuf> {
 
 /// The first `storage.conf` in these directories. One that cannot be examined counts as there:
 /// the library stops at it too, and reading it will say why.
-fn first_existing(sysroot: &Sysroot, directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
-    directories.map(|directory| directory.join("storage.conf")).find(|file| exists(sysroot, file))
-}
-
-/// Whether there is a file, or something that keeps us from knowing.
-pub(super) fn exists(sysroot: &Sysroot, file: &Path) -> bool {
-    !matches!(sysroot.resolve(file), Err(error) if error.kind() == io::ErrorKind::NotFound)
+fn first_existing(all: &Files<'_>, directories: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+    directories.map(|directory| directory.join("storage.conf")).find(|file| all.exists(file))
 }
 
 /// A path from the environment; an empty variable names nothing.

@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::sys::sysroot::Sysroot;
-
-/// No configuration file is longer than this; what is, is none.
-const MAX_FILE_BYTES: u64 = 16 << 20;
+use super::files::Files;
 
 /// What could not be read or understood: path inside the root, and reason.
 #[derive(Debug, Default)]
@@ -29,22 +26,23 @@ impl Problems {
 
 /// Reads `path` and hands its top level to `use_it`; nothing happens if it cannot be parsed.
 pub(super) fn with_file(
-    sysroot: &Sysroot,
+    files: &Files<'_>,
     path: &Path,
     problems: &mut Problems,
     use_it: impl FnOnce(&Table<'_>, &mut Problems),
 ) {
-    let text = match sysroot.read(path, MAX_FILE_BYTES) {
+    let text = files.text(path);
+    let text = match &*text {
         Ok(text) => text,
         Err(error) => return problems.note(path, format!("reading it: {error}")),
     };
-    match DeTable::parse(&text) {
+    match DeTable::parse(text) {
         Ok(table) => {
-            let file = File { path, text: &text };
+            let file = File { path, text };
             use_it(&Table { file, table: table.get_ref() }, problems);
         }
         Err(error) => {
-            let line = error.span().map_or(1, |span| File { path, text: &text }.line(span.start));
+            let line = error.span().map_or(1, |span| File { path, text }.line(span.start));
             problems.note(path, format!("line {line}: {}; the file is ignored", error.message()));
         }
     }

@@ -71,6 +71,20 @@ impl Ballast {
         Ok(all)
     }
 
+    /// The ballast in the state directory, if that lies on the filesystem of `root`: in a store of
+    /// containerd nothing of ours has a place.
+    ///
+    /// # Errors
+    /// When one of them cannot be examined.
+    pub fn in_state_dir(state_dir: &Path, root: &Path) -> io::Result<Option<Self>> {
+        let device = std::fs::metadata(root)?.dev();
+        if std::fs::metadata(state_dir)?.dev() != device {
+            return Ok(None);
+        }
+        let path = state_dir.join(format!("ballast-{device:x}"));
+        Ok(Some(Self { path, device, bytes: LEAST_BYTES }))
+    }
+
     /// Where it lies.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -175,9 +175,6 @@ impl Filler<'_> {
         if self.snapshot.places.foreign {
             return Presence::Unknown("it is another machine's disk");
         }
-        if !self.context.ask_processes {
-            return Presence::Unknown("nobody was asked");
-        }
         let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
             return Presence::Unknown("/proc cannot be read");
         };

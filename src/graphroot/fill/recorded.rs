@@ -206,7 +206,7 @@ impl Filler<'_> {
     /// What the library believes to be mounted, and what is.
     fn mount_tables(&mut self) {
         let places = &self.snapshot.places;
-        if places.foreign || !self.context.ask_processes || places.driver != "overlay" {
+        if places.foreign || places.driver != "overlay" {
             return;
         }
         let Some(tables) = mountpoints::read(places) else { return };

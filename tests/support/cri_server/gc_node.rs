@@ -1,28 +1,27 @@
 //! A node whose image filesystem can be filled up: a podman store on a loop filesystem behind the
 //! test CRI server, its records, and the program's own `gc`.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use rusqlite::Connection;
 use serde_json::Value;
 
 use super::CriServer;
 use crate::support::archive::{ImageSpec, LayerSpec};
+use crate::support::ballast;
+pub use crate::support::gc_document::{assert_exact, assert_recorded, deleted, events, kept, rule};
 use crate::support::loopfs::{Fs, LoopFs, MIB};
 use crate::support::node;
-use crate::support::program::{self, Run, list, number, text, texts};
+use crate::support::past;
+use crate::support::program::{self, Run, list, text, texts};
 use crate::support::running::Running;
 use crate::support::store::{self, Store};
 
 /// The image that a container of the runtime uses.
 pub const IN_USE: usize = 5;
-
-const DAY_MICROS: i64 = 24 * 3600 * 1_000_000;
 
 /// The store, what serves it, and where the records lie. The order of the fields is the order in
 /// which they go.
@@ -133,69 +132,17 @@ impl GcNode {
 
     /// Makes the records say that an image came so many days ago.
     pub fn set_first_detected(&self, name: &str, days: i64) {
-        let at = Timestamp::now().as_microsecond() - days * DAY_MICROS;
-        let changed = self
-            .database()
-            .execute(
-                "UPDATE images SET first_detected = ?1, proven_since = NULL WHERE names LIKE ?2",
-                rusqlite::params![at, format!("%\"{name}\"%")],
-            )
-            .expect("changing the records");
-        assert_eq!(changed, 1, "{name}");
+        past::set_first_detected(&self.state, name, days);
     }
 
     /// Fills the filesystem up, until `used` percent of it are not available.
     pub fn fill(&self, used: f64) {
-        let file = File::create(self.loopfs.path().join("ballast")).expect("a file");
-        let mut length = 0;
-        while self.used_percent() < used {
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), length, MIB).expect("room");
-            length += MIB;
-            if length % (16 * MIB) == 0 {
-                self.loopfs.sync();
-            }
-        }
-        self.take_metadata();
-        while self.used_percent() > used + 0.5 && length > MIB {
-            length -= MIB;
-            file.set_len(length).expect("a smaller file");
-            self.loopfs.sync();
-        }
-    }
-
-    /// btrfs takes another piece of the disk for its metadata as soon as something is deleted on a
-    /// filesystem that is rather full, and calls all of it used at once; and where all pieces are
-    /// taken for data, no file can be made any more, however much of that is deleted.
-    fn take_metadata(&self) {
-        if self.loopfs.fs() != Fs::Btrfs {
-            return;
-        }
-        let junk = self.loopfs.path().join("junk");
-        for round in 0..3 {
-            std::fs::create_dir(&junk).expect("a directory");
-            for at in 0..500 {
-                std::fs::write(junk.join(format!("{round}-{at}")), [7; 1000]).expect("a file");
-            }
-            self.loopfs.sync();
-            #[allow(clippy::disallowed_methods)] // our own files
-            std::fs::remove_dir_all(&junk).expect("removing them");
-            self.loopfs.sync();
-        }
+        ballast::fill(&self.loopfs, used);
     }
 
     /// Fills it until not one more byte can be written.
     pub fn fill_to_the_last_byte(&self) {
-        self.take_metadata();
-        let file = File::create(self.loopfs.path().join("ballast")).expect("a file");
-        let mut at = 0;
-        for piece in [16 * MIB, MIB, 65536, 4096] {
-            while rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, piece).is_ok() {
-                at += piece;
-            }
-        }
-        let rest = self.loopfs.path().join("rest");
-        let _ = std::fs::write(&rest, vec![1; 1 << 20]);
-        self.loopfs.sync();
+        ballast::fill_to_the_last_byte(&self.loopfs);
     }
 
     /// Takes away what [`Self::fill`] and [`Self::fill_to_the_last_byte`] wrote.
@@ -265,10 +212,7 @@ impl GcNode {
 
     /// Percent that is not available, as the kubelet counts.
     pub fn used_percent(&self) -> f64 {
-        let sizes = rustix::fs::statvfs(self.loopfs.path()).expect("statvfs");
-        #[allow(clippy::cast_precision_loss)] // percents
-        let share = sizes.f_bavail as f64 / sizes.f_blocks as f64;
-        100.0 - share * 100.0
+        ballast::used_percent(&self.loopfs)
     }
 
     /// The names of all images that are there, by podman's own word.
@@ -280,55 +224,5 @@ impl GcNode {
         names.sort();
         names.dedup();
         names
-    }
-}
-
-/// The names of what a document says was deleted, in order.
-pub fn deleted(document: &Value) -> Vec<String> {
-    list(document, "/deleted").iter().flat_map(|one| texts(one, "/names")).collect()
-}
-
-/// What a document says of the image of that name, which it keeps.
-#[track_caller]
-pub fn kept<'a>(document: &'a Value, name: &str) -> &'a Value {
-    let kept = list(document, "/kept").iter().find(|one| texts(one, "/names").iter().any(|n| n == name));
-    kept.unwrap_or_else(|| panic!("{name} is not kept: {document:#}"))
-}
-
-/// The rule that keeps the image of that name.
-#[track_caller]
-pub fn rule<'a>(document: &'a Value, name: &str) -> &'a str {
-    text(kept(document, name), "/rule")
-}
-
-/// The events of a document, or of a run in the history.
-pub fn events(document: &Value) -> Vec<&str> {
-    list(document, "/events").iter().map(|event| text(event, "/reason")).collect()
-}
-
-/// A run of the history says of its deletions what its document said.
-#[track_caller]
-pub fn assert_recorded(run: &Value, document: &Value) {
-    assert_eq!(run["run_id"], document["run_id"]);
-    assert_eq!(run["outcome"], document["outcome"], "{run:#}");
-    let done: Vec<_> = list(run, "/deleted").iter().filter(|one| one["error"].is_null()).collect();
-    assert_eq!(done.len(), list(document, "/deleted").len(), "{run:#}");
-    for (recorded, told) in done.into_iter().zip(list(document, "/deleted")) {
-        for field in ["id", "names", "reason", "predicted_bytes", "measured_bytes"] {
-            assert_eq!(recorded[field], told[field], "{field}: {recorded:#} {told:#}");
-        }
-        assert!(number(recorded, "/measured_bytes") > 0, "{recorded:#}");
-    }
-}
-
-/// Each deletion's measured bytes are what was predicted, within 1 % (64 KiB at least).
-#[track_caller]
-pub fn assert_exact(document: &Value) {
-    for one in list(document, "/deleted") {
-        let predicted = one["predicted_bytes"].as_i64().expect("predicted bytes");
-        let measured = one["measured_bytes"].as_i64().expect("measured bytes");
-        let off = (measured - predicted).abs();
-        assert!(off <= (predicted / 100).max(64 * 1024), "{one:#}");
-        assert_eq!(one["differs"], false, "{one:#}");
     }
 }

@@ -1,0 +1,150 @@
+//! How often files are read: a survey asks right before each deletion, on nodes with many users.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use layersweep::graphroot::config::{discover, named, sandboxes};
+use layersweep::graphroot::snapshot::Patience;
+use layersweep::inventory::LabelsOf;
+use layersweep::survey::{self, Request, Weigh, sandbox_images};
+use layersweep::sys::sysroot::Sysroot;
+use layersweep::usage::Progress;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+use super::{line, made, root};
+
+/// Files, each with how often it was opened.
+struct Watched {
+    queue: OwnedFd,
+    files: BTreeMap<i32, &'static str>,
+}
+
+impl Watched {
+    fn new(disk: &Path, files: &[&'static str]) -> Self {
+        let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("a queue");
+        // Of events alike in a row the kernel keeps one: each opening is ended by its closing.
+        let flags = WatchFlags::OPEN | WatchFlags::CLOSE_NOWRITE;
+        let watch = |file: &&'static str| {
+            (inotify::add_watch(&queue, disk.join(file), flags).expect("a watch"), *file)
+        };
+        let files = files.iter().map(watch).collect();
+        Self { queue, files }
+    }
+
+    /// How often each was opened since the last call, in the order of their watching.
+    fn opened(&self) -> Vec<(&'static str, usize)> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.queue, &mut buffer);
+        let mut opened = BTreeMap::new();
+        while let Ok(event) = events.next() {
+            assert!(!event.events().contains(ReadFlags::QUEUE_OVERFLOW));
+            let count: &mut usize = opened.entry(event.wd()).or_default();
+            *count += usize::from(event.events().contains(ReadFlags::OPEN));
+        }
+        self.files.iter().map(|(at, file)| (*file, opened.get(at).copied().unwrap_or(0))).collect()
+    }
+
+    fn expect(&self, what: &str, times: &[usize]) {
+        let expected: Vec<_> = self.files.values().copied().zip(times.iter().copied()).collect();
+        assert_eq!(self.opened(), expected, "{what}");
+    }
+}
+
+const VENDOR: &str = "usr/share/containers/storage.conf";
+const DROP_IN: &str = "etc/containers/storage.conf.d/10.conf";
+const CRIO: &str = "etc/crio/crio.conf";
+const PASSWD: &str = "etc/passwd";
+const OF_A_USER: &str = "home/user7/.config/containers/storage.conf";
+
+/// A node with thirty users who all have a store.
+fn node() -> (tempfile::TempDir, Sysroot) {
+    let mut passwd = "root:x:0:0:root:/root:/bin/sh\n".to_owned();
+    for at in 0..30 {
+        let uid = 1000 + at;
+        writeln!(passwd, "user{at}:x:{uid}:{uid}::/home/user{at}:/bin/sh").expect("a line");
+    }
+    let (disk, sysroot) = made(&[
+        (VENDOR, b"[storage]\ndriver = \"overlay\"\n"),
+        (DROP_IN, b"[storage]\ntransient_store = false\n"),
+        (CRIO, b"[crio.image]\npause_image = \"reg.local/pause:1\"\n"),
+        (PASSWD, passwd.as_bytes()),
+        (OF_A_USER, b"[storage]\nrunroot = \"/run/seven\"\n"),
+        ("store/overlay-images/images.json", b"[]"),
+        ("var/lib/containers/storage/overlay-images/images.json", b"[]"),
+    ]);
+    for at in 0..30 {
+        let store = disk.path().join(format!("home/user{at}/.local/share/containers/storage"));
+        fs::create_dir_all(store).expect("a store");
+    }
+    (disk, sysroot)
+}
+
+#[test]
+fn each_file_is_read_once() {
+    let (disk, sysroot) = node();
+    let watched = Watched::new(disk.path(), &[VENDOR, DROP_IN, CRIO, PASSWD, OF_A_USER]);
+    let stores = discover(&sysroot, &root()).stores;
+    assert_eq!(stores.len(), 31);
+    watched.expect("all stores", &[1, 1, 1, 1, 1]);
+    assert_eq!(sandboxes(&sysroot).len(), 1);
+    watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
+}
+
+/// A store is named that no system-wide file has: it may be some user's.
+#[test]
+fn homes_are_looked_through_only_for_what_may_be_there() {
+    let (disk, sysroot) = node();
+    let watched = Watched::new(disk.path(), &[VENDOR, DROP_IN, CRIO, PASSWD, OF_A_USER]);
+    let usual = "/var/lib/containers/storage";
+    let users = "/home/user7/.local/share/containers/storage";
+    let (of_root, of_user) =
+        (format!("{usual} /run/containers/storage driver=overlay"), format!("{users} /run/seven"));
+    for (graphroots, expected, of_users) in [
+        (vec![usual], vec![&of_root], 0),
+        (vec![users], vec![&of_user], 1),
+        (vec![usual, users, usual], vec![&of_root, &of_user, &of_root], 1),
+    ] {
+        let paths: Vec<PathBuf> = graphroots.iter().map(PathBuf::from).collect();
+        let found: Vec<_> = named(&sysroot, &root(), &paths).stores.iter().map(line).collect();
+        let expected: Vec<_> = expected.iter().map(|line| format!("{line} (--graphroot)")).collect();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!(found.starts_with(expected.split(" (").next().expect("a start")), "{found}: {expected}");
+        }
+        watched.expect(&format!("{graphroots:?}"), &[1, 1, 1, 1, of_users]);
+    }
+}
+
+/// The proof before a deletion, in the two ways in which it is asked for.
+#[test]
+fn a_look_reads_each_file_once() {
+    let (disk, sysroot) = node();
+    let watched = Watched::new(disk.path(), &[VENDOR, DROP_IN, CRIO, PASSWD, OF_A_USER]);
+    for (graphroots, of_users) in
+        [(vec![], 1), (vec!["/store".into()], 1), (vec!["/var/lib/containers/storage".into()], 0)]
+    {
+        let request = Request {
+            sysroot: sysroot.clone(),
+            graphroots,
+            containerd_roots: Vec::new(),
+            runroot: None,
+            environment: root(),
+            threads: 1,
+            patience: Patience::default(),
+            weigh: Weigh::Nothing,
+            labels: LabelsOf::Nobody,
+            now: Timestamp::now(),
+            remembered: None,
+            full: false,
+        };
+        survey::run(&request, &Progress::default()).expect("a survey");
+        watched.expect(&format!("{:?}", request.graphroots), &[1, 1, 1, 1, of_users]);
+        assert_eq!(sandbox_images(&request).len(), 1);
+        watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
+    }
+}

@@ -1,0 +1,167 @@
+//! A node with a real containerd: its root on a loop filesystem, images that can run, pods, our
+//! records, and the program's own `gc`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::archive::{self, ImageSpec, LayerSpec};
+use super::containerd::{self, Rig};
+use super::loopfs::{Fs, LoopFs, MIB};
+use super::program::{self, Run};
+use super::{node, past};
+
+/// The order of the fields is the order in which they go.
+pub struct ContainerdNode {
+    pub rig: Rig,
+    pub state: PathBuf,
+    pub loopfs: LoopFs,
+}
+
+/// A full name.
+pub fn full(name: &str) -> String {
+    if name.contains(':') { format!("reg.local/{name}") } else { format!("reg.local/{name}:1") }
+}
+
+/// An image of the busybox of this machine and, on top, a layer of so many MiB that is its own.
+/// The first name is also the label, by which images of the same layers differ.
+pub fn image(names: &[&str], layer: &str, mebibytes: u64) -> ImageSpec {
+    let base = LayerSpec { programs: vec![busybox()], small_files: 5, ..LayerSpec::new("base") };
+    let own = LayerSpec { files: vec![mebibytes * MIB], small_files: 20, ..LayerSpec::new(layer) };
+    ImageSpec {
+        names: names.iter().map(|name| full(name)).collect(),
+        layers: vec![base, own],
+        label: names[0].to_owned(),
+    }
+}
+
+fn busybox() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("busybox")).find(|path| path.is_file());
+    found.expect("it was required")
+}
+
+impl ContainerdNode {
+    /// A node with these images, and what pods need: `pause`, and `app-a`, `app-b` (running) and
+    /// `app-d` (exited), which use little. The state directory lies outside. `None` where the machine
+    /// lacks something.
+    pub fn new(fs: Fs, bytes: u64, images: &[ImageSpec]) -> Option<Self> {
+        if !containerd::require_rig() || !fs.require() {
+            return None;
+        }
+        let loopfs = LoopFs::new(fs, bytes);
+        let rig = Rig::start(&loopfs.path().join("containerd"));
+        let state = rig.scratch().join("state");
+        let node = Self { rig, state, loopfs };
+        let pods = ["pause", "app-a", "app-b", "app-d"].map(|name| image(&[name], name, 0));
+        let all: Vec<_> = pods.iter().chain(images).cloned().collect();
+        node.import("images", &all, "C images import");
+        node.rig.settle(all.len());
+        node.rig.script("30-pods.sh", &[]);
+        Some(node)
+    }
+
+    /// Puts the records on containerd's own filesystem.
+    pub fn state_beside_store(mut self) -> Self {
+        self.state = self.loopfs.path().join("state");
+        self
+    }
+
+    /// Writes an archive of these images beside the others.
+    pub fn archive(&self, file: &str, images: &[ImageSpec]) -> PathBuf {
+        let path = self.rig.scratch().join(file).with_extension("tar");
+        archive::write_running(&path, images, &["/bin/busybox", "sleep", "100000000"]).expect("an archive");
+        path
+    }
+
+    /// Imports images: `C images import`, or with other flags.
+    pub fn import(&self, file: &str, images: &[ImageSpec], command: &str) {
+        let path = self.archive(file, images);
+        self.rig.shell(&format!("{command} {} >/dev/null", path.display()));
+    }
+
+    /// Makes a container in a pod that is there (`pod1`, `pod2`), with the short name of its image.
+    pub fn container(&self, pod: &str, image: &str, start: bool) -> String {
+        let sandbox = self.rig.noted("pods", pod);
+        let words = ["--one", &sandbox, pod, image, &full(image)];
+        let start: &[&str] = if start { &["start"] } else { &[] };
+        self.rig.script("30-pods.sh", &[&words[..], start].concat()).trim().to_owned()
+    }
+
+    /// The program with the flags of this node. `words` begin with the command.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = program::command();
+        command.args(words).arg("--containerd-root").arg(self.root()).arg("--state-dir").arg(&self.state);
+        if ["gc", "rm"].contains(&words[0]) {
+            command.args(["--cri-endpoint", &format!("unix://{}", self.rig.socket().display())]);
+        }
+        command
+    }
+
+    pub fn run(&self, words: &[&str]) -> Run {
+        program::run(&mut self.command(words)).expect_no_crash()
+    }
+
+    /// The document of a run that ends with `code`; it must fit its schema.
+    pub fn json(&self, code: i32, words: &[&str]) -> Value {
+        node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.loopfs.path().join("containerd")
+    }
+
+    /// Where the bytes of blobs lie.
+    pub fn blobs(&self) -> PathBuf {
+        self.root().join("io.containerd.content.v1.content/blobs/sha256")
+    }
+
+    /// Where unpacked layers of the default snapshotter lie.
+    pub fn snapshots(&self) -> PathBuf {
+        self.root().join("io.containerd.snapshotter.v1.overlayfs/snapshots")
+    }
+
+    /// Makes the records say that an image (a short name or an id) came so many days ago.
+    pub fn set_first_detected(&self, image: &str, days: i64) {
+        let is_id = image.len() == 64 && image.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let image = if is_id { image.to_owned() } else { full(image) };
+        past::set_first_detected(&self.state, &image, days);
+    }
+
+    /// The names of all images of a namespace, by containerd's own word, without the names that CRI
+    /// adds by id.
+    pub fn names(&self, namespace: &str) -> Vec<String> {
+        let text = self.rig.shell(&format!("CN {namespace} images ls -q"));
+        let names = text.lines().filter(|name| !name.starts_with("sha256:"));
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
+        names.sort();
+        names
+    }
+
+    /// The process id of containerd.
+    pub fn pid(&self) -> nix::unistd::Pid {
+        let text = std::fs::read_to_string(self.rig.scratch().join("containerd.pid")).expect("a process id");
+        nix::unistd::Pid::from_raw(text.trim().parse().expect("a number"))
+    }
+
+    /// Kills containerd and everything but its pods.
+    pub fn kill(&self) {
+        nix::sys::signal::kill(self.pid(), nix::sys::signal::Signal::SIGKILL).expect("it runs");
+    }
+
+    /// Starts containerd again, after [`Self::kill`] or while it runs; waits until CRI lists so many
+    /// images.
+    pub fn restart(&self, images: usize) {
+        self.rig.stop();
+        self.rig.script("10-start.sh", &[]);
+        self.rig.settle(images);
+    }
+}
+
+/// Sets a file's or directory's times back, so that it counts as left behind.
+pub fn long_ago(path: &Path) {
+    let at = std::time::SystemTime::now() - std::time::Duration::from_secs(3 * 24 * 3600);
+    let times = std::fs::FileTimes::new().set_accessed(at).set_modified(at);
+    std::fs::File::open(path).and_then(|file| file.set_times(times)).expect("setting times");
+}
