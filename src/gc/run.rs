@@ -47,6 +47,8 @@ pub trait Memory {
 pub trait Witness {
     /// An image is about to be deleted.
     fn begins(&mut self, _image: &Image, _step: &Step) {}
+    /// The image of the last [`Self::begins`] was not touched after all.
+    fn spared(&mut self, _image: &Image) {}
     /// The image of the last [`Self::begins`] is gone, as the store proves; what it gave back is
     /// not yet measured, which can take seconds.
     fn gone(&mut self, _image: &Image, _step: &Step) {}
@@ -54,6 +56,9 @@ pub trait Witness {
     fn deleted(&mut self, _deletion: &Deletion) {}
     /// An image would not go; `attempt` failures in a row make it back off.
     fn refused(&mut self, _image: &Image, _message: &str) {}
+    /// The removal of an image was asked for, and the store cannot tell any more whether it is gone:
+    /// no failure of the image's.
+    fn unproven(&mut self, _image: &Image, _message: &str) {}
 }
 
 /// A deletion that has happened.
