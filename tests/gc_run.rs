@@ -7,6 +7,8 @@
 mod by_kubelet;
 #[path = "support/cri_server/mod.rs"]
 mod cri_server;
+#[path = "gc_run/in_between.rs"]
+mod in_between;
 mod support;
 
 use std::fs::File;
@@ -19,7 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::cri::{Client, Options};
 use layersweep::gc::measure::{NOISE_BYTES, Patience};
 use layersweep::gc::plan::{Reason, Verdict};
-use layersweep::gc::run::hands::Blind;
+use layersweep::gc::run::hands::{Blind, Hands};
 use layersweep::gc::run::through_cri::ThroughCri;
 use layersweep::gc::run::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
 use layersweep::gc::{Ages, Known, Marks, Policy, Targets};
@@ -153,14 +155,24 @@ impl Node {
         witness: &mut Told,
         survey: &Survey,
     ) -> Result<Ran, Blind> {
-        let mut hands = self.hands();
+        self.run_by(&mut self.hands(), policy, task, witness, survey)
+    }
+
+    fn run_by(
+        &self,
+        hands: &mut dyn Hands,
+        policy: &Policy,
+        task: Task<'_>,
+        witness: &mut Told,
+        survey: &Survey,
+    ) -> Result<Ran, Blind> {
         let request = self.request();
         let mut runner = Runner {
             request: &request,
             policy,
             task,
             memory: &ByName,
-            hands: &mut hands,
+            hands,
             witness,
             stop: &AtomicBool::new(false),
             patience: Patience { still: Duration::from_millis(500), ..Patience::default() },
@@ -197,6 +209,10 @@ impl Memory for ByName {
     fn now(&self) -> Timestamp {
         Timestamp::now() + AHEAD
     }
+
+    fn scanned(&self) -> Timestamp {
+        self.now()
+    }
 }
 
 #[derive(Default)]
@@ -212,6 +228,14 @@ struct Told {
 impl Witness for Told {
     fn gone(&mut self, _: &Image, _: &layersweep::gc::Step) {
         self.calls.push("gone");
+    }
+
+    fn spared(&mut self, _: &Image) {
+        self.calls.push("spared");
+    }
+
+    fn unproven(&mut self, _: &Image, _: &str) {
+        self.calls.push("unproven");
     }
 
     fn begins(&mut self, image: &Image, _: &layersweep::gc::Step) {

@@ -114,6 +114,7 @@ pub(super) fn judge(
         known: &known,
         policy: &config.images,
         now: surveyed.ages.now,
+        scanned: surveyed.memory.scanned(),
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
     Ok((Judge::new(input).rulings(at), gc::plan::plan(input, gc::run::Task::Policy, &measured)))
@@ -122,6 +123,10 @@ pub(super) fn judge(
 impl gc::run::Memory for Mind<'_> {
     fn now(&self) -> Timestamp {
         self.memory.now()
+    }
+
+    fn scanned(&self) -> Timestamp {
+        self.memory.scanned()
     }
 
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {

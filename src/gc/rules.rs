@@ -233,10 +233,11 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A guard against a use that was seen while this run began.
+    /// A guard against a use that only the scan of this run has seen. The present would be the wrong
+    /// thing to ask: ages are always read before it.
     fn used_just_now(&self, at: ImageIx) -> Says {
         match self.input.ages(at).and_then(|ages| ages.last_used) {
-            Some(used) if used >= self.input.now => Says::stay("it was in use when this run began"),
+            Some(used) if used >= self.input.scanned => Says::stay("it was in use when this run began"),
             Some(used) => Says::Go(format!("last used {} ago", span(self.input.now.duration_since(used)))),
             None => Says::go("never seen in use"),
         }

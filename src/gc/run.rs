@@ -39,12 +39,16 @@ pub trait Memory {
     /// The present on the time line that [`Self::ages`] are on, which need not be that of the
     /// wall clock.
     fn now(&self) -> Timestamp;
+    /// When the scan began that the run goes by, on the same time line.
+    fn scanned(&self) -> Timestamp;
 }
 
 /// Is told what happens, as it happens.
 pub trait Witness {
     /// An image is about to be deleted.
     fn begins(&mut self, _image: &Image, _step: &Step) {}
+    /// The image of the last [`Self::begins`] was not touched after all.
+    fn spared(&mut self, _image: &Image) {}
     /// The image of the last [`Self::begins`] is gone, as the store proves; what it gave back is
     /// not yet measured, which can take seconds.
     fn gone(&mut self, _image: &Image, _step: &Step) {}
@@ -52,6 +56,9 @@ pub trait Witness {
     fn deleted(&mut self, _deletion: &Deletion) {}
     /// An image would not go; `attempt` failures in a row make it back off.
     fn refused(&mut self, _image: &Image, _message: &str) {}
+    /// The removal of an image was asked for, and the store cannot tell any more whether it is gone:
+    /// no failure of the image's.
+    fn unproven(&mut self, _image: &Image, _message: &str) {}
 }
 
 /// A deletion that has happened.
@@ -192,6 +199,7 @@ struct Facts {
     ages: Vec<Ages>,
     known: Vec<Known>,
     now: Timestamp,
+    scanned: Timestamp,
 }
 
 impl Facts {
@@ -203,7 +211,7 @@ impl Facts {
     fn with(inventory: &Inventory, memory: &dyn Memory, extra: Vec<hands::Extra>) -> Self {
         let mut known = memory.known(inventory);
         proof::add(&mut known, extra);
-        Self { ages: memory.ages(inventory), known, now: memory.now() }
+        Self { ages: memory.ages(inventory), known, now: memory.now(), scanned: memory.scanned() }
     }
 
     fn input<'a>(&'a self, survey: &'a Survey, policy: &'a Policy) -> Input<'a> {
@@ -214,6 +222,7 @@ impl Facts {
             known: &self.known,
             policy,
             now: self.now,
+            scanned: self.scanned,
         }
     }
 }

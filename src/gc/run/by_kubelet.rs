@@ -155,7 +155,9 @@ impl World {
             true => Report::default(),
         };
         node.measure();
-        let judge = Judge::new(self.facts.input(survey, policy));
+        // Its own rule for what was used just now goes by its own clock.
+        let facts = Facts { scanned: self.facts.now, ..self.facts };
+        let judge = Judge::new(facts.input(survey, policy));
         node.told(report, theirs.policy, &judge, before)
     }
 }

@@ -73,15 +73,29 @@ impl Deleter<'_> {
         let before = self.rooms(step, &byproduct);
         let removed = self.hands.remove(&fresh.survey.inventory, fresh.at);
         let gone = match &removed {
-            Removed::NotAsked(what) => return Err(Lost::Before(Blind { what: what.clone(), stale: false })),
+            Removed::NotAsked(what) => {
+                self.witness.spared(image);
+                return Err(Lost::Before(Blind { what: what.clone(), stale: false }));
+            }
             Removed::Refused(_) => Ok(false),
             // Whatever the answer was, only the store tells. After a failure nothing more is to
             // come: on a full disk every removal fails, and there may be thousands.
             Removed::Failed(_) => self.proof.is_gone(&store, &image.id, Duration::ZERO),
-            Removed::Answered | Removed::InDoubt(_) => self.proof.is_gone(&store, &image.id, GONE_WITHIN),
+            Removed::Answered | Removed::InDoubt(_) | Removed::NotFound(_) => {
+                self.proof.is_gone(&store, &image.id, GONE_WITHIN)
+            }
         };
+        let gone = gone.map_err(|blind| {
+            self.witness.unproven(image, &blind.what);
+            Lost::After(blind)
+        })?;
         let said_yes = removed == Removed::Answered;
-        let refusal = match (removed, gone.map_err(Lost::After)?) {
+        let refusal = match (removed, gone) {
+            // Somebody else was faster.
+            (Removed::NotFound(_), true) => {
+                self.witness.spared(image);
+                return untouched(Outcome::Gone);
+            }
             (_, true) => None,
             (Removed::Answered, false) => {
                 Some(format!("{} said that it is removed, but it is still there", self.hands.name()))
@@ -90,6 +104,7 @@ impl Deleter<'_> {
                 Removed::Refused(message)
                 | Removed::Failed(message)
                 | Removed::InDoubt(message)
+                | Removed::NotFound(message)
                 | Removed::NotAsked(message),
                 false,
             ) => Some(message),
