@@ -42,6 +42,7 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         mounts: &[],
         platform: "linux/amd64",
         labels: &LabelsOf::Nobody,
+        leaks: true,
         now: Timestamp::now(),
         in_flight: SignedDuration::from_mins(5),
     };
