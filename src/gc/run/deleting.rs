@@ -62,15 +62,22 @@ impl Deleter<'_> {
         let image = &inventory.images[step.image.get()];
         let store = StoreKey::of(&inventory.stores[image.store.get()]);
         let untouched = |outcome| Ok(Done { outcome, said_yes: false });
-        let fresh = match self.proof.of(&store, &image.id, self.hands).map_err(Lost::Before)? {
-            Found::Gone => return untouched(Outcome::Gone),
-            Found::Kept(ruling) => return untouched(Outcome::Kept(ruling)),
-            Found::MayGo(fresh) => fresh,
-        };
-        let names = fresh.image().names.clone();
-        self.witness.begins(image, step);
+        // Whatever takes time comes before the look: a proof is as good as it is young.
+        let recalled = self.proof.memory.recall();
         let byproduct = self.hands.byproduct(inventory, &self.survey.refs);
+        self.witness.begins(image, step);
         let before = self.rooms(step, &byproduct);
+        let fresh = match self.proof.of(&store, &image.id, self.hands, &recalled) {
+            Ok(Found::MayGo(fresh)) => fresh,
+            other => {
+                self.witness.spared(image);
+                return match other {
+                    Ok(Found::Kept(ruling)) => untouched(Outcome::Kept(ruling)),
+                    Ok(_) => untouched(Outcome::Gone),
+                    Err(blind) => Err(Lost::Before(blind)),
+                };
+            }
+        };
         let removed = self.hands.remove(&fresh.survey.inventory, fresh.at);
         let gone = match &removed {
             Removed::NotAsked(what) => {
@@ -113,6 +120,7 @@ impl Deleter<'_> {
             self.witness.refused(image, &message);
             return Ok(Done { outcome: Outcome::Refused(message), said_yes });
         }
+        let names = fresh.image().names.clone();
         self.witness.gone(image, step);
         let at = Timestamp::now();
         let measured = self.measure(step, &before, &byproduct);
