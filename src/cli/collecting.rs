@@ -191,18 +191,19 @@ impl<'a> Job<'a> {
         let mut planned = match theirs {
             None => {
                 let (plan, before) =
-                    run::dry(survey, &config.images, task, &mind, hands).map_err(Failure::Blind)?;
+                    run::dry(survey, &request, &config.images, task, &mind, hands).map_err(Failure::Blind)?;
                 self.document(&surveyed, &config, &plan, None, &before, None)
             }
             Some(theirs) => {
                 let ByKubelet { ran, report } =
-                    by_kubelet::dry(survey, &config.images, &mind, hands, theirs).map_err(Failure::Blind)?;
+                    by_kubelet::dry(survey, &request, &config.images, &mind, hands, theirs)
+                        .map_err(Failure::Blind)?;
                 self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report))
             }
         };
         if self.dry_run {
             if let Some(theirs) = theirs {
-                let both = run::side_by_side(survey, &config.images, &mind, hands, theirs.policy);
+                let both = run::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
                 let both = both.map_err(Failure::Blind)?;
                 planned.comparison =
                     both.iter().map(|both| json::comparison(&survey.inventory, both)).collect();
