@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names;
 use super::policy::{Input, NamedBy};
 use crate::inventory::rules::Ruling;
-use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels};
+use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
 
 /// The names of the rules that hold before any plan, in their order.
 pub const RULES: [&str; 14] = [
@@ -130,7 +130,13 @@ impl<'a> Judge<'a> {
             "damaged-store" if self.store(at).consistency == Consistency::Damaged => {
                 Says::stay("records of its store could not be read in full, so that it may be in use")
             }
-            "damaged-store" => Says::go("the records of its store were read in full"),
+            "damaged-store" => match self.lent(at) {
+                Some(lent) => Says::Stay(format!(
+                    "the store {} may use it, and records of that one could not be read in full",
+                    lent.to.display()
+                )),
+                None => Says::go("the records of its store were read in full"),
+            },
             "out-of-reach" => match self.input.known(at).and_then(|known| known.out_of_reach.as_ref()) {
                 Some(why) => Says::Stay(why.clone()),
                 None => Says::go("whoever deletes can reach it"),
@@ -152,6 +158,11 @@ impl<'a> Judge<'a> {
 
     fn store(&self, at: ImageIx) -> &'a crate::inventory::Store {
         &self.input.inventory.stores[self.image(at).store.get()]
+    }
+
+    fn lent(&self, at: ImageIx) -> Option<&'a Lent> {
+        let store = self.image(at).store;
+        self.input.inventory.lent.iter().find(|lent| lent.store == store)
     }
 
     fn in_use(&self, at: ImageIx) -> Says {
