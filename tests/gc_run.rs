@@ -7,6 +7,8 @@
 mod by_kubelet;
 #[path = "support/cri_server/mod.rs"]
 mod cri_server;
+#[path = "gc_run/in_between.rs"]
+mod in_between;
 mod support;
 
 use std::fs::File;
@@ -19,7 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::cri::{Client, Options};
 use layersweep::gc::measure::{NOISE_BYTES, Patience};
 use layersweep::gc::plan::{Reason, Verdict};
-use layersweep::gc::run::hands::Blind;
+use layersweep::gc::run::hands::{Blind, Hands};
 use layersweep::gc::run::through_cri::ThroughCri;
 use layersweep::gc::run::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
 use layersweep::gc::{Ages, Known, Marks, Policy, Targets};
@@ -153,14 +155,24 @@ impl Node {
         witness: &mut Told,
         survey: &Survey,
     ) -> Result<Ran, Blind> {
-        let mut hands = self.hands();
+        self.run_by(&mut self.hands(), policy, task, witness, survey)
+    }
+
+    fn run_by(
+        &self,
+        hands: &mut dyn Hands,
+        policy: &Policy,
+        task: Task<'_>,
+        witness: &mut Told,
+        survey: &Survey,
+    ) -> Result<Ran, Blind> {
         let request = self.request();
         let mut runner = Runner {
             request: &request,
             policy,
             task,
             memory: &ByName,
-            hands: &mut hands,
+            hands,
             witness,
             stop: &AtomicBool::new(false),
             patience: Patience { still: Duration::from_millis(500), ..Patience::default() },
@@ -197,6 +209,10 @@ impl Memory for ByName {
     fn now(&self) -> Timestamp {
         Timestamp::now() + AHEAD
     }
+
+    fn scanned(&self) -> Timestamp {
+        self.now()
+    }
 }
 
 #[derive(Default)]
@@ -212,6 +228,14 @@ struct Told {
 impl Witness for Told {
     fn gone(&mut self, _: &Image, _: &layersweep::gc::Step) {
         self.calls.push("gone");
+    }
+
+    fn spared(&mut self, _: &Image) {
+        self.calls.push("spared");
+    }
+
+    fn unproven(&mut self, _: &Image, _: &str) {
+        self.calls.push("unproven");
     }
 
     fn begins(&mut self, image: &Image, _: &layersweep::gc::Step) {
@@ -304,7 +328,8 @@ fn a_dry_run_is_the_run_to_come() {
     node.fill(80.0);
     let policy = policy(75, 74);
     let survey = node.survey();
-    let (plan, _) = run::dry(&survey, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
+    let (plan, _) =
+        run::dry(&survey, &node.request(), &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
     let planned: Vec<_> =
         plan.steps.iter().flat_map(|step| survey.inventory.images[step.image.get()].names.clone()).collect();
     assert!(!planned.is_empty());
@@ -436,7 +461,8 @@ fn named_images_go_and_protected_ones_stay() {
     };
     let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
     let policy = policy(99, 98);
-    let (plan, _) = run::dry(&survey, &policy, Task::Named(&named), &ByName, &mut node.hands()).unwrap();
+    let (plan, _) =
+        run::dry(&survey, &node.request(), &policy, Task::Named(&named), &ByName, &mut node.hands()).unwrap();
     let mut told = Told::default();
     let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
     assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
@@ -485,7 +511,7 @@ fn an_image_mounted_as_a_volume_is_in_use() {
     let mut hands = node.hands();
     node.server.take_calls();
     for _ in 0..2 {
-        run::dry(&survey, &policy(99, 98), Task::Named(&all), &ByName, &mut hands).unwrap();
+        run::dry(&survey, &node.request(), &policy(99, 98), Task::Named(&all), &ByName, &mut hands).unwrap();
     }
     let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
     assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");

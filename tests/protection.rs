@@ -46,7 +46,15 @@ fn kept(survey: &Survey, policy: &Policy) -> Vec<(String, &'static str, String)>
     let long_ago = Ages::new(survey.taken_at - SignedDuration::from_hours(1000), None, 0);
     let ages = vec![long_ago; inventory.images.len()];
     let now = survey.taken_at;
-    let judge = Judge::new(Input { inventory, refs: &survey.refs, ages: &ages, known: &[], policy, now });
+    let judge = Judge::new(Input {
+        inventory,
+        refs: &survey.refs,
+        ages: &ages,
+        known: &[],
+        policy,
+        now,
+        scanned: now,
+    });
     let images = inventory.images.iter().enumerate();
     let mut kept: Vec<_> = images
         .filter_map(|(at, image)| {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use layersweep::inventory::refs::Refs;
 use layersweep::inventory::{
     Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
-    Store, StoreKind,
+    Store, StoreKey, StoreKind,
 };
 use layersweep::records::Records;
 use layersweep::records::ages::{self, Basis, Moment, Rule};
@@ -163,7 +163,7 @@ fn a_store_that_is_not_read_stays_as_it_was() {
     let mut rig = Rig::new();
     rig.see(0, |seen| seen.images = vec![image(1, -HOUR)]);
     rig.see(300, |seen| seen.stores.clear());
-    rig.see(600, |seen| seen.stores[0].key.root = "/other".into());
+    rig.see(600, |seen| seen.stores[0].key = key_at(StoreKind::ContainersStorage, "/other"));
     assert_eq!(rig.life(1).unwrap().last_seen, at(0));
     assert_eq!(rig.sql::<i64>("SELECT count(*) FROM stores"), 2);
 }
@@ -173,7 +173,7 @@ fn names_of_containerd_may_come_and_go() {
     let mut rig = Rig::new();
     let mut see = |seconds: i64, made: i64| {
         rig.see(seconds, |seen| {
-            seen.stores[0].key.kind = StoreKind::Containerd;
+            seen.stores[0].key = key_at(StoreKind::Containerd, "/var/lib/containers/storage");
             let mut one = image(1, 0);
             one.evidence = vec![Evidence { what: EvidenceKind::ImageRecord, at: at(made) }];
             seen.images = vec![one];
@@ -305,7 +305,7 @@ fn rows_that_make_no_sense_take_no_others_with_them() {
     rig.see(300, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
         seen.stores.push(seen.stores[0].clone());
-        seen.stores[1].key.root = "/other".into();
+        seen.stores[1].key = key_at(StoreKind::ContainersStorage, "/other");
     });
     rig.records
         .write(|to| {
@@ -372,13 +372,17 @@ fn a_large_node_is_written_quickly() {
     assert!(seconds.iter().all(|one| *one < most), "{seconds:?}");
 }
 
+fn key_at(kind: StoreKind, root: &str) -> StoreKey {
+    StoreKey::new(kind, root.into(), "overlay".into())
+}
+
 /// The store of [`sighting`] with these images, as a scan finds it; the last is in use.
 fn inventory(images: &[(u64, i64)]) -> Inventory {
     let key = store_key();
     let store = Store {
-        kind: key.kind,
-        root: key.root,
-        driver: key.driver,
+        kind: key.kind(),
+        root: key.root().to_path_buf(),
+        driver: key.driver().to_owned(),
         filesystem: 0.into(),
         read_only: false,
         origin: "a test".into(),

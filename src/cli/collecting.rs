@@ -256,12 +256,13 @@ impl<'a> Job<'a> {
         let dead_plan = dead_plan.map_err(Failure::Blind)?;
         let plan_images = |made: &[Gain], survey: &Survey, hands: &mut dyn Hands| match theirs {
             None => {
-                let (plan, before) = run::dry_after(made, survey, &config.images, task, &mind, hands)?;
+                let (plan, before) =
+                    run::dry_after(made, survey, &request, &config.images, task, &mind, hands)?;
                 Ok((self.document(&surveyed, &config, &plan, None, &before, None), before))
             }
             Some(theirs) => {
                 let ByKubelet { ran, report } =
-                    by_kubelet::dry_after(made, survey, &config.images, &mind, hands, theirs)?;
+                    by_kubelet::dry_after(made, survey, &request, &config.images, &mind, hands, theirs)?;
                 Ok((
                     self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report)),
                     ran.before,
@@ -285,7 +286,7 @@ impl<'a> Job<'a> {
         let leaks_count = planned.deleted.len() - containers - images;
         if self.dry_run {
             if let Some(theirs) = theirs {
-                let both = run::side_by_side(survey, &config.images, &mind, hands, theirs.policy);
+                let both = run::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
                 let both = both.map_err(Failure::Blind)?;
                 planned.comparison =
                     both.iter().map(|both| json::comparison(&survey.inventory, both)).collect();

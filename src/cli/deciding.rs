@@ -11,6 +11,7 @@ use super::surveying::{self, Surveyed};
 use crate::config::Config;
 use crate::gc::protect::FromNode;
 use crate::gc::rules::Judge;
+use crate::gc::run::Recalled;
 use crate::gc::{self, Ages, Attempts, Input, Known, Plan, Space, names};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, Inventory, StoreKey};
@@ -114,6 +115,7 @@ pub(super) fn judge(
         known: &known,
         policy: &config.images,
         now: surveyed.ages.now,
+        scanned: surveyed.memory.scanned(),
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
     Ok((Judge::new(input).rulings(at), gc::plan::plan(input, gc::run::Task::Policy, &measured)))
@@ -124,34 +126,46 @@ impl gc::run::Memory for Mind<'_> {
         self.memory.now()
     }
 
+    fn scanned(&self) -> Timestamp {
+        self.memory.scanned()
+    }
+
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
         let ages = self.memory.ages_now(inventory);
         (0..inventory.images.len()).map(|at| Ages::from(ages.of(at.into()))).collect()
     }
 
     fn known(&self, inventory: &Inventory) -> Vec<Known> {
+        self.recall()(inventory)
+    }
+
+    fn recall(&self) -> Recalled<'_> {
         // Somebody may have added to them since the run began.
         let pins = records::pins_now(self.global);
         let pods = new_static_pods(self.config);
-        let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
-            // What was pinned at the beginning stays so, whatever happens to the database.
-            let mut pinned_by = self.memory.pins().of(&image.names, &image.digests, &image.id);
-            match &pins {
-                Some(pins) => pinned_by.extend(pins.of(&image.names, &image.digests, &image.id)),
-                None => pinned_by.push("our keep-list may name it, but cannot be read".into()),
-            }
-            pinned_by.dedup();
-            match &pods {
-                Ok(pods) => pinned_by.extend(
-                    pods.iter()
-                        .filter(|pod| names::means(&pod.reference, &image.names, &image.digests))
-                        .map(|pod| format!("the static pod {}, which is new", pod.source)),
-                ),
-                Err(unreadable) => pinned_by.push(format!("static pods may name it: {}", told(unreadable))),
-            }
-            let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
-            Known { pinned_by: new, attempts, ..Known::default() }
-        });
-        known.collect()
+        Box::new(move |inventory| {
+            let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
+                // What was pinned at the beginning stays so, whatever happens to the database.
+                let mut pinned_by = self.memory.pins().of(&image.names, &image.digests, &image.id);
+                match &pins {
+                    Some(pins) => pinned_by.extend(pins.of(&image.names, &image.digests, &image.id)),
+                    None => pinned_by.push("our keep-list may name it, but cannot be read".into()),
+                }
+                pinned_by.dedup();
+                match &pods {
+                    Ok(pods) => pinned_by.extend(
+                        pods.iter()
+                            .filter(|pod| names::means(&pod.reference, &image.names, &image.digests))
+                            .map(|pod| format!("the static pod {}, which is new", pod.source)),
+                    ),
+                    Err(unreadable) => {
+                        pinned_by.push(format!("static pods may name it: {}", told(unreadable)))
+                    }
+                }
+                let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
+                Known { pinned_by: new, attempts, ..Known::default() }
+            });
+            known.collect()
+        })
     }
 }

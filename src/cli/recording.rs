@@ -210,15 +210,24 @@ impl Witness for Recording<'_> {
         );
     }
 
-    fn refused(&mut self, image: &Image, message: &str) {
+    fn spared(&mut self, _: &Image) {
+        self.step = None;
+    }
+
+    fn unproven(&mut self, image: &Image, message: &str) {
         let Some(step) = self.step.take() else { return };
-        let key = self.key(image);
+        let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
+        self.journal.refused(deletion, None);
+    }
+
+    fn refused(&mut self, image: &Image, message: &str) {
         if crate::cri::is_no_space(message) {
             // The disk's fault: there is no reason to leave the image alone once there is room.
-            let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
-            self.journal.refused(deletion, None);
+            self.unproven(image, message);
             return;
         }
+        let Some(step) = self.step.take() else { return };
+        let key = self.key(image);
         let earlier = self.mind.attempts.get(&(key.clone(), image.id.clone()));
         let Attempts { failures, next_try, last_error } =
             Attempts::after(earlier, self.mind.memory.now(), message);

@@ -233,6 +233,8 @@ pub(super) struct Memory {
     sizes: Arc<Remembered>,
     /// When the survey began, by the wall clock.
     began: Timestamp,
+    /// The same in record time.
+    scanned: Timestamp,
     /// The clocks when it had ended; before, those when it began.
     clock: Reading,
     /// What is wrong with the records, as far as it is not told yet.
@@ -252,12 +254,14 @@ impl Memory {
         let (known, pins, sizes) = open.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
+        let scanned = moment(&known, &clock).record_time;
         Ok(Self {
             open,
             known,
             pins: Pins::new(&pins),
             sizes: Arc::new(sizes),
             began: clock.wall,
+            scanned,
             clock,
             degraded,
         })
@@ -313,6 +317,11 @@ impl Memory {
     /// The present in record time.
     pub(super) fn now(&self) -> Timestamp {
         self.present().record_time
+    }
+
+    /// When the survey began, in record time. What it saw in use is recorded as used later than that.
+    pub(super) fn scanned(&self) -> Timestamp {
+        self.scanned
     }
 
     /// The ages of all images of an inventory of this machine, at present.

@@ -189,7 +189,7 @@ pub(super) fn resume(editors: &Editors) -> (usize, Vec<SweepErrorDoc>) {
                 resumed += usize::from(done.removed > 0 && done.is_unnamed());
             }
             Err(error) => problems.push(SweepErrorDoc {
-                id: Some(store.root.to_string_lossy().into_owned()),
+                id: Some(store.root().to_string_lossy().into_owned()),
                 step: "resume".into(),
                 message: error.to_string(),
             }),

@@ -232,3 +232,6 @@ pub(super) struct About {
 pub(super) fn qualified(namespace: &str, name: &str) -> String {
     if namespace == KUBERNETES { name.to_owned() } else { format!("{namespace}/{name}") }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,7 +134,13 @@ pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
             .flat_map(|one| &one.ingests)
             .filter_map(|one| one.backend_ref.as_deref())
             .collect(),
-        containers: namespaces.iter().flat_map(|one| &one.containers).map(|one| one.id.as_str()).collect(),
+        containers: namespaces
+            .iter()
+            .flat_map(|one| {
+                let containers = one.containers.iter().map(|one| one.id.as_str());
+                containers.chain(one.sandboxes.iter().map(|one| one.id.as_str()))
+            })
+            .collect(),
         units: Vec::new(),
         metadata: None,
     };

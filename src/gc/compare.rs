@@ -301,6 +301,7 @@ mod tests {
             known: &[],
             policy: &policy,
             now: made.now,
+            scanned: made.now,
         };
         let theirs = kubelet_policy(&policy).unwrap();
         let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
@@ -352,6 +353,7 @@ mod tests {
             known: &[],
             policy: &policy,
             now: made.now + jiff::SignedDuration::from_secs(1),
+            scanned: made.now + jiff::SignedDuration::from_secs(1),
         };
         let theirs = kubelet_policy(&policy).unwrap();
         let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();

@@ -1,13 +1,16 @@
 //! What a deletion really gave back, measured on the filesystem.
 //!
-//! ext4 gives back at once. XFS keeps the blocks of big files and btrfs nearly everything
-//! until the filesystem is synchronised, and a runtime may still be deleting after it has
-//! answered. So: synchronise, look, and look again until the predicted bytes have come,
-//! the number is still, or the time is up.
+//! ext4 gives back at once, XFS within milliseconds, as far as it keeps blocks back at all, and btrfs
+//! most of it only when the filesystem is synchronised; a runtime may still be deleting after
+//! it has answered. So: look, and look again until the predicted bytes have come, the number is
+//! still, or the time is up; and synchronise while they have not come. That costs everybody who writes
+//! to the filesystem, so it is done seldom, and never waited for longer than for the bytes.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
@@ -46,6 +49,8 @@ impl Room {
 pub struct Gauge {
     directory: OwnedFd,
     path: PathBuf,
+    /// A synchronisation of ours has not ended yet.
+    synchronising: Arc<AtomicBool>,
 }
 
 impl Gauge {
@@ -56,7 +61,7 @@ impl Gauge {
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Self { directory, path: path.to_path_buf() })
+        Ok(Self { directory, path: path.to_path_buf(), synchronising: Arc::default() })
     }
 
     /// The path it was opened by.
@@ -87,12 +92,35 @@ impl Gauge {
         })
     }
 
-    /// Makes the filesystem finish what it has put off.
+    /// Makes the filesystem finish what it has put off. It is not waited for: on a disk that hangs it
+    /// would never end. [`Self::is_synchronising`] tells.
     fn synchronise(&self) {
-        if let Err(error) = rustix::fs::syncfs(&self.directory) {
-            // What is measured is then too little, never too much.
-            tracing::warn!("synchronising {}: {error}", self.path.display());
+        if self.synchronising.swap(true, Ordering::AcqRel) {
+            return;
         }
+        // What is measured without it is too little, never too much.
+        let failed = |error: &dyn std::fmt::Display| {
+            tracing::warn!("synchronising {}: {error}", self.path.display());
+            self.synchronising.store(false, Ordering::Release);
+        };
+        let directory = match self.directory.try_clone() {
+            Ok(directory) => directory,
+            Err(error) => return failed(&error),
+        };
+        let (path, flag) = (self.path.clone(), Arc::clone(&self.synchronising));
+        let work = move || {
+            if let Err(error) = rustix::fs::syncfs(&directory) {
+                tracing::warn!("synchronising {}: {error}", path.display());
+            }
+            flag.store(false, Ordering::Release);
+        };
+        if let Err(error) = std::thread::Builder::new().name("syncfs".into()).spawn(work) {
+            failed(&error);
+        }
+    }
+
+    fn is_synchronising(&self) -> bool {
+        self.synchronising.load(Ordering::Acquire)
     }
 
     /// Waits until what was deleted has come back.
@@ -102,15 +130,16 @@ impl Gauge {
     pub fn settle(&self, before: &Room, predicted_bytes: u64, patience: Patience) -> io::Result<Settled> {
         let began = Instant::now();
         let mut watch = Watch::new(predicted_bytes, patience);
-        let mut synchronised: Option<Instant> = None;
+        // An earlier one that hangs is not waited for.
+        let hangs = self.is_synchronising();
         loop {
-            if synchronised.is_none_or(|at| at.elapsed() >= patience.between_syncs) {
-                self.synchronise();
-                synchronised = Some(Instant::now());
-            }
+            // Asked first: what it has made free by then is seen by this look.
+            let synchronising = !hangs && self.is_synchronising();
             let room = self.room()?;
-            match watch.see(began.elapsed(), room.freed_since(before)) {
+            match watch.see(began.elapsed(), room.freed_since(before), synchronising) {
                 Step::Wait(pause) => std::thread::sleep(pause),
+                Step::Synchronise if hangs => {}
+                Step::Synchronise => self.synchronise(),
                 Step::Done(why) => {
                     return Ok(Settled {
                         measured_bytes: room.freed_since(before),
@@ -129,9 +158,9 @@ impl Gauge {
 pub struct Patience {
     /// Give up after this.
     pub deadline: Duration,
-    /// A number that has not moved for this long is still.
+    /// A number that has not risen for this long is still. That it falls says only that others write.
     pub still: Duration,
-    /// Synchronise again after this.
+    /// Synchronise a second time after this, and then each time after twice as long.
     pub between_syncs: Duration,
 }
 
@@ -179,6 +208,8 @@ pub fn tolerance(predicted_bytes: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Wait(Duration),
+    /// Synchronise, and look again at once.
+    Synchronise,
     Done(Ended),
 }
 
@@ -187,39 +218,84 @@ enum Step {
 struct Watch {
     enough: i64,
     patience: Patience,
-    /// The last number, and since when it is that (noise apart).
-    last: Option<(i64, Duration)>,
+    /// The highest number, and since when it is that (noise apart).
+    best: Option<(i64, Duration)>,
     pause: Duration,
+    /// When to synchronise next.
+    next_sync: Duration,
+    /// How long after that the next one comes.
+    gap: Duration,
+    /// How often it may be synchronised in vain.
+    syncs_left: u32,
+    /// The best number when it was synchronised last, until it is known what came of it.
+    synchronised: Option<i64>,
+    /// It was synchronised since the number is still.
+    last_call: bool,
 }
 
 impl Watch {
     const FIRST_PAUSE: Duration = Duration::from_millis(5);
     const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+    /// What comes without, has mostly come by then (XFS: 2 ms).
+    const FIRST_SYNC: Duration = Duration::from_millis(15);
+    const SYNCS: u32 = 3;
 
     fn new(predicted_bytes: u64, patience: Patience) -> Self {
         // One byte short of the tolerance is short.
         let enough = predicted_bytes.saturating_sub(tolerance(predicted_bytes));
         let enough = i64::try_from(enough).unwrap_or(i64::MAX);
-        Self { enough, patience, last: None, pause: Self::FIRST_PAUSE }
+        Self {
+            enough,
+            patience,
+            best: None,
+            pause: Self::FIRST_PAUSE,
+            next_sync: Self::FIRST_SYNC,
+            gap: patience.between_syncs,
+            syncs_left: Self::SYNCS,
+            synchronised: None,
+            last_call: false,
+        }
     }
 
-    fn see(&mut self, elapsed: Duration, freed: i64) -> Step {
+    /// A look: at this time so many bytes have come free. `synchronising`: what was asked for by
+    /// [`Step::Synchronise`] has not ended.
+    fn see(&mut self, elapsed: Duration, freed: i64, synchronising: bool) -> Step {
         let noise = i64::try_from(NOISE_BYTES).unwrap_or(i64::MAX);
-        let since = match self.last {
-            Some((last, since)) if (freed.saturating_sub(last)).abs() < noise => since,
+        let since = match self.best {
+            Some((best, since)) if freed.saturating_sub(best) < noise => since,
             _ => {
-                self.last = Some((freed, elapsed));
+                self.best = Some((freed, elapsed));
+                self.last_call = false;
                 elapsed
             }
         };
         if freed >= self.enough {
             return Step::Done(Ended::Came);
         }
-        if elapsed.saturating_sub(since) >= self.patience.still {
-            return Step::Done(Ended::Still);
-        }
         if elapsed >= self.patience.deadline {
-            return Step::Done(Ended::Deadline);
+            let is_still = elapsed.saturating_sub(since) >= self.patience.still;
+            return Step::Done(if is_still { Ended::Still } else { Ended::Deadline });
+        }
+        if !synchronising {
+            if let Some(best) = self.synchronised.take() {
+                // One that has brought something may be repeated.
+                self.syncs_left += u32::from(freed.saturating_sub(best) >= noise);
+            }
+            let is_still = elapsed.saturating_sub(since) >= self.patience.still;
+            // Without a synchronisation nothing may be seen of what has gone since the last one.
+            let last_call = is_still && !self.last_call;
+            if self.syncs_left > 0 && (elapsed >= self.next_sync || last_call) {
+                self.syncs_left -= 1;
+                self.last_call |= is_still;
+                self.synchronised = Some(self.best.map_or(freed, |(best, _)| best));
+                self.next_sync = elapsed.saturating_add(self.gap);
+                self.gap = self.gap.saturating_mul(2);
+                self.pause = Self::FIRST_PAUSE;
+                return Step::Synchronise;
+            }
+            if is_still {
+                return Step::Done(Ended::Still);
+            }
         }
         let pause = self.pause;
         self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
@@ -241,8 +317,12 @@ mod tests {
         };
         let mut watch = Watch::new(predicted.unsigned_abs(), patience);
         for (at, (milliseconds, freed)) in seen.iter().enumerate() {
-            if let Step::Done(why) = watch.see(Duration::from_millis(*milliseconds), *freed) {
-                return Some((at, why));
+            loop {
+                match watch.see(Duration::from_millis(*milliseconds), *freed, false) {
+                    Step::Done(why) => return Some((at, why)),
+                    Step::Synchronise => {}
+                    Step::Wait(_) => break,
+                }
             }
         }
         None
@@ -253,7 +333,7 @@ mod tests {
 
     #[test]
     fn table_of_waiting() {
-        let cases: [Case; 9] = [
+        let cases: [Case; 10] = [
             // At once, to the byte, within one percent, within the noise.
             (MIB, &[(0, MIB)], Some((0, Ended::Came))),
             (100 * MIB, &[(0, 99 * MIB)], Some((0, Ended::Came))),
@@ -266,12 +346,22 @@ mod tests {
             // It moves every now and then, and then no more.
             (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5799, 2 * MIB)], None),
             (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5800, 2 * MIB)], Some((3, Ended::Still))),
-            // It keeps moving: others write and delete.
+            // It keeps coming, and does not come to an end.
             (
                 90 * MIB,
-                &[(0, 0), (1900, MIB), (3800, -MIB), (5700, MIB), (7600, 0), (9500, -MIB), (10_000, MIB)],
+                &[
+                    (0, 0),
+                    (1900, MIB),
+                    (3800, 2 * MIB),
+                    (5700, 3 * MIB),
+                    (7600, 4 * MIB),
+                    (9500, 5 * MIB),
+                    (10_000, 6 * MIB),
+                ],
                 Some((6, Ended::Deadline)),
             ),
+            // Others write, or write and delete: that is no reason to wait on.
+            (90 * MIB, &[(0, 0), (1900, -MIB), (2000, -2 * MIB)], Some((2, Ended::Still))),
         ];
         for (predicted, seen, expected) in cases {
             assert_eq!(ends(predicted, seen), expected, "{predicted} {seen:?}");
@@ -289,13 +379,81 @@ mod tests {
         let mut watch = Watch::new(1 << 30, Patience::default());
         let mut pauses = Vec::new();
         for at in 0..12 {
-            match watch.see(Duration::from_millis(at), 0) {
+            match watch.see(Duration::from_millis(at), 0, false) {
                 Step::Wait(pause) => pauses.push(pause),
-                Step::Done(why) => panic!("{why:?}"),
+                other => panic!("{other:?}"),
             }
         }
         assert!(pauses.is_sorted());
         assert_eq!(pauses.last(), Some(&Watch::LONGEST_PAUSE));
+    }
+
+    /// When it is synchronised (milliseconds), and how it ends; `freed` is told the time and how
+    /// often it was synchronised before.
+    fn synchronised(predicted: i64, freed: impl Fn(u64, usize) -> i64) -> (Vec<u64>, Ended, u64) {
+        let mut watch = Watch::new(predicted.unsigned_abs(), Patience::default());
+        let (mut now, mut at) = (Duration::ZERO, Vec::new());
+        loop {
+            let milliseconds = u64::try_from(now.as_millis()).unwrap();
+            match watch.see(now, freed(milliseconds, at.len()), false) {
+                Step::Wait(pause) => now += pause,
+                Step::Synchronise => at.push(milliseconds),
+                Step::Done(why) => return (at, why, milliseconds),
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_synchronised_seldom_and_only_while_bytes_are_missing() {
+        // They are there at once, or soon without it.
+        assert_eq!(synchronised(MIB, |_, _| MIB), (vec![], Ended::Came, 0));
+        assert_eq!(synchronised(MIB, |now, _| i64::from(now >= 3) * MIB), (vec![], Ended::Came, 5));
+        // It takes one.
+        assert_eq!(synchronised(MIB, |_, syncs| i64::from(syncs > 0) * MIB), (vec![15], Ended::Came, 15));
+        // Nothing comes; others write on and on.
+        for writes in [0, MIB] {
+            let (at, why, end) = synchronised(MIB, |now, _| -writes * i64::try_from(now).unwrap() / 10);
+            assert_eq!((at.len(), why), (3, Ended::Still), "{at:?}");
+            assert!(
+                at[0] < 50 && at[1] - at[0] >= 500 && at[2] - at[1] >= 500 && end < 1700,
+                "{at:?}, {end}"
+            );
+        }
+        // A runtime deletes for six seconds, and only a synchronisation shows what.
+        let last = std::cell::Cell::new((0, 0));
+        let slow = |now: u64, syncs: usize| {
+            if syncs > last.get().0 {
+                last.set((syncs, i64::try_from(now.min(6000)).unwrap() * MIB / 10));
+            }
+            last.get().1
+        };
+        let (at, why, _) = synchronised(600 * MIB, slow);
+        assert_eq!(why, Ended::Came, "{at:?}");
+        assert!(at.len() <= 7, "{at:?}");
+    }
+
+    #[test]
+    fn nothing_is_still_while_it_is_synchronised() {
+        let mut watch = Watch::new(MIB.unsigned_abs(), Patience::default());
+        let mut see = |milliseconds, busy| watch.see(Duration::from_millis(milliseconds), 0, busy);
+        assert!(matches!(see(0, false), Step::Wait(_)));
+        assert_eq!(see(20, false), Step::Synchronise);
+        assert!(matches!(see(5000, true), Step::Wait(_)));
+        assert_eq!(see(5001, false), Step::Synchronise, "once more, for what has gone meanwhile");
+        assert_eq!(see(5002, false), Step::Done(Ended::Still));
+    }
+
+    /// On a disk that hangs the run goes on without.
+    #[test]
+    fn one_that_hangs_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let gauge = Gauge::open(dir.path()).unwrap();
+        gauge.synchronising.store(true, Ordering::Release);
+        let patience = Patience { still: Duration::from_millis(50), ..Patience::default() };
+        let room = gauge.room().unwrap();
+        let settled = gauge.settle(&room, u64::MAX / 4, patience).unwrap();
+        assert!(settled.why == Ended::Still || settled.waited >= patience.deadline, "{settled:?}");
+        assert!(gauge.is_synchronising(), "it was not touched");
     }
 
     #[test]

@@ -186,6 +186,9 @@ pub struct Input<'a> {
     pub policy: &'a Policy,
     /// The present, by the same clock as `ages`.
     pub now: Timestamp,
+    /// When the scan began that the run goes by, by that clock too: what was used since, was in use
+    /// when it looked.
+    pub scanned: Timestamp,
 }
 
 impl<'a> Input<'a> {

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names;
 use super::policy::{Input, NamedBy};
 use crate::inventory::rules::Ruling;
-use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Labels};
+use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
 
 /// The names of the rules that hold before any plan, in their order.
 pub const RULES: [&str; 14] = [
@@ -63,8 +63,7 @@ impl<'a> Judge<'a> {
     /// Prepares what the rules look up.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
-        let images = input.inventory.images.len();
-        let users = users(&input, images);
+        let users = users(input.inventory);
         let protect = &input.policy.protect;
         Self {
             input,
@@ -131,7 +130,13 @@ impl<'a> Judge<'a> {
             "damaged-store" if self.store(at).consistency == Consistency::Damaged => {
                 Says::stay("records of its store could not be read in full, so that it may be in use")
             }
-            "damaged-store" => Says::go("the records of its store were read in full"),
+            "damaged-store" => match self.lent(at) {
+                Some(lent) => Says::Stay(format!(
+                    "the store {} may use it, and records of that one could not be read in full",
+                    lent.to.display()
+                )),
+                None => Says::go("the records of its store were read in full"),
+            },
             "out-of-reach" => match self.input.known(at).and_then(|known| known.out_of_reach.as_ref()) {
                 Some(why) => Says::Stay(why.clone()),
                 None => Says::go("whoever deletes can reach it"),
@@ -153,6 +158,11 @@ impl<'a> Judge<'a> {
 
     fn store(&self, at: ImageIx) -> &'a crate::inventory::Store {
         &self.input.inventory.stores[self.image(at).store.get()]
+    }
+
+    fn lent(&self, at: ImageIx) -> Option<&'a Lent> {
+        let store = self.image(at).store;
+        self.input.inventory.lent.iter().find(|lent| lent.store == store)
     }
 
     fn in_use(&self, at: ImageIx) -> Says {
@@ -222,10 +232,11 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A guard against a use that was seen while this run began.
+    /// A guard against a use that only the scan of this run has seen. The present would be the wrong
+    /// thing to ask: ages are always read before it.
     fn used_just_now(&self, at: ImageIx) -> Says {
         match self.input.ages(at).and_then(|ages| ages.last_used) {
-            Some(used) if used >= self.input.now => Says::stay("it was in use when this run began"),
+            Some(used) if used >= self.input.scanned => Says::stay("it was in use when this run began"),
             Some(used) => Says::Go(format!("last used {} ago", span(self.input.now.duration_since(used)))),
             None => Says::go("never seen in use"),
         }
@@ -267,13 +278,13 @@ impl Says {
 
 /// The containers of each image. One whose store has no such image uses every image of that id:
 /// stores may serve each other.
-fn users(input: &Input<'_>, images: usize) -> Vec<Vec<usize>> {
-    let mut users = vec![Vec::new(); images];
+pub(super) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
+    let mut users = vec![Vec::new(); inventory.images.len()];
     let mut by_id: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, image) in input.inventory.images.iter().enumerate() {
+    for (at, image) in inventory.images.iter().enumerate() {
         by_id.entry(&image.id).or_default().push(at);
     }
-    for (at, container) in input.inventory.containers.iter().enumerate() {
+    for (at, container) in inventory.containers.iter().enumerate() {
         match (container.image, container.image_id.as_deref()) {
             (Some(image), _) => users[image.get()].push(at),
             (None, Some(id)) => {
@@ -288,7 +299,7 @@ fn users(input: &Input<'_>, images: usize) -> Vec<Vec<usize>> {
 }
 
 /// A container for people: `cri-o nginx (running)`.
-fn user(container: &Container) -> String {
+pub(super) fn user(container: &Container) -> String {
     let owner = container.owner.word();
     let state = match container.state {
         ContainerState::Unknown => String::new(),

@@ -5,6 +5,7 @@
 //! told to a [`Witness`] at once, so that a run that is killed has still recorded it.
 
 pub mod by_kubelet;
+mod carry;
 mod deleting;
 pub mod direct;
 mod gauges;
@@ -38,15 +39,30 @@ pub trait Memory {
     fn ages(&self, inventory: &Inventory) -> Vec<Ages>;
     /// Likewise.
     fn known(&self, inventory: &Inventory) -> Vec<Known>;
+    /// Reads afresh all that [`Self::known`] goes by, which may take long. What comes of it answers
+    /// for any inventory, at once: between the last look at the disk and a removal there is no time
+    /// for reading files.
+    fn recall(&self) -> Recalled<'_> {
+        Box::new(|inventory| self.known(inventory))
+    }
     /// The present on the time line that [`Self::ages`] are on, which need not be that of the
     /// wall clock.
     fn now(&self) -> Timestamp;
+    /// When the scan began that the run goes by, on the same time line.
+    fn scanned(&self) -> Timestamp;
 }
+
+/// What [`Memory::known`] says of the images of an inventory.
+pub type Recalled<'a> = Box<dyn Fn(&Inventory) -> Vec<Known> + 'a>;
 
 /// Is told what happens, as it happens.
 pub trait Witness {
-    /// An image is about to be deleted.
+    /// An image is about to be proven and then deleted at once: whatever takes time and has to be
+    /// done before is done now.
     fn begins(&mut self, _image: &Image, _step: &Step) {}
+    /// The image of the last [`Self::begins`] was not touched after all: the proof or the
+    /// runtime would not have it.
+    fn spared(&mut self, _image: &Image) {}
     /// The image of the last [`Self::begins`] is gone, as the store proves; what it gave back is
     /// not yet measured, which can take seconds.
     fn gone(&mut self, _image: &Image, _step: &Step) {}
@@ -54,6 +70,9 @@ pub trait Witness {
     fn deleted(&mut self, _deletion: &Deletion) {}
     /// An image would not go; `attempt` failures in a row make it back off.
     fn refused(&mut self, _image: &Image, _message: &str) {}
+    /// The removal of an image was asked for, and the store cannot tell any more whether it is gone:
+    /// no failure of the image's.
+    fn unproven(&mut self, _image: &Image, _message: &str) {}
 }
 
 /// A deletion that has happened.
@@ -161,12 +180,13 @@ impl std::fmt::Debug for Runner<'_> {
 /// When what the hands need to know cannot be had in full.
 pub fn dry(
     survey: &Survey,
+    request: &Request,
     policy: &Policy,
     task: Task<'_>,
     memory: &dyn Memory,
     hands: &mut dyn Hands,
 ) -> Result<(Plan, Vec<Measured>), Blind> {
-    dry_after(&[], survey, policy, task, memory, hands)
+    dry_after(&[], survey, request, policy, task, memory, hands)
 }
 
 /// The same, after something else that is to go before it has given back `made`. What the
@@ -177,12 +197,13 @@ pub fn dry(
 pub fn dry_after(
     made: &[Gain],
     survey: &Survey,
+    request: &Request,
     policy: &Policy,
     task: Task<'_>,
     memory: &dyn Memory,
     hands: &mut dyn Hands,
 ) -> Result<(Plan, Vec<Measured>), Blind> {
-    let facts = Facts::gather(survey, memory, hands)?;
+    let facts = Facts::gather(survey, request, memory, hands)?;
     let measured = Gauges::open(&survey.inventory).measure();
     let then = after(&measured, made);
     Ok((super::plan::plan(facts.input(survey, policy), task, &then), measured))
@@ -206,14 +227,15 @@ fn after(measured: &[Measured], made: &[Gain]) -> Vec<Measured> {
 /// When what the hands need to know cannot be had in full.
 pub fn side_by_side(
     survey: &Survey,
+    request: &Request,
     policy: &Policy,
     memory: &dyn Memory,
     hands: &mut dyn Hands,
     theirs: super::kubelet::Policy,
 ) -> Result<Option<Comparison>, Blind> {
-    let facts = Facts::gather(survey, memory, hands)?;
+    let facts = Facts::gather(survey, request, memory, hands)?;
     let measured = Gauges::open(&survey.inventory).measure();
-    let Some(listing) = hands.listing() else { return Ok(None) };
+    let Some(listing) = &facts.listing else { return Ok(None) };
     Ok(compare(facts.input(survey, policy), &measured, listing, theirs))
 }
 
@@ -222,18 +244,37 @@ struct Facts {
     ages: Vec<Ages>,
     known: Vec<Known>,
     now: Timestamp,
+    scanned: Timestamp,
+    /// What the runtime lists; `None`: there is none, or nobody asks.
+    listing: Option<hands::Listing>,
 }
 
 impl Facts {
-    fn gather(survey: &Survey, memory: &dyn Memory, hands: &mut dyn Hands) -> Result<Self, Blind> {
-        let extra = hands.look(&survey.inventory)?;
-        Ok(Self::with(&survey.inventory, memory, extra))
+    fn gather(
+        survey: &Survey,
+        request: &Request,
+        memory: &dyn Memory,
+        hands: &mut dyn Hands,
+    ) -> Result<Self, Blind> {
+        let (extra, listing) = carry::look(survey, request, hands)?;
+        Ok(Self { listing, ..Self::with(&survey.inventory, memory, &memory.recall(), extra) })
     }
 
-    fn with(inventory: &Inventory, memory: &dyn Memory, extra: Vec<hands::Extra>) -> Self {
-        let mut known = memory.known(inventory);
+    fn with(
+        inventory: &Inventory,
+        memory: &dyn Memory,
+        recalled: &Recalled<'_>,
+        extra: Vec<hands::Extra>,
+    ) -> Self {
+        let mut known = recalled(inventory);
         proof::add(&mut known, extra);
-        Self { ages: memory.ages(inventory), known, now: memory.now() }
+        Self {
+            ages: memory.ages(inventory),
+            known,
+            now: memory.now(),
+            scanned: memory.scanned(),
+            listing: None,
+        }
     }
 
     fn input<'a>(&'a self, survey: &'a Survey, policy: &'a Policy) -> Input<'a> {
@@ -244,6 +285,7 @@ impl Facts {
             known: &self.known,
             policy,
             now: self.now,
+            scanned: self.scanned,
         }
     }
 }
@@ -254,7 +296,7 @@ impl Runner<'_> {
     /// # Errors
     /// When what the hands need to know cannot be had in full: then nothing was deleted.
     pub fn run(&mut self, survey: &Survey) -> Result<Ran, Blind> {
-        let facts = Facts::gather(survey, self.memory, self.hands)?;
+        let facts = Facts::gather(survey, self.request, self.memory, self.hands)?;
         let gauges = Gauges::open(&survey.inventory);
         let before = gauges.measure();
         let mut measured = before.clone();

@@ -43,6 +43,8 @@ pub struct Inventory {
     /// bookkeeping, layers of read-only stores, inodes with links outside every store.
     /// No deletion of ours frees them.
     pub anchored: Vec<NodeIx>,
+    /// Stores whose images may be used by another one, of whose containers not all are known.
+    pub lent: Vec<Lent>,
     /// What could not be read or does not fit together; `scan` prints them as warnings.
     pub findings: Vec<Finding>,
 }
@@ -110,6 +112,16 @@ pub struct Store {
     pub origin: String,
     /// How far the records can be trusted to belong together.
     pub consistency: Consistency,
+}
+
+/// A store whose images another one may use that could not be read, or not in full: an
+/// additional image store of that one, or its imagestore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lent {
+    /// The store that has the images.
+    pub store: StoreIx,
+    /// Root of the one whose containers are not all known.
+    pub to: PathBuf,
 }
 
 /// How far the records of a store are known to belong together.

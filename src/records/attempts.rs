@@ -33,7 +33,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreKey, Stri
             let kind =
                 StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
             let root: String = row.get("root")?;
-            let key = StoreKey { kind, root: paths::from_text(&root), driver: row.get("driver")? };
+            let key = StoreKey::new(kind, paths::from_text(&root), row.get("driver")?);
             let attempt = Attempt {
                 failures: row.get("failures")?,
                 next_try: time(row, "next_try")?,
@@ -63,9 +63,9 @@ pub fn set(
              WHERE tried <= excluded.tried",
     )?
     .execute(params![
-        store.kind.word(),
-        paths::to_text(&store.root),
-        store.driver,
+        store.kind().word(),
+        paths::to_text(store.root()),
+        store.driver(),
         image_id,
         attempt.failures,
         micros(tried),
@@ -83,7 +83,7 @@ pub fn clear(tx: &Transaction<'_>, store: &StoreKey, image_id: &str, at: Timesta
     tx.prepare_cached(
         "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
     )?
-    .execute(params![store.kind.word(), paths::to_text(&store.root), store.driver, image_id, micros(at)])?;
+    .execute(params![store.kind().word(), paths::to_text(store.root()), store.driver(), image_id, micros(at)])?;
     Ok(())
 }
 

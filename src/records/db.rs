@@ -19,7 +19,12 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_layer_sizes.sql"),
     include_str!("../../migrations/0003_history.sql"),
     include_str!("../../migrations/0004_journal.sql"),
+    CONTAINERD_STORES,
 ];
+
+/// What brings rows of older schemas to one row a containerd root. It may be applied to the
+/// present schema, any number of times.
+pub(super) const CONTAINERD_STORES: &str = include_str!("../../migrations/0005_containerd_stores.sql");
 
 /// How long a writer waits for another one where nobody says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -105,7 +105,7 @@ impl Known {
         let out_of_sight = life.last_seen < seen.last_seen;
         let seen_wall = if out_of_sight { life.last_seen } else { seen.last_wall };
         let before = Before { made: life.made, seen_wall };
-        if ages::was_remade(store.kind, &before, &image.evidence, now) {
+        if ages::was_remade(store.kind(), &before, &image.evidence, now) {
             let next = life.age.life + 1;
             return ages::unrecorded(&image.evidence, Some(life.last_seen), users, next, now);
         }
@@ -184,7 +184,7 @@ pub fn lives(from: &Connection, store: &StoreKey, image_id: &str) -> rusqlite::R
     select_lives(
         from,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY handler, life DESC",
-        params![store.kind.word(), paths::to_text(&store.root), store.driver, image_id],
+        params![store.kind().word(), paths::to_text(store.root()), store.driver(), image_id],
     )
 }
 
@@ -301,7 +301,7 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
 fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreKey>> {
     let (kind, root): (String, String) = (row.get(at)?, row.get(at + 1)?);
     let driver = row.get(at + 2)?;
-    Ok(StoreKind::of_word(&kind).map(|kind| StoreKey { kind, root: paths::from_text(&root), driver }))
+    Ok(StoreKind::of_word(&kind).map(|kind| StoreKey::new(kind, paths::from_text(&root), driver)))
 }
 
 /// `None` where the text is not what we write.

@@ -172,7 +172,7 @@ impl Writer<'_> {
         let mut stores: Vec<StoreRow> = Vec::new();
         for (at, seen) in self.sighting.stores.iter().enumerate() {
             let is_complete = seen.consistency == Consistency::Consistent;
-            let key = (seen.key.kind.word(), paths::to_text(&seen.key.root), seen.key.driver.as_str());
+            let key = (seen.key.kind().word(), paths::to_text(seen.key.root()), seen.key.driver());
             let found = self
                 .to
                 .prepare_cached(
@@ -201,7 +201,7 @@ impl Writer<'_> {
             }
             stores.push(StoreRow {
                 id,
-                kind: seen.key.kind,
+                kind: seen.key.kind(),
                 positions: vec![at],
                 is_complete,
                 is_late: last_seen > self.micros,

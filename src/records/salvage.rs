@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, Transaction};
 
+use super::db::CONTAINERD_STORES;
 use super::format::HEADER;
 use super::{open, schema};
 
@@ -82,6 +83,8 @@ pub(super) fn salvage(content: &[u8], path: &Path) -> rusqlite::Result<u64> {
             });
         }
     }
+    // The damaged database may be of an older schema.
+    transaction.execute_batch(CONTAINERD_STORES)?;
     // Rows of images may be lost: that one is missing does not prove that it was not there.
     transaction.execute("UPDATE stores SET last_complete = NULL", [])?;
     transaction.commit()?;

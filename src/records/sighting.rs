@@ -48,14 +48,26 @@ pub struct SeenFilesystem {
     pub inodes_free: u64,
 }
 
-/// A [`StoreKey`] as it is written down.
+/// A [`StoreKey`] as it is written down. What an older layersweep has written may have a driver
+/// where there is none any more.
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "StoreKey")]
 pub(super) struct StoreKeyText {
     kind: StoreKind,
     #[serde(with = "path_text")]
     root: PathBuf,
     driver: String,
+}
+
+impl StoreKeyText {
+    pub(super) fn serialize<S: Serializer>(key: &StoreKey, to: S) -> Result<S::Ok, S::Error> {
+        let (kind, root, driver) = (key.kind(), key.root().to_path_buf(), key.driver().to_owned());
+        Serialize::serialize(&Self { kind, root, driver }, to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreKey, D::Error> {
+        let Self { kind, root, driver } = Deserialize::deserialize(from)?;
+        Ok(StoreKey::new(kind, root, driver))
+    }
 }
 
 /// A store.

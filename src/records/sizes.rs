@@ -36,7 +36,7 @@ pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<Remembered> 
         let kind: String = row.get(1)?;
         if let Some(kind) = StoreKind::of_word(&kind) {
             let root = PathBuf::from(OsString::from_vec(row.get(2)?));
-            stores.insert(row.get(0)?, StoreKey { kind, root, driver: row.get(3)? });
+            stores.insert(row.get(0)?, StoreKey::new(kind, root, row.get(3)?));
         }
     }
     let mut sizes: HashMap<i64, HashMap<UnitKey, Arc<KeptUnit>>> = HashMap::new();
@@ -102,11 +102,11 @@ pub fn store(transaction: &Transaction<'_>, to_keep: &ToKeep, now: Timestamp) ->
 
 /// The number of a store, which is now known to be there.
 fn store_id(transaction: &Transaction<'_>, store: &StoreKey, now: i64) -> rusqlite::Result<i64> {
-    let root = store.root.as_os_str().as_bytes();
+    let root = store.root().as_os_str().as_bytes();
     let sql = "SELECT id, last_used FROM size_stores WHERE kind = ?1 AND root = ?2 AND driver = ?3";
     let mut select = transaction.prepare_cached(sql)?;
     let found = select
-        .query_row(params![store.kind.word(), root, store.driver], |row| {
+        .query_row(params![store.kind().word(), root, store.driver()], |row| {
             Ok((row.get(0)?, row.get::<_, i64>(1)?))
         })
         .optional()?;
@@ -119,7 +119,7 @@ fn store_id(transaction: &Transaction<'_>, store: &StoreKey, now: i64) -> rusqli
         }
         None => {
             let sql = "INSERT INTO size_stores (kind, root, driver, last_used) VALUES (?1, ?2, ?3, ?4)";
-            transaction.execute(sql, params![store.kind.word(), root, store.driver, now])?;
+            transaction.execute(sql, params![store.kind().word(), root, store.driver(), now])?;
             Ok(transaction.last_insert_rowid())
         }
     }

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use super::lenders::{Own, Unread};
 use super::reading::{Filling, Guest, Reading, UnitView};
 use super::{Error, Request, Weigh};
 use crate::graphroot::committed;
@@ -44,6 +45,10 @@ impl Reading for Graphroot {
 
     fn roots(&self) -> Vec<PathBuf> {
         self.snapshot.places.roots()
+    }
+
+    fn borrows_from(&self) -> Vec<PathBuf> {
+        self.additional.iter().chain(&self.snapshot.places.imagestores).cloned().collect()
     }
 
     fn units(&self) -> Vec<UnitView<'_>> {
@@ -159,7 +164,9 @@ pub(super) struct Found {
     pub(super) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
     pub(super) looked: Vec<PathBuf>,
-    /// The first store that could not be read.
+    /// The stores that could not be read.
+    pub(super) unread: Vec<Unread>,
+    /// Why the first of them could not be read.
     unreadable: Option<Error>,
 }
 
@@ -186,11 +193,20 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
     for (path, message) in problems {
         found.findings.push(Finding { path, message, incomplete: false });
     }
-    for store in stores {
+    let own = Own::new(&request.sysroot, &stores);
+    for at in own.lenders_first(&request.sysroot, &stores) {
+        let store = &stores[at];
         let before = found.stores.len();
-        match found.store(request, &store) {
+        match found.store(request, store, at, &own) {
             Ok(()) => {}
             Err(Error::Unreadable { path, source }) if !named => {
+                let lenders = store.additional_image_stores.iter();
+                let lenders = lenders.chain(&store.imagestore).chain(&store.other_imagestores);
+                found.unread.push(Unread {
+                    at,
+                    graphroot: store.graphroot.clone(),
+                    borrows_from: resolved(request, lenders),
+                });
                 // Another user's store, say; ours may be readable.
                 let message = format!("cannot be read: {source}");
                 found.findings.push(Finding { path: path.clone(), message, incomplete: true });
@@ -200,12 +216,12 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         }
         if named && found.stores.len() == before && !found.knows(request, &store.graphroot) {
             return Err(Error::NotAStore {
-                path: store.graphroot,
+                path: store.graphroot.clone(),
                 hint: "name the directory that holds `overlay-layers` or `vfs-layers`; `podman info` calls \
                        it graphRoot",
             });
         }
-        found.looked.push(store.graphroot);
+        found.looked.push(store.graphroot.clone());
     }
     Ok(found)
 }
@@ -217,7 +233,17 @@ impl Found {
         path.is_ok_and(|path| self.stores.iter().any(|known| known.snapshot.places.graphroot == path))
     }
 
-    fn store(&mut self, request: &Request, store: &StoreConfig) -> Result<(), Error> {
+    /// # Errors
+    /// When the store at position `lender`, whose images `store` may use, could not be read.
+    fn readable(&self, store: &StoreConfig, lender: usize) -> Result<(), Error> {
+        let Some(lender) = self.unread.iter().find(|unread| unread.at == lender) else { return Ok(()) };
+        let lender = lender.graphroot.display();
+        let source = io::Error::other(format!("its additional image store {lender} could not be read"));
+        Err(Error::Unreadable { path: store.graphroot.clone(), source })
+    }
+
+    /// Reads the store at position `at` of those that are somebody's `own`.
+    fn store(&mut self, request: &Request, store: &StoreConfig, at: usize, own: &Own) -> Result<(), Error> {
         let mut additional = Vec::new();
         for path in &store.additional_image_stores {
             let config = StoreConfig {
@@ -230,9 +256,19 @@ impl Found {
                 ..store.clone()
             };
             // A store that is missing here is one that nothing comes from.
-            if let Ok(graphroot) = request.sysroot.resolve(path) {
-                self.drivers(request, &config, true)?;
-                additional.push(graphroot);
+            let Ok(graphroot) = request.sysroot.resolve(path) else { continue };
+            match own.find(&graphroot) {
+                // The library writes to its own graphroot, whatever else that is called.
+                Some((same, _)) if same == at => {}
+                // Whoever else names it, somebody writes to it: it is read as that one's.
+                Some((lender, graphroot)) => {
+                    self.readable(store, lender)?;
+                    additional.push(graphroot.to_path_buf());
+                }
+                None => {
+                    self.drivers(request, &config, true)?;
+                    additional.push(graphroot);
+                }
             }
         }
         let first = self.stores.len();

@@ -3,6 +3,7 @@
 mod chunks;
 mod containerds;
 mod graphroots;
+mod lenders;
 pub mod lookup;
 mod memory;
 mod reading;
@@ -172,6 +173,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
     let pins = graphroots.pins.clone();
+    let unread = graphroots.unread.clone();
     let (mut readings, mut unreadable) = graphroots.into_readings();
     let (more, failed) = containerds.into_readings();
     readings.extend(more);
@@ -205,6 +207,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         let filled = reading.fill(&mut filling, store, &areas[position], &weighing.tallies(position));
         nodes.extend(weighing.slots(position).iter().copied().zip(filled));
     }
+    lenders::note(&mut inventory, weighing.readings(), unread);
     weighing.share(&mut inventory, &nodes, &filesystems.costs);
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
     evidence::gather(&mut inventory);

@@ -47,6 +47,11 @@ pub(super) trait Reading: Debug {
     /// mount is crossed. The first is the store's root.
     fn roots(&self) -> Vec<PathBuf>;
 
+    /// Directories of other stores that its containers' images may come from.
+    fn borrows_from(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// All units, in an order that only a new reading changes.
     fn units(&self) -> Vec<UnitView<'_>>;
 

@@ -104,9 +104,9 @@ pub fn scope(stores: &[StoreKey]) -> Fingerprint {
 
 /// Takes what tells the store from others.
 pub fn tell_apart(store: &StoreKey, to: &mut Fingerprinter) {
-    to.bytes(store.kind.word().as_bytes())
-        .bytes(store.root.as_os_str().as_bytes())
-        .bytes(store.driver.as_bytes());
+    to.bytes(store.kind().word().as_bytes())
+        .bytes(store.root().as_os_str().as_bytes())
+        .bytes(store.driver().as_bytes());
 }
 
 impl UnitKey {

@@ -43,8 +43,15 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         let refs = Refs::new(&inventory);
         let ages: Vec<_> = images.iter().map(|image| memory[&image.id]).collect();
         let known: Vec<_> = images.iter().map(|image| known(image, &containers)).collect();
-        let input =
-            Input { inventory: &inventory, refs: &refs, ages: &ages, known: &known, policy: &policy, now };
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &known,
+            policy: &policy,
+            now,
+            scanned: now,
+        };
         let (plan, attempted) = drive(input, &images, measure(fs));
         images
             .retain(|image| !plan.steps.iter().any(|step| inventory.images[step.image.get()].id == image.id));

@@ -24,11 +24,7 @@ pub fn at(seconds: i64) -> Timestamp {
 
 /// The store that [`sighting`] sees.
 pub fn store_key() -> StoreKey {
-    StoreKey {
-        kind: StoreKind::ContainersStorage,
-        root: "/var/lib/containers/storage".into(),
-        driver: "overlay".into(),
-    }
+    StoreKey::new(StoreKind::ContainersStorage, "/var/lib/containers/storage".into(), "overlay".into())
 }
 
 /// A sighting of one empty store, `seconds` from noon, on a node whose clock is right.

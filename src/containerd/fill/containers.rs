@@ -1,10 +1,10 @@
-//! Containers of every namespace, CRI's sandboxes included.
+//! Containers of every namespace, CRI's sandboxes included, whoever makes them.
 
 use std::path::Path;
 
 use super::images::Groups;
 use super::{Filler, qualified};
-use crate::containerd::metadata::{ContainerRecord, Namespace};
+use crate::containerd::metadata::{Namespace, SandboxRecord};
 use crate::containerd::places::TASKS;
 use crate::inventory::{Container, ContainerState, Owner};
 
@@ -30,7 +30,7 @@ impl<'a> Filler<'a> {
                     image_id: group.map(|group| group.id.clone()).or(named),
                     image: group.map(|group| group.image),
                     created: record.created,
-                    state: self.state(namespace, record),
+                    state: self.state(namespace, &record.id),
                     sandbox: cri.is_some_and(|cri| cri.sandbox),
                     sandbox_id: cri.and_then(|cri| cri.sandbox_id.clone()),
                     listed_bytes: None,
@@ -42,22 +42,47 @@ impl<'a> Filler<'a> {
                 let held = self.nodes(namespace, &self.graphs[at].1.sandbox(sandbox));
                 self.inventory.anchored.extend(held);
             }
+            for sandbox in namespace.bare_sandboxes() {
+                self.bare_sandbox(namespace, sandbox, groups);
+            }
         }
     }
 
+    /// A sandbox that another sandboxer than containerd's own has made: `sandboxer = "shim"` of a
+    /// runtime in containerd 2.
+    fn bare_sandbox(&mut self, namespace: &Namespace, record: &SandboxRecord, groups: &Groups<'a>) {
+        let cri = record.cri.as_ref();
+        let asked = cri.and_then(|cri| cri.image_asked.as_deref());
+        let group = asked.and_then(|name| groups.named(&namespace.name, name));
+        self.inventory.containers.push(Container {
+            id: qualified(&namespace.name, &record.id),
+            store: self.context.store,
+            name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
+            owner: Owner::Containerd,
+            image_id: group.map(|group| group.id.clone()).or(asked.map(str::to_owned)),
+            image: group.map(|group| group.image),
+            created: record.created,
+            state: self.state(namespace, &record.id),
+            sandbox: true,
+            sandbox_id: Some(record.id.clone()),
+            listed_bytes: None,
+            holds: self.containers.get(&record.id).cloned().unwrap_or_default(),
+        });
+    }
+
     /// What CRI noted; a mounted root filesystem proves more than that it was created.
-    fn state(&self, namespace: &Namespace, record: &ContainerRecord) -> ContainerState {
-        match self.snapshot.states.get(&record.id).copied() {
+    fn state(&self, namespace: &Namespace, id: &str) -> ContainerState {
+        match self.snapshot.states.get(id).copied() {
             Some(ContainerState::Exited) => ContainerState::Exited,
-            _ if self.is_mounted(namespace, record) => ContainerState::Running,
+            _ if self.is_mounted(namespace, id) => ContainerState::Running,
             noted => noted.unwrap_or(ContainerState::Unknown),
         }
     }
 
     /// Whether the container's bundle (below the state directory, wherever that is) has its
     /// root filesystem mounted.
-    pub(in crate::containerd) fn is_mounted(&self, namespace: &Namespace, record: &ContainerRecord) -> bool {
-        let rootfs = Path::new(TASKS).join(&namespace.name).join(&record.id).join("rootfs");
+    pub(in crate::containerd) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
+        let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
         self.context.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }
 }

@@ -58,6 +58,13 @@ impl<'a> Groups<'a> {
         let at = by_config.or_else(by_name);
         at.map(|at| &self.all[*at])
     }
+
+    /// The image that a configured reference means.
+    pub(in crate::containerd) fn named(&self, namespace: &str, reference: &str) -> Option<&Group<'a>> {
+        let normal = normal(reference);
+        let at = [reference, &normal].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
+        at.map(|at| &self.all[*at])
+    }
 }
 
 impl<'a> Filler<'a> {

@@ -157,7 +157,7 @@ impl<'a> Filler<'a> {
         let mut found = Vec::new();
         for (namespace, _) in self.graphs.iter().filter(|(namespace, _)| namespace.name == KUBERNETES) {
             for record in namespace.containers.iter().filter(|record| record.cri.is_none()) {
-                if !self.is_mounted(namespace, record) {
+                if !self.is_mounted(namespace, &record.id) {
                     found.push((record.id.clone(), record.created));
                 }
             }

@@ -8,6 +8,10 @@ use super::fields::Fields;
 pub(super) const KIND_LABEL: &str = "io.cri-containerd.kind";
 const CONTAINER: &str = "io.cri-containerd.container.metadata";
 const SANDBOX: &str = "io.cri-containerd.sandbox.metadata";
+/// The same in a record of containerd 2's own sandbox store.
+const SANDBOX_IN_STORE: &str = "metadata";
+/// In the OCI spec of a sandbox: the image it is made from, as it is configured.
+const SANDBOX_IMAGE: &str = "/annotations/io.kubernetes.cri.podsandbox.image-name";
 
 /// What CRI knows of a container or sandbox. Absent fields were not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,13 +44,28 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<Cr
         _ => return None,
     };
     let json = fields.extension(if sandbox { SANDBOX } else { CONTAINER }).unwrap_or_default();
-    let of = |path: &str| text(&json, path);
-    Some(CriContainer {
+    Some(of_json(&json, sandbox))
+}
+
+/// Reads it from a record of containerd 2's sandbox store; `None` for a sandbox that is not CRI's.
+pub(super) fn read_sandbox(fields: &mut Fields<'_, '_>, kind: Option<&str>) -> Option<CriContainer> {
+    if kind != Some("sandbox") {
+        return None;
+    }
+    let json = fields.extension(SANDBOX_IN_STORE).unwrap_or_default();
+    let spec = fields.any_json("spec");
+    let image_asked = spec.and_then(|spec| text(&spec, SANDBOX_IMAGE));
+    Some(CriContainer { image_asked, ..of_json(&json, true) })
+}
+
+fn of_json(json: &Value, sandbox: bool) -> CriContainer {
+    let of = |path: &str| text(json, path);
+    CriContainer {
         sandbox,
         name: of("/Metadata/Config/metadata/name"),
         sandbox_id: of("/Metadata/SandboxID"),
         image_ref: of("/Metadata/ImageRef"),
         image_asked: of("/Metadata/Config/image/image"),
         pod: of("/Metadata/Config/metadata/namespace").zip(of("/Metadata/Config/metadata/uid")),
-    })
+    }
 }

@@ -97,10 +97,19 @@ impl<'a, 'o> Fields<'a, 'o> {
     /// The JSON inside an extension, whose value is a protobuf `Any`.
     pub(super) fn extension(&mut self, name: &str) -> Option<serde_json::Value> {
         let any = self.bucket.bucket("extensions")?.value(name)?;
-        let json = values::any_value(any).and_then(|value| serde_json::from_slice(value).ok());
+        let json = json_of(any);
         if json.is_none() {
             self.odd(&format!("extensions/{name}"), "holds no JSON");
         }
         json
     }
+
+    /// The JSON inside a protobuf `Any` that may as well be something else.
+    pub(super) fn any_json(&self, key: &str) -> Option<serde_json::Value> {
+        json_of(self.bytes(key)?)
+    }
+}
+
+fn json_of(any: &[u8]) -> Option<serde_json::Value> {
+    values::any_value(any).and_then(|value| serde_json::from_slice(value).ok())
 }

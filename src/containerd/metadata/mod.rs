@@ -11,6 +11,8 @@ mod namespace;
 pub mod snapshotter;
 pub mod values;
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 
 pub use cri::CriContainer;
@@ -42,11 +44,12 @@ pub struct Namespace {
     pub ingests: Vec<IngestRecord>,
     /// Snapshots of all snapshotters.
     pub snapshots: Vec<SnapshotRecord>,
-    /// Containers, CRI's sandboxes included.
+    /// Containers, CRI's sandboxes included where containerd itself makes them.
     pub containers: Vec<ContainerRecord>,
     /// Leases.
     pub leases: Vec<LeaseRecord>,
-    /// Sandboxes of containerd 2's own store.
+    /// Sandboxes of containerd 2's own store: all of CRI's. Those of another sandboxer than
+    /// `podsandbox` (the shim, say) have no record among the containers.
     pub sandboxes: Vec<SandboxRecord>,
 }
 
@@ -163,6 +166,16 @@ pub struct SandboxRecord {
     pub created: Option<Timestamp>,
     /// Labels: edges, as on containers.
     pub labels: Labels,
+    /// What CRI has written of it.
+    pub cri: Option<CriContainer>,
+}
+
+impl Namespace {
+    /// Sandboxes that are not among the containers.
+    pub fn bare_sandboxes(&self) -> impl Iterator<Item = &SandboxRecord> {
+        let containers: HashSet<_> = self.containers.iter().map(|one| one.id.as_str()).collect();
+        self.sandboxes.iter().filter(move |sandbox| !containers.contains(sandbox.id.as_str()))
+    }
 }
 
 impl Metadata {

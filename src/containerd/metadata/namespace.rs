@@ -153,5 +153,11 @@ fn lease(fields: &mut Fields<'_, '_>, id: String) -> LeaseRecord {
 }
 
 fn sandbox(fields: &mut Fields<'_, '_>, id: String) -> SandboxRecord {
-    SandboxRecord { id, created: fields.time("createdat"), labels: fields.labels("labels") }
+    let labels = fields.labels("labels");
+    SandboxRecord {
+        id,
+        created: fields.time("createdat"),
+        cri: cri::read_sandbox(fields, labels.get(KIND_LABEL).map(String::as_str)),
+        labels,
+    }
 }

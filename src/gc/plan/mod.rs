@@ -474,15 +474,30 @@ fn idle(input: &Input<'_>, at: ImageIx) -> Option<SignedDuration> {
     input.ages(at).map(|ages| input.now.duration_since(ages.idle_since()))
 }
 
-/// The filesystems on which something could be deleted: those of all stores but additional ones.
+/// The filesystems on which something could be deleted: those of the images that whoever deletes can
+/// reach, whether or not a rule keeps them. The others stay as full as they are whatever is done, and
+/// every run would end short of its mark. Where no image is in reach: that of the first store.
 fn judged_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
     let inventory = input.inventory;
-    let ours = |store: crate::inventory::StoreIx| !inventory.stores[store.get()].read_only;
-    let stores = inventory.stores.iter().filter(|store| !store.read_only).map(|store| store.filesystem);
-    let nodes = inventory.nodes.iter().filter(|node| ours(node.store)).map(|node| node.filesystem);
-    let mut judged: Vec<_> = stores.chain(nodes).collect();
-    judged.sort_unstable();
-    judged.dedup();
+    let mut judged = Vec::new();
+    for (at, image) in inventory.images.iter().enumerate() {
+        let store = &inventory.stores[image.store.get()];
+        let at = ImageIx::from(at);
+        if store.read_only || input.known(at).is_some_and(|known| known.out_of_reach.is_some()) {
+            continue;
+        }
+        judged.push(store.filesystem);
+        let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory.nodes[node.get()]);
+        // It may build on what lies in an additional store.
+        let ours = nodes.filter(|node| !inventory.stores[node.store.get()].read_only);
+        judged.extend(ours.map(|node| node.filesystem));
+        judged.sort_unstable();
+        judged.dedup();
+    }
+    if judged.is_empty() {
+        let ours = inventory.stores.iter().find(|store| !store.read_only);
+        judged.extend(ours.map(|store| store.filesystem));
+    }
     judged
 }
 

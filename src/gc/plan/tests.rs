@@ -143,6 +143,7 @@ impl World {
             known: &self.known,
             policy: &self.policy,
             now: now(),
+            scanned: now() - SignedDuration::from_mins(10),
         })
     }
 
@@ -284,11 +285,15 @@ fn every_rule_keeps_and_says_why() {
     world.policy.protect.keep_newest = 0;
     world.ages.truncate(9);
     world.known[6].used_by = vec!["cri-o pod/app".into()];
-    world.ages[5] = hours_ago(995, Some(0));
+    // Used while it was scanned, ten minutes ago.
+    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(10));
     world.inventory.images[5].labels = Labels::Known(vec![("keepnot".into(), "yes".into())]);
     let (_, kept, _) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
     assert_eq!(rules, ["used-just-now", "in-use", "read-only-store", "min-age", "age-unknown"]);
+    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(11));
+    assert_eq!(world.plan(&[space(0)]).0, ["i5"], "before it was scanned");
+    world.ages[5].last_used = Some(now());
     // A container of another store that was made from it.
     world.inventory.containers.push(Container {
         image: None,
@@ -484,6 +489,37 @@ fn each_filesystem_is_judged_alone() {
     assert_eq!(world.plan(&[space(500), space(0)]).2.verdict, Verdict::NotNeeded);
 }
 
+/// A rootless store on a full filesystem of its own is none of the runtime's.
+#[test]
+fn only_filesystems_with_images_in_reach_are_judged() {
+    let nodes = vec![node(0, 300, &[]), node(1, 300, &[])];
+    let mut world = World::new(nodes, vec![image("ours", &[0]), image("theirs", &[1])], percent(75, 70));
+    world.inventory.stores[1].read_only = false;
+    world.inventory.stores[1].filesystem = 1.into();
+    world.inventory.images[1].store = 1.into();
+    world.inventory.nodes[1].store = 1.into();
+    world.known[1].out_of_reach = Some("it is not in the store of the runtime".into());
+    let judged = |plan: &Plan| plan.filesystems.iter().map(|part| part.filesystem.get()).collect::<Vec<_>>();
+    let (deleted, kept, plan) = world.plan(&[space(200), space(0)]);
+    assert_eq!(
+        (deleted.as_slice(), judged(&plan), plan.verdict),
+        (&["ours".to_owned()][..], vec![0], Verdict::Reached)
+    );
+    assert_eq!(kept, [("theirs".into(), "out-of-reach")]);
+    // What a rule keeps may be let go tomorrow: its filesystem is short all the same.
+    world.known[0].pinned_by = vec!["a pin".into()];
+    assert_eq!(world.plan(&[space(200), space(0)]).2.verdict, Verdict::NotReached);
+    // With nothing in reach at all, the first store's is the one to speak of.
+    world.known[0].out_of_reach = world.known[1].out_of_reach.clone();
+    let (_, _, plan) = world.plan(&[space(900), space(0)]);
+    assert_eq!((judged(&plan), plan.verdict), (vec![0], Verdict::NotNeeded));
+    // Layers that come from an additional store leave its filesystem alone.
+    world.known[0] = Known::default();
+    world.inventory.stores[1].read_only = true;
+    world.inventory.nodes[0].needs = vec![1.into()];
+    assert_eq!(judged(&world.plan(&[space(900), space(0)]).2), [0]);
+}
+
 #[test]
 fn bytes_available_and_inodes_are_targets_too() {
     let mut world = ten_images();
@@ -550,6 +586,7 @@ fn planning_a_big_node() {
             known: &[],
             policy: &policy,
             now: made.now,
+            scanned: made.now,
         };
         let begin = std::time::Instant::now();
         let plan = plan(input, Task::Policy, &[Ok(measured)]);

@@ -24,7 +24,7 @@ use crate::gc::space::{Doubt, Measured, Space, Started, Wanted};
 use crate::inventory::refs::{Live, Root};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{FilesystemIx, ImageIx};
-use crate::survey::Survey;
+use crate::survey::{Request, Survey};
 
 /// What it does without: it has no back-off, and a rule of its own for what was used just now.
 const WAIVED: [&str; 2] = [rules::BACKING_OFF, rules::USED_JUST_NOW];
@@ -56,7 +56,7 @@ pub struct Theirs {
 /// When what the hands need to know cannot be had in full, or no runtime is behind them: then
 /// nothing was deleted.
 pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<ByKubelet, Blind> {
-    let world = World::look(survey, runner.policy, runner.memory, runner.hands)?;
+    let world = World::look(survey, runner.request, runner.policy, runner.memory, runner.hands)?;
     let gauges = Gauges::open(&survey.inventory);
     let before = gauges.measure();
     let (request, policy, memory) = (runner.request, runner.policy, runner.memory);
@@ -81,12 +81,13 @@ pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<B
 /// As there.
 pub fn dry(
     survey: &Survey,
+    request: &Request,
     policy: &Policy,
     memory: &dyn Memory,
     hands: &mut dyn Hands,
     theirs: Theirs,
 ) -> Result<ByKubelet, Blind> {
-    dry_after(&[], survey, policy, memory, hands, theirs)
+    dry_after(&[], survey, request, policy, memory, hands, theirs)
 }
 
 /// The same after something else that is to go before it has given back `made`.
@@ -96,12 +97,13 @@ pub fn dry(
 pub fn dry_after(
     made: &[Gain],
     survey: &Survey,
+    request: &Request,
     policy: &Policy,
     memory: &dyn Memory,
     hands: &mut dyn Hands,
     theirs: Theirs,
 ) -> Result<ByKubelet, Blind> {
-    let world = World::look(survey, policy, memory, hands)?;
+    let world = World::look(survey, request, policy, memory, hands)?;
     let before = Gauges::open(&survey.inventory).measure();
     let then = after(&before, made);
     Ok(world.collect(Act::Pretend, survey, policy, theirs, (before, then)))
@@ -118,12 +120,13 @@ struct World {
 impl World {
     fn look(
         survey: &Survey,
+        request: &Request,
         policy: &Policy,
         memory: &dyn Memory,
         hands: &mut dyn Hands,
     ) -> Result<Self, Blind> {
-        let facts = Facts::gather(survey, memory, hands)?;
-        let listing = hands.listing().cloned().ok_or_else(|| Blind {
+        let mut facts = Facts::gather(survey, request, memory, hands)?;
+        let listing = facts.listing.take().ok_or_else(|| Blind {
             what: "policy kubelet goes by what a runtime lists, and there is none".into(),
             stale: false,
         })?;
@@ -174,7 +177,9 @@ impl World {
             true => Report::default(),
         };
         node.measure();
-        let judge = Judge::new(self.facts.input(survey, policy));
+        // Its own rule for what was used just now goes by its own clock.
+        let facts = Facts { scanned: self.facts.now, ..self.facts };
+        let judge = Judge::new(facts.input(survey, policy));
         node.told(report, theirs.policy, &judge, before)
     }
 }

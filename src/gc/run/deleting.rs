@@ -62,26 +62,47 @@ impl Deleter<'_> {
         let image = &inventory.images[step.image.get()];
         let store = StoreKey::of(&inventory.stores[image.store.get()]);
         let untouched = |outcome| Ok(Done { outcome, said_yes: false });
-        let fresh = match self.proof.of(&store, &image.id, self.hands).map_err(Lost::Before)? {
-            Found::Gone => return untouched(Outcome::Gone),
-            Found::Kept(ruling) => return untouched(Outcome::Kept(ruling)),
-            Found::MayGo(fresh) => fresh,
-        };
-        let names = fresh.image().names.clone();
-        self.witness.begins(image, step);
+        // Whatever takes time comes before the look: a proof is as good as it is young.
+        let recalled = self.proof.memory.recall();
         let byproduct = self.hands.byproduct(inventory, &self.survey.refs);
+        self.witness.begins(image, step);
         let before = self.rooms(step, &byproduct);
+        let fresh = match self.proof.of(&store, &image.id, self.hands, &recalled) {
+            Ok(Found::MayGo(fresh)) => fresh,
+            other => {
+                self.witness.spared(image);
+                return match other {
+                    Ok(Found::Kept(ruling)) => untouched(Outcome::Kept(ruling)),
+                    Ok(_) => untouched(Outcome::Gone),
+                    Err(blind) => Err(Lost::Before(blind)),
+                };
+            }
+        };
         let removed = self.hands.remove(&fresh.survey.inventory, fresh.at);
         let gone = match &removed {
-            Removed::NotAsked(what) => return Err(Lost::Before(Blind { what: what.clone(), stale: false })),
+            Removed::NotAsked(what) => {
+                self.witness.spared(image);
+                return Err(Lost::Before(Blind { what: what.clone(), stale: false }));
+            }
             Removed::Refused(_) => Ok(false),
             // Whatever the answer was, only the store tells. After a failure nothing more is to
             // come: on a full disk every removal fails, and there may be thousands.
             Removed::Failed(_) => self.proof.is_gone(&store, &image.id, Duration::ZERO),
-            Removed::Answered | Removed::InDoubt(_) => self.proof.is_gone(&store, &image.id, GONE_WITHIN),
+            Removed::Answered | Removed::InDoubt(_) | Removed::NotFound(_) => {
+                self.proof.is_gone(&store, &image.id, GONE_WITHIN)
+            }
         };
+        let gone = gone.map_err(|blind| {
+            self.witness.unproven(image, &blind.what);
+            Lost::After(blind)
+        })?;
         let said_yes = removed == Removed::Answered;
-        let refusal = match (removed, gone.map_err(Lost::After)?) {
+        let refusal = match (removed, gone) {
+            // Somebody else was faster.
+            (Removed::NotFound(_), true) => {
+                self.witness.spared(image);
+                return untouched(Outcome::Gone);
+            }
             (_, true) => None,
             (Removed::Answered, false) => {
                 Some(format!("{} said that it is removed, but it is still there", self.hands.name()))
@@ -90,6 +111,7 @@ impl Deleter<'_> {
                 Removed::Refused(message)
                 | Removed::Failed(message)
                 | Removed::InDoubt(message)
+                | Removed::NotFound(message)
                 | Removed::NotAsked(message),
                 false,
             ) => Some(message),
@@ -98,6 +120,7 @@ impl Deleter<'_> {
             self.witness.refused(image, &message);
             return Ok(Done { outcome: Outcome::Refused(message), said_yes });
         }
+        let names = fresh.image().names.clone();
         self.witness.gone(image, step);
         let at = Timestamp::now();
         let measured = self.measure(step, &before, &byproduct);

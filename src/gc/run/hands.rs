@@ -67,11 +67,15 @@ pub enum Removed {
     Answered,
     /// It was refused: nothing has happened.
     Refused(String),
+    /// It is not there any more, was the answer: maybe somebody else is removing it. The store
+    /// tells.
+    NotFound(String),
     /// The answer was a failure, maybe half-way: the store tells, and at once.
     Failed(String),
     /// There was no answer, and it may still be going on: the store tells.
     InDoubt(String),
-    /// A signal came first: nothing was asked for.
+    /// Nothing was asked for: a signal came first, or there is nobody to ask. That is no failure of
+    /// the image's, and the run ends.
     NotAsked(String),
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use super::hands::{Blind, Extra, Hands};
-use super::{Facts, Memory};
+use super::{Facts, Memory, Recalled};
 use crate::gc::policy::{Known, Policy};
 use crate::gc::rules::Judge;
 use crate::inventory::rules::Ruling;
@@ -88,31 +88,54 @@ impl Fresh {
     }
 }
 
-impl Proof<'_> {
-    fn look(&self, labels: LabelsOf) -> Result<Survey, survey::Error> {
-        let request =
-            Request { weigh: Weigh::Nothing, now: Timestamp::now(), labels, ..self.request.clone() };
-        survey::run(&request, &Progress::default())
-    }
+/// What the records say now, unmeasured.
+fn look(request: &Request, labels: LabelsOf) -> Result<Survey, survey::Error> {
+    let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), labels, ..request.clone() };
+    survey::run(&request, &Progress::default())
+}
 
-    /// Looks at disk and runtime, and asks every rule again.
-    pub(super) fn of(&self, store: &StoreKey, id: &str, hands: &mut dyn Hands) -> Result<Found, Blind> {
-        let mut attempt = 1;
-        loop {
-            let survey = self.look(self.request.labels.only(id)).map_err(|error| Blind::disk(&error))?;
-            match hands.look(&survey.inventory) {
-                Ok(extra) => return self.judge(survey, store, id, extra),
-                Err(blind) if blind.stale && attempt < ATTEMPTS => {
-                    tracing::debug!("{blind}; looking again");
-                    attempt += 1;
-                    std::thread::sleep(PAUSE);
-                }
-                Err(blind) => return Err(blind),
+/// Looks at the disk and then asks the hands, again and again until both tell of the same moment.
+pub(super) fn look_together(
+    request: &Request,
+    labels: &LabelsOf,
+    hands: &mut dyn Hands,
+) -> Result<(Survey, Vec<Extra>), Blind> {
+    let mut attempt = 1;
+    loop {
+        let survey = look(request, labels.clone()).map_err(|error| Blind::disk(&error))?;
+        match hands.look(&survey.inventory) {
+            Ok(extra) => return Ok((survey, extra)),
+            Err(blind) if blind.stale && attempt < ATTEMPTS => {
+                tracing::debug!("{blind}; looking again");
+                attempt += 1;
+                std::thread::sleep(PAUSE);
             }
+            Err(blind) => return Err(blind),
         }
     }
+}
 
-    fn judge(&self, survey: Survey, store: &StoreKey, id: &str, extra: Vec<Extra>) -> Result<Found, Blind> {
+impl Proof<'_> {
+    /// Looks at disk and runtime, and asks every rule again. `recalled` is what took time to read.
+    pub(super) fn of(
+        &self,
+        store: &StoreKey,
+        id: &str,
+        hands: &mut dyn Hands,
+        recalled: &Recalled<'_>,
+    ) -> Result<Found, Blind> {
+        let (survey, extra) = look_together(self.request, &self.request.labels.only(id), hands)?;
+        self.judge(survey, store, id, extra, recalled)
+    }
+
+    fn judge(
+        &self,
+        survey: Survey,
+        store: &StoreKey,
+        id: &str,
+        extra: Vec<Extra>,
+        recalled: &Recalled<'_>,
+    ) -> Result<Found, Blind> {
         let store = store.find(&survey.inventory)?;
         let Some(at) = find(&survey.inventory, store, id) else {
             // Of damaged records nothing is proven by what they lack.
@@ -121,7 +144,7 @@ impl Proof<'_> {
                 false => Ok(Found::Gone),
             };
         };
-        let facts = Facts::with(&survey.inventory, self.memory, extra);
+        let facts = Facts::with(&survey.inventory, self.memory, recalled, extra);
         let kept = Judge::new(facts.input(&survey, self.policy)).waiving(self.waived).kept(at);
         Ok(match kept {
             Some(ruling) => Found::Kept(ruling),
@@ -135,7 +158,8 @@ impl Proof<'_> {
     pub(super) fn is_gone(&self, store: &StoreKey, id: &str, within: Duration) -> Result<bool, Blind> {
         let began = Instant::now();
         loop {
-            let inventory = self.look(LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
+            let inventory =
+                look(self.request, LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
             let at = store.find(&inventory)?;
             let is_there = find(&inventory, at, id).is_some();
             let is_damaged = is_damaged(&inventory, at);

@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tonic::Code;
+
 use super::hands::{Blind, Extra, Hands, Listing, Removed};
 use crate::cri::in_use::Names;
 use crate::cri::{
@@ -154,6 +156,30 @@ fn name(container: &RuntimeContainer) -> &str {
     if container.name.is_empty() { &container.id } else { &container.name }
 }
 
+/// Containerd and CRI-O have deadlines of their own; of some of them only the words tell.
+const GIVEN_UP: &str = "context deadline exceeded";
+
+/// What a removal that failed has come to. `touched`: part of it had succeeded before.
+fn what_came(error: &CriError, touched: bool) -> Removed {
+    let message = error.to_string();
+    match &error.problem {
+        // The runtime has stopped waiting for itself, and what it had begun may go on.
+        Problem::Other { code: Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled, .. } => {
+            Removed::InDoubt(message)
+        }
+        Problem::Other { message: words, .. } if words.contains(GIVEN_UP) => Removed::InDoubt(message),
+        Problem::Other { .. } => Removed::Failed(message),
+        problem if problem.leaves_doubt() => Removed::InDoubt(message),
+        _ if touched => Removed::Failed(message),
+        // That is the image's.
+        Problem::InUse(_) | Problem::BadRequest(_) | Problem::Contradiction(_) | Problem::TooLarge(_) => {
+            Removed::Refused(message)
+        }
+        // That is the runtime's, or ours: no reason to leave this image alone later on.
+        _ => Removed::NotAsked(message),
+    }
+}
+
 fn blind(error: &CriError) -> Blind {
     Blind { what: error.to_string(), stale: false }
 }
@@ -273,18 +299,19 @@ impl Hands for ThroughCri {
         let Some(handles) = self.handles.get(&image.id).filter(|handles| !handles.is_empty()).cloned() else {
             return Removed::Refused("the runtime does not list it".into());
         };
+        let (mut touched, mut missing) = (false, None);
         for (id, handler) in &handles {
-            if let Err(error) = self.remove_one(id, handler) {
-                let message = error.to_string();
-                return match error.problem {
-                    Problem::Other { .. } => Removed::Failed(message),
-                    problem if problem.leaves_doubt() => Removed::InDoubt(message),
-                    // Another handler's removal may have taken the image along.
-                    _ if handles.len() > 1 => Removed::Failed(message),
-                    Problem::Cancelled => Removed::NotAsked(message),
-                    _ => Removed::Refused(message),
-                };
+            match self.remove_one(id, handler) {
+                Ok(()) => touched = true,
+                // Another handler's removal takes the image along, and so may somebody else.
+                Err(error) if matches!(error.problem, Problem::NotFound(_)) => {
+                    missing.get_or_insert_with(|| error.to_string());
+                }
+                Err(error) => return what_came(&error, touched),
             }
+        }
+        if let Some(message) = missing.filter(|_| !touched) {
+            return Removed::NotFound(message);
         }
         self.collected = true;
         Removed::Answered
@@ -307,5 +334,50 @@ impl Hands for ThroughCri {
             live.remove(inventory, root);
         }
         gains.sorted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn whose_failure_it_was() {
+        let other = |code, message: &str| Problem::Other { code, message: message.into() };
+        let words = || String::from("words");
+        let (asked, doubt, failed, refused) = ("not asked", "in doubt", "failed", "refused");
+        for (problem, untouched, touched) in [
+            (Problem::NotRunning(words()), asked, failed),
+            (Problem::Refused, asked, failed),
+            (Problem::Starting(words()), asked, failed),
+            (Problem::Denied, asked, failed),
+            (Problem::Unimplemented(words()), asked, failed),
+            (Problem::NotGrpc(words()), asked, failed),
+            (Problem::Cancelled, asked, failed),
+            (Problem::InUse(words()), refused, failed),
+            (Problem::BadRequest(words()), refused, failed),
+            (Problem::Deadline(Duration::from_secs(1)), doubt, doubt),
+            (Problem::HungUp(words()), doubt, doubt),
+            (other(Code::DeadlineExceeded, "words"), doubt, doubt),
+            (other(Code::Unavailable, "words"), doubt, doubt),
+            (other(Code::Cancelled, "context canceled"), doubt, doubt),
+            (other(Code::Unknown, "deleting: context deadline exceeded"), doubt, doubt),
+            (other(Code::Unknown, "no space left on device"), failed, failed),
+        ] {
+            let endpoint = "unix:///run/crio/crio.sock".parse().unwrap();
+            let error = CriError { endpoint, call: "RemoveImage", problem };
+            for (was_touched, expected) in [(false, untouched), (true, touched)] {
+                let word = match what_came(&error, was_touched) {
+                    Removed::NotAsked(_) => asked,
+                    Removed::InDoubt(_) => doubt,
+                    Removed::Failed(_) => failed,
+                    Removed::Refused(_) => refused,
+                    Removed::Answered | Removed::NotFound(_) => "other",
+                };
+                assert_eq!(word, expected, "{error}, touched: {was_touched}");
+            }
+        }
     }
 }

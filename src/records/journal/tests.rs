@@ -16,7 +16,7 @@ fn at(seconds: usize) -> Timestamp {
 
 fn store() -> StoreKey {
     let root = std::ffi::OsString::from("/var/lib/containers/100% storage");
-    StoreKey { kind: StoreKind::ContainersStorage, root: root.into(), driver: "overlay".into() }
+    StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
 }
 
 fn deletion(number: usize) -> Deletion {

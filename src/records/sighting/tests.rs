@@ -48,7 +48,7 @@ prop_compose! {
             Consistency::Consistent, Consistency::WriterActive, Consistency::Damaged
         ]),
     ) -> SeenStore {
-        SeenStore { key: StoreKey { kind, root, driver }, filesystem, consistency }
+        SeenStore { key: StoreKey::new(kind, root, driver), filesystem, consistency }
     }
 }
 
@@ -120,4 +120,14 @@ fn words_in_json_are_those_of_the_documents() {
     {
         assert_eq!(serde_json::to_value(state).unwrap(), state.word());
     }
+}
+
+/// What waits to be saved may be of a layersweep to which a snapshotter named a store.
+#[test]
+fn a_containerd_root_has_no_driver_whoever_wrote_it_down() {
+    let text =
+        r#"{"kind":"containerd","root":"/c","driver":"native","filesystem":0,"consistency":"consistent"}"#;
+    let seen: SeenStore = serde_json::from_str(text).unwrap();
+    assert_eq!(seen.key, StoreKey::new(StoreKind::Containerd, "/c".into(), "overlayfs".into()));
+    assert!(!serde_json::to_string(&seen).unwrap().contains("native"));
 }

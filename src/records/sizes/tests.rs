@@ -20,7 +20,7 @@ fn stored(records: &mut Records, to_keep: &ToKeep, at: Timestamp) -> Remembered 
 }
 
 fn a_store(root: &str) -> StoreKey {
-    StoreKey { kind: StoreKind::ContainersStorage, root: root.into(), driver: "overlay".into() }
+    StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
 }
 
 fn group(number: u64) -> KeptGroup {

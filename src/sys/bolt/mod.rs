@@ -15,7 +15,7 @@ mod meta;
 mod order;
 mod page;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fs::File;
 

@@ -53,7 +53,15 @@ impl ArticleNode {
         let targets = Targets { used: Some(Marks { high, low }), ..Targets::default() };
         let policy = Policy { targets, ..Policy::default() };
         let (known, now) = (&[][..], self.made.now);
-        let input = Input { inventory: &inventory, refs: &refs, ages: &ages, known, policy: &policy, now };
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known,
+            policy: &policy,
+            now,
+            scanned: now,
+        };
         let listing = Scenario::listing(&inventory);
         let theirs = kubelet_policy(&policy).expect("marks");
         compare(input, &[Ok(self.made.space())], &listing, theirs).expect("numbers")

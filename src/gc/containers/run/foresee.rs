@@ -42,7 +42,7 @@ impl<'a> Foreseen<'a> {
         hands: &mut dyn Hands,
         plan: impl FnOnce(&[Gain], &Survey, &mut dyn Hands) -> T,
     ) -> T {
-        let mut hands = Afterwards { inner: hands, real: self.real };
+        let mut hands = Afterwards { inner: hands, real: self.real, foreseen: &self.survey.inventory };
         plan(&[made, &self.gains].concat(), &self.survey, &mut hands)
     }
 }
@@ -52,6 +52,7 @@ impl<'a> Foreseen<'a> {
 struct Afterwards<'a> {
     inner: &'a mut dyn Hands,
     real: &'a Inventory,
+    foreseen: &'a Inventory,
 }
 
 impl Hands for Afterwards<'_> {
@@ -59,8 +60,10 @@ impl Hands for Afterwards<'_> {
         self.inner.name()
     }
 
-    fn look(&mut self, _: &Inventory) -> Result<Vec<Extra>, Blind> {
-        self.inner.look(self.real)
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
+        // A fresh look at the disk is none of what is foreseen.
+        let asked = if std::ptr::eq(inventory, self.foreseen) { self.real } else { inventory };
+        self.inner.look(asked)
     }
 
     /// A plan removes nothing.

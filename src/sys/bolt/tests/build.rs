@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::meta::fnv1a;
 use super::super::order::Order;
+use super::super::{Bucket, Entry};
 use super::{flatten, lookups_agree, read};
 
 /// What a key has.
@@ -23,7 +24,32 @@ pub struct Builder {
     pub fanout: usize,
 }
 
+/// A copy of everything in `bucket`, to be changed and written anew.
+pub fn tree_of(bucket: &Bucket<'_>) -> BTreeMap<Vec<u8>, Value> {
+    let value = |entry: Entry<'_>| match entry {
+        Entry::Value(bytes) => Value::Bytes(bytes.to_vec()),
+        Entry::Bucket(bucket) => Value::Bucket(tree_of(&bucket), false),
+    };
+    bucket.entries().map(|(key, entry)| (key.to_vec(), value(entry))).collect()
+}
+
+/// The bucket at `path` inside `tree`.
+pub fn bucket_in<'a>(
+    tree: &'a mut BTreeMap<Vec<u8>, Value>,
+    path: &[&str],
+) -> &'a mut BTreeMap<Vec<u8>, Value> {
+    path.iter().fold(tree, |tree, key| match tree.get_mut(key.as_bytes()) {
+        Some(Value::Bucket(below, _)) => below,
+        other => panic!("{key}: {other:?}"),
+    })
+}
+
 impl Builder {
+    /// As a machine of today writes.
+    pub fn usual() -> Self {
+        Self { order: Order::Little, page_size: 4096, fanout: 10 }
+    }
+
     fn u16(self, value: u16) -> [u8; 2] {
         match self.order {
             Order::Little => value.to_le_bytes(),

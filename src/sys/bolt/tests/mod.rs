@@ -1,6 +1,6 @@
 //! Real files, files of our own making, torn reads, and noise.
 
-mod build;
+pub(crate) mod build;
 mod hostile;
 mod real;
 mod writing;

@@ -1,0 +1,218 @@
+//! What happens while it is scanned, and from the preparation of a deletion to the proof that the image
+//! is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use jiff::Timestamp;
+use layersweep::gc::measure::Patience;
+
+use layersweep::gc::plan::Gain;
+use layersweep::gc::run::hands::{Blind, Extra, Hands, Listing, Removed};
+use layersweep::gc::run::through_cri::ThroughCri;
+use layersweep::gc::run::{self, Memory, Runner, Stopped, Task, by_kubelet};
+use layersweep::gc::{Ages, Known, compare};
+use layersweep::inventory::refs::Refs;
+use layersweep::inventory::{ImageIx, Inventory};
+
+use super::support::archive::{ImageSpec, LayerSpec};
+use super::support::loopfs::{Fs, MIB};
+use super::{ByName, IMAGES, IN_USE, Node, Told, name, policy};
+
+/// The runtime's hands, to which something happens at the first removal.
+struct Disturbed<'a> {
+    hands: ThroughCri,
+    before: Box<dyn FnMut() + 'a>,
+    after: Box<dyn FnMut(Removed) -> Removed + 'a>,
+}
+
+impl<'a> Disturbed<'a> {
+    fn new(node: &Node) -> Self {
+        Self { hands: node.hands(), before: Box::new(|| {}), after: Box::new(|removed| removed) }
+    }
+
+    fn run(&mut self, node: &Node, told: &mut Told) -> layersweep::gc::run::Ran {
+        node.run_by(self, &policy(1, 0), Task::Policy, told, &node.survey()).unwrap()
+    }
+}
+
+impl Hands for Disturbed<'_> {
+    fn name(&self) -> &'static str {
+        self.hands.name()
+    }
+
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
+        self.hands.look(inventory)
+    }
+
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
+        (self.before)();
+        let removed = self.hands.remove(inventory, image);
+        (self.after)(removed)
+    }
+
+    fn listing(&self) -> Option<&Listing> {
+        self.hands.listing()
+    }
+
+    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
+        self.hands.byproduct(inventory, refs)
+    }
+}
+
+/// That the runtime is not there is no reason to leave the image alone later on.
+#[test]
+fn a_runtime_that_has_gone_ends_the_run_and_is_no_failure_of_the_image() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let away = node.server.socket().with_extension("away");
+    let mut hands = Disturbed::new(&node);
+    hands.before = Box::new(|| std::fs::rename(node.server.socket(), &away).unwrap());
+    let mut told = Told::default();
+    let ran = hands.run(&node, &mut told);
+    assert_eq!(told.calls, ["begins", "spared"], "{:?}", told.refused);
+    let Some(Stopped::Blind(why)) = &ran.stopped else { panic!("{:?}", ran.stopped) };
+    assert!(why.contains("RemoveImage"), "{why}");
+    std::fs::rename(&away, node.server.socket()).unwrap();
+    assert_eq!(node.names().len(), IMAGES);
+}
+
+/// It has most likely happened, so it has to be told.
+#[test]
+fn a_removal_after_which_the_store_cannot_be_read_is_told() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let root = node.store.root().to_path_buf();
+    let away = root.with_extension("away");
+    let mut hands = Disturbed::new(&node);
+    hands.after = Box::new(|removed| {
+        std::fs::rename(&root, &away).unwrap();
+        removed
+    });
+    let mut told = Told::default();
+    let ran = hands.run(&node, &mut told);
+    std::fs::rename(&away, &root).unwrap();
+    assert_eq!(told.calls, ["begins", "unproven"], "{:?}", told.refused);
+    assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
+    assert!(!node.names().contains(&name(0)), "it was removed");
+}
+
+/// What somebody else has removed is neither ours nor refused.
+#[test]
+fn an_image_that_the_runtime_no_longer_finds_is_gone() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let mut first = true;
+    let mut hands = Disturbed::new(&node);
+    hands.after = Box::new(|removed| match std::mem::take(&mut first) {
+        true => Removed::NotFound("no such image".into()),
+        false => removed,
+    });
+    let mut told = Told::default();
+    let ran = hands.run(&node, &mut told);
+    assert_eq!(told.calls[..5], ["begins", "spared", "begins", "gone", "deleted"]);
+    assert!(told.refused.is_empty() && ran.plan.problems.is_empty(), "{:?}", told.refused);
+    assert_eq!(ran.deletions.len(), IMAGES - 2, "all but the first and the one in use");
+}
+
+/// Preparing takes time; the proof comes after it.
+#[test]
+fn what_comes_while_a_deletion_is_prepared_is_seen() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let podman = Arc::clone(&node.store);
+    let act = move || drop(podman.pin(&name(0)));
+    let mut told = Told { before: Some((name(0), Box::new(act))), ..Told::default() };
+    let ran = node.run(&policy(1, 0), &mut told).unwrap();
+    assert!(node.names().contains(&name(0)));
+    assert_eq!(told.calls[..3], ["begins", "spared", "begins"], "{:?}", told.refused);
+    let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("since the run began"));
+    assert!(kept.is_some_and(|kept| kept.rule == "in-use"), "{:?}", ran.plan.kept);
+}
+
+/// Forgets what the runtime was asked before it is asked itself.
+struct Marking<'a>(&'a Node);
+
+impl Memory for Marking<'_> {
+    fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
+        ByName.ages(inventory)
+    }
+
+    fn known(&self, inventory: &Inventory) -> Vec<Known> {
+        ByName.known(inventory)
+    }
+
+    fn recall(&self) -> run::Recalled<'_> {
+        self.0.server.take_calls();
+        Box::new(|inventory| self.known(inventory))
+    }
+
+    fn now(&self) -> Timestamp {
+        ByName.now()
+    }
+
+    fn scanned(&self) -> Timestamp {
+        ByName.scanned()
+    }
+}
+
+#[test]
+fn between_the_last_listing_and_the_removal_nothing_is_read() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let (request, policy, survey) = (node.request(), policy(99, 98), node.survey());
+    let oldest = survey.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
+    let mut told = Told::default();
+    let mut runner = Runner {
+        request: &request,
+        policy: &policy,
+        task: Task::Named(&[oldest.into()]),
+        memory: &Marking(&node),
+        hands: &mut node.hands(),
+        witness: &mut told,
+        stop: &AtomicBool::new(false),
+        patience: Patience::default(),
+    };
+    assert_eq!(runner.run(&survey).unwrap().deletions.len(), 1);
+    let calls = node.server.take_calls();
+    let place = |name: &str| calls.iter().position(|call| call.starts_with(name));
+    let (listed, removed) = (place("ListImages"), place("RemoveImage"));
+    assert!(listed.is_some() && listed < removed, "{calls:?}");
+}
+
+/// What was scanned is a while old when the runtime is asked: an image and a container have come, an
+/// image has gone.
+#[test]
+fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    let survey = node.survey();
+    node.store.load(&[ImageSpec {
+        names: vec!["reg.local/young:1".into()],
+        layers: vec![LayerSpec { files: vec![MIB], ..LayerSpec::new("young") }],
+        label: "young".into(),
+    }]);
+    let podman = node.server.podman();
+    podman.container(&podman.sandbox("pod-2", &name(IN_USE)), "pod-2", "web", &name(1));
+    node.store.podman(["rmi", "--no-prune", &name(0)]);
+
+    let (request, policy) = (node.request(), policy(75, 74));
+    let (plan, _) = run::dry(&survey, &request, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
+    let rule = |wanted: &str| {
+        let named = |kept: &&layersweep::gc::plan::Kept| {
+            survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
+        };
+        let kept = plan.kept.iter().find(named).unwrap();
+        (kept.rule, kept.detail.as_str())
+    };
+    assert_eq!(rule(&name(0)), ("out-of-reach", "it went while it was scanned"));
+    let (kept, detail) = rule(&name(1));
+    assert!(kept == "in-use" && detail.contains("container"), "{kept}: {detail}");
+    let theirs = compare::kubelet_policy(&policy).unwrap();
+    let both = run::side_by_side(&survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
+    assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
+    let theirs = by_kubelet::Theirs { policy: theirs, gates: compare::GATES };
+    let dry = by_kubelet::dry(&survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
+    assert_eq!(dry.ran.plan.problems, []);
+
+    let mut told = Told::default();
+    node.run_task(&policy, Task::Policy, &mut told, &survey).unwrap();
+    assert_eq!(told.deleted.first(), Some(&name(2)), "{:?}", told.refused);
+    let names = node.names();
+    assert!(names.contains(&name(1)) && names.contains(&"reg.local/young:1".into()), "{names:?}");
+}
