@@ -72,7 +72,9 @@ fn help_and_version_are_0_and_on_stdout() {
         assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
         assert!(run.stderr.is_empty(), "{run:?}");
     }
-    for command in READING.iter().chain(&["explain", "gc", "rm", "history", "pin", "completions", "man"]) {
+    for command in
+        READING.iter().chain(&["explain", "gc", "rm", "history", "pin", "doctor", "completions", "man"])
+    {
         layersweep([command, "--help"]).expect_code(0);
     }
 }

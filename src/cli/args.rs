@@ -74,7 +74,8 @@ pub(super) struct Global {
     #[arg(long, global = true, help_heading = "Output")]
     pub(super) no_progress: bool,
 
-    /// Print ids alone (images, layers), nothing but warnings (scan), or nothing that is not a result
+    /// Print ids alone (images, layers), nothing but warnings (scan, doctor), or nothing that is not a
+    /// result
     #[arg(short, long, global = true, help_heading = "Output")]
     pub(super) quiet: bool,
 
@@ -158,6 +159,9 @@ pub(super) enum Command {
     History(HistoryArgs),
     /// Keep images: add to, remove from or show our own keep-list
     Pin(PinArgs),
+    /// Check the node: stores, runtime, the kubelet's thresholds against ours, our own state
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor,
     /// Print completions for a shell
     Completions(CompletionsArgs),
     /// Write the man pages, one for each command, to a directory
@@ -197,6 +201,11 @@ pub(super) struct ExplainArgs {
     /// start of one, container name), or a path below a store
     pub(super) reference: String,
 }
+
+const DOCTOR_HELP: &str = "\
+Only looks: nothing is changed, not even our own state directory. With --sysroot it looks at that disk, and \
+asks no socket. Exits with 1 where there is an error, else with 3 where something could not be read, else \
+with 0: warnings and notes are no failure. -q prints only what is to be mended.";
 
 const SWEEP_HELP: &str = "\
 Without --delete and --repair nothing is changed. What is deleted is proven again right before, under \

@@ -8,6 +8,7 @@ mod containing;
 mod containing_recording;
 mod deciding;
 mod directly;
+mod doctor;
 mod exit;
 mod explain;
 mod failure;
@@ -58,7 +59,9 @@ pub fn main() -> ExitCode {
 fn carry_out(mut args: Args) -> Result<Exit, Failure> {
     let config = match args.command {
         // They must work whatever the configuration says.
-        Command::Completions(_) | Command::Man(_) => Config::defaults(&[]).map_err(Failure::Config)?,
+        Command::Completions(_) | Command::Man(_) | Command::Doctor => {
+            Config::defaults(&[]).map_err(Failure::Config)?
+        }
         _ => settings::settle(&mut args.global, &args.command.settings())?,
     };
     match &args.command {
@@ -72,6 +75,7 @@ fn carry_out(mut args: Args) -> Result<Exit, Failure> {
         Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),
         Command::Pin(own) => pin::run(&args.global, own),
+        Command::Doctor => doctor::run(&mut args.global),
         Command::Completions(own) => completions::run(own),
         Command::Man(own) => completions::man(own),
     }

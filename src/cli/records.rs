@@ -112,7 +112,7 @@ pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String
 }
 
 /// Applies what waits to a copy of the records; ids of the runs that delete among that.
-fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
+pub(super) fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
     let Open { records, place, .. } = open;
     if place.foreign {
         return Ok((HashSet::new(), Vec::new()));
@@ -147,7 +147,7 @@ fn own_paths(survey: &Survey) -> Inventory {
     inventory
 }
 
-fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
+pub(super) fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
     let place = place(global);
     let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
     let blind = !opened.found && hides_something(&place, &opened.degraded);

@@ -34,7 +34,7 @@ fn silent(error: &CriError) -> Failure {
 }
 
 /// What to do about a runtime that cannot be used.
-fn hint(problem: &Problem) -> String {
+pub(super) fn hint(problem: &Problem) -> String {
     match problem {
         Problem::NotRunning(_) => "start the runtime, or name its socket with --cri-endpoint",
         Problem::Refused => "start the runtime",
@@ -46,7 +46,8 @@ fn hint(problem: &Problem) -> String {
     .into()
 }
 
-fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Failure> {
+/// The one to delete through, or why there is none.
+pub(super) fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Failure> {
     let away = |problem: &Problem| {
         matches!(
             problem,

@@ -6,7 +6,7 @@ use super::args::Global;
 use super::failure::Failure;
 use super::records::STATE_DIR;
 use super::surveying;
-use crate::config::{self, Config, Flag};
+use crate::config::{self, Config, Flag, Invalid, Problem};
 use crate::inventory::Finding;
 use crate::sys::sysroot::Sysroot;
 
@@ -15,13 +15,7 @@ use crate::sys::sysroot::Sysroot;
 /// Below `--sysroot` it is that disk's configuration. What is wrong with one there is told as a
 /// warning, and the defaults hold: whoever looks at a dead node's disk cannot mend it.
 pub(super) fn settle(global: &mut Global, flags: &[Flag]) -> Result<Config, Failure> {
-    let root = global.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
-    let only = global.config.as_deref().map(std::path::absolute).transpose();
-    let only = only.map_err(|error| Failure::BadArgument {
-        message: format!("--config: {error}"),
-        hint: String::new(),
-    })?;
-    let config = match Config::load(&root, only.as_deref(), flags) {
+    let config = match load(global, flags)? {
         Ok(config) => config,
         Err(invalid) if global.sysroot.is_some() && global.config.is_none() => {
             let config = Config::defaults(flags).map_err(Failure::Config)?;
@@ -37,6 +31,26 @@ pub(super) fn settle(global: &mut Global, flags: &[Flag]) -> Result<Config, Fail
     };
     fill_in(global, &config);
     Ok(config)
+}
+
+/// The same for who is to tell what is wrong: then the defaults hold.
+pub(super) fn settle_anyway(global: &mut Global) -> Result<(Config, Vec<Problem>), Failure> {
+    let (config, problems) = match load(global, &[])? {
+        Ok(config) => (config, Vec::new()),
+        Err(invalid) => (Config::defaults(&[]).map_err(Failure::Config)?, invalid.0),
+    };
+    fill_in(global, &config);
+    Ok((config, problems))
+}
+
+fn load(global: &Global, flags: &[Flag]) -> Result<Result<Config, Invalid>, Failure> {
+    let root = global.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
+    let only = global.config.as_deref().map(std::path::absolute).transpose();
+    let only = only.map_err(|error| Failure::BadArgument {
+        message: format!("--config: {error}"),
+        hint: String::new(),
+    })?;
+    Ok(Config::load(&root, only.as_deref(), flags))
 }
 
 fn fill_in(global: &mut Global, config: &Config) {

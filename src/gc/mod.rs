@@ -9,6 +9,7 @@
 
 pub mod compare;
 pub mod containers;
+pub mod doctor;
 pub mod editors;
 pub mod kubelet;
 pub mod leaks;

@@ -6,7 +6,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::scalars;
+use crate::sys::processes::Processes;
 use crate::sys::sysroot::Sysroot;
 
 /// No file of settings is longer than this; what is, is none.
@@ -61,6 +64,8 @@ pub struct Setting {
 pub struct Kubelet {
     /// Files with flags; of a setting in several of them, each may be in effect.
     pub flags: Vec<SettingsFile>,
+    /// The arguments of the kubelet that runs here, where somebody has looked for it.
+    pub running: Option<SettingsFile>,
     /// Configurations.
     pub configs: Vec<SettingsFile>,
     /// Files and directories that exist and could not be read.
@@ -71,7 +76,23 @@ impl Kubelet {
     /// Reads the files that exist below `root`.
     #[must_use]
     pub fn read(root: &Sysroot) -> Self {
-        let mut kubelet = Self::default();
+        Self::read_with(root, None)
+    }
+
+    /// The same, with the arguments of the kubelet among `processes`. One that is part of another
+    /// program gets its arguments from that one's files.
+    #[must_use]
+    pub fn read_running(root: &Sysroot, processes: &Processes) -> Self {
+        let kubelet = processes.running(&["kubelet"]).filter(|kubelet| !kubelet.arguments.is_empty());
+        let arguments = kubelet.map(|kubelet| SettingsFile {
+            path: format!("/proc/{}/cmdline", kubelet.id).into(),
+            text: String::from_utf8_lossy(&kubelet.arguments).replace('\0', " "),
+        });
+        Self::read_with(root, arguments)
+    }
+
+    fn read_with(root: &Sysroot, running: Option<SettingsFile>) -> Self {
+        let mut kubelet = Self { running, ..Self::default() };
         let mut files: Vec<_> = FLAGS.iter().map(PathBuf::from).collect();
         for directory in UNIT_DROP_INS {
             files.extend(kubelet.drop_ins(root, Path::new(directory)));
@@ -105,8 +126,55 @@ impl Kubelet {
     /// The values of a long flag, `--name`, one a file that has it.
     #[must_use]
     pub fn flag(&self, name: &str) -> Vec<Setting> {
-        let values = self.flags.iter().filter_map(|file| Some((scalars::flag(&file.text, name)?, file)));
+        let values = self
+            .flags
+            .iter()
+            .chain(&self.running)
+            .filter_map(|file| Some((scalars::flag(&file.text, name)?, file)));
         values.map(|(value, file)| Setting { value, file: file.path.clone() }).collect()
+    }
+
+    /// Whether there is anything of a kubelet on this node.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.running.is_some() || !self.configs.is_empty() || !self.flags.is_empty()
+    }
+
+    /// The value of a long flag that is in effect: that of the running kubelet, else that of the
+    /// last file that has it.
+    #[must_use]
+    pub fn flag_in_effect(&self, name: &str) -> Option<Setting> {
+        match &self.running {
+            Some(running) => {
+                scalars::flag(&running.text, name).map(|value| Setting { value, file: running.path.clone() })
+            }
+            None => self.flag(name).pop(),
+        }
+    }
+
+    /// The configuration files in the order in which later ones win: the main one, then drop-ins.
+    /// With `--config`, the main files of other installations do not count.
+    pub fn configs_in_effect(&self) -> impl Iterator<Item = &SettingsFile> {
+        let named = self.flag_in_effect("--config").map(|setting| PathBuf::from(setting.value));
+        let is_here = named.as_ref().is_some_and(|named| self.configs.iter().any(|one| one.path == *named));
+        let is_main = |path: &Path| CONFIGS.iter().any(|main| path == Path::new(main));
+        self.configs.iter().filter(move |file| {
+            !is_here || named.as_deref() == Some(file.path.as_path()) || !is_main(&file.path)
+        })
+    }
+
+    /// The values of a key at the top level of the configurations in effect, and what is not
+    /// understood: file and reason.
+    #[must_use]
+    pub fn values(&self, key: &str) -> (Vec<(Value, PathBuf)>, Vec<(PathBuf, String)>) {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        for file in self.configs_in_effect() {
+            match scalars::value(&file.text, key) {
+                Ok(value) => found.extend(value.map(|value| (value, file.path.clone()))),
+                Err(why) => problems.push((file.path.clone(), why)),
+            }
+        }
+        (found, problems)
     }
 
     /// The texts of a key at the top level of the configurations, and what is not understood: file
@@ -146,7 +214,10 @@ impl Kubelet {
             }
         };
         let paths = entries.into_iter().map(|entry| directory.join(entry.name));
-        paths.filter(|path| path.extension().is_some_and(|extension| extension == "conf")).collect()
+        let conf = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "conf");
+        let mut paths: Vec<_> = paths.filter(conf).collect();
+        paths.sort();
+        paths
     }
 }
 

@@ -8,6 +8,7 @@ pub mod places;
 pub mod pods;
 mod scalars;
 pub mod static_pods;
+pub mod thresholds;
 mod yaml;
 
 use std::io;

@@ -17,6 +17,17 @@ pub fn top_level(text: &str, key: &str) -> Result<Option<String>, String> {
     }
 }
 
+/// A key's value at the top level of a YAML (or JSON) file, whatever its type; `None` where it is
+/// absent.
+///
+/// # Errors
+/// A line for people, if the file is no YAML.
+pub(super) fn value(text: &str, key: &str) -> Result<Option<Value>, String> {
+    let documents = yaml::documents(text)?;
+    let found = documents.iter().find_map(|document| document.get(key));
+    Ok(found.filter(|value| !value.is_null()).cloned())
+}
+
 fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// Held while the database is written to.
 const WRITE_LOCK: &str = "write.lock";
 /// Held for a whole garbage collection.
-const RUN_LOCK: &str = "run.lock";
+pub(super) const RUN_LOCK: &str = "run.lock";
 
 /// Bytes that name the holder. The file is always as long, so that it can be written anew
 /// on a full disk.
@@ -43,7 +43,7 @@ impl Holder {
     }
 
     /// Whoever has written his name in `file`.
-    fn of(file: &File) -> Self {
+    pub(super) fn of(file: &File) -> Self {
         let mut record = [0; RECORD];
         let length = file.read_at(&mut record, 0).unwrap_or(0);
         serde_json::from_slice(&record[..length]).unwrap_or_default()

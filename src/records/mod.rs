@@ -8,6 +8,7 @@
 pub mod ages;
 mod aside;
 pub mod attempts;
+pub mod checkup;
 pub mod clock;
 mod db;
 mod files;

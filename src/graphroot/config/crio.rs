@@ -43,6 +43,19 @@ pub(super) struct Crio {
     storage_options: Vec<String>,
     pinned_images: Vec<Pin>,
     pause_image: Option<Pin>,
+    start: CrioStart,
+}
+
+/// What CRI-O does to its store when it starts. `None`: no file says, and CRI-O's default holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CrioStart {
+    /// `internal_wipe`: after a reboot containers go, after an upgrade images too.
+    pub wipe: Option<(bool, PathBuf)>,
+    /// `internal_repair`: after an unclean shutdown the store is checked, and wiped if that fails.
+    pub repair: Option<(bool, PathBuf)>,
+    /// `clean_shutdown_file`: its absence at a start is what shows an unclean shutdown; empty
+    /// switches that off.
+    pub clean_shutdown_file: Option<(PathBuf, PathBuf)>,
 }
 
 impl Crio {
@@ -80,6 +93,16 @@ impl Crio {
         if let Some(value) = crio.string("imagestore", problems) {
             self.imagestore = Some((value, path.clone()));
         }
+        for (name, to) in
+            [("internal_wipe", &mut self.start.wipe), ("internal_repair", &mut self.start.repair)]
+        {
+            if let Some(value) = crio.boolean(name, problems) {
+                *to = Some((value, path.clone()));
+            }
+        }
+        if let Some(file) = crio.string("clean_shutdown_file", problems) {
+            self.start.clean_shutdown_file = Some((file.into(), path.clone()));
+        }
         if let Some(options) = crio.strings("storage_option", problems) {
             self.storage_options.extend(options.values);
         }
@@ -94,6 +117,11 @@ impl Crio {
         if let Some(pattern) = image.string("pause_image", problems) {
             self.pause_image = Some(Pin { pattern, origin });
         }
+    }
+
+    /// What it does when it starts.
+    pub(super) fn start(&self) -> CrioStart {
+        self.start.clone()
     }
 
     /// What CRI-O keeps: `pinned_images` of the last file that has it, and the pause image.

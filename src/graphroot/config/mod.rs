@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use crate::sys::sysroot::Sysroot;
 use crio::Crio;
+pub use crio::CrioStart;
 use files::Files;
 use merge::Stores;
 use paths::{Defaults, Owner, tidy};
@@ -156,6 +157,13 @@ pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf
 pub fn sandboxes(sysroot: &Sysroot) -> Vec<Pin> {
     let crio = Crio::read(&Files::new(sysroot), &mut Problems::default());
     crio.map(|crio| crio.sandboxes()).unwrap_or_default()
+}
+
+/// What CRI-O does to its store when it starts; `None` where no CRI-O is configured. What cannot be
+/// read is a problem of every [`Discovery`].
+#[must_use]
+pub fn crio_start(sysroot: &Sysroot) -> Option<CrioStart> {
+    Crio::read(&Files::new(sysroot), &mut Problems::default()).map(|crio| crio.start())
 }
 
 /// The configuration as it was read.

@@ -149,7 +149,9 @@ impl Ballast {
         }
     }
 
-    fn is_ready(&self) -> bool {
+    /// It is there.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
         let Ok(facts) = std::fs::symlink_metadata(&self.path) else { return false };
         match facts.is_dir() {
             true => self.path.join(DATA).exists(),

@@ -2,6 +2,7 @@
 //! (`docs/schema/`). Every `*_bytes` is allocated bytes unless its name says otherwise.
 
 mod build;
+mod doctor;
 mod explain;
 mod gc;
 mod gc_containers;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
+pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{
     ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, RunStoryDoc,

@@ -19,6 +19,7 @@ fn schemas_are_the_committed_ones() {
         ("history-usage", schema::<HistoryUsageDoc>()),
         ("pins", schema::<PinsDoc>()),
         ("sweep", schema::<SweepDoc>()),
+        ("doctor", schema::<DoctorDoc>()),
     ] {
         let path = directory.join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";

@@ -1,6 +1,7 @@
 //! What a person reads: tables and trees, built from the same documents as the JSON.
 
 mod chart;
+mod doctor;
 mod explain;
 mod format;
 mod gc;
@@ -14,6 +15,7 @@ mod sweep;
 mod table;
 mod usage;
 
+pub use doctor::doctor;
 pub use explain::explain;
 pub use format::{acts_on_terminal, age, bytes, safe, short_id};
 pub use gc::gc;

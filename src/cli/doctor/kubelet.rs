@@ -1,0 +1,121 @@
+//! The kubelet's settings against ours.
+
+use std::path::{Path, PathBuf};
+
+use super::Doctor;
+use crate::gc::doctor::{self, Check, Disk, Ours};
+use crate::inventory::{FilesystemIx, StoreIx};
+use crate::node::kubelet::Kubelet;
+use crate::node::{places, thresholds};
+use crate::survey::Survey;
+use crate::sys::processes::Processes;
+use crate::sys::quiet;
+use crate::usage::filesystem;
+
+const NAME: &str = "kubelet-files";
+
+impl Doctor<'_> {
+    /// `own`: the store of the node's runtime, where that is known.
+    pub(super) fn kubelet(
+        &mut self,
+        kubelet: &Kubelet,
+        processes: Option<&Processes>,
+        survey: Option<&Survey>,
+        own: Option<StoreIx>,
+    ) {
+        for (path, error) in &kubelet.unreadable {
+            self.unread(NAME, path.display().to_string(), error);
+        }
+        let inside = processes.and_then(|processes| processes.running(&["k3s", "rke2", "k0s", "kubelite"]));
+        if let Some(inside) = inside {
+            let message = format!(
+                "a kubelet is part of {}: what its own configuration hands on to it is not read here",
+                inside.describe()
+            );
+            self.note(Check::note(NAME, "", message));
+        }
+        if !kubelet.is_here() {
+            if inside.is_none() {
+                self.note(Check::note(NAME, "", "no settings of a kubelet found: nothing evicts pods here"));
+            }
+            return;
+        }
+        let (thresholds, problems) = thresholds::read(kubelet);
+        for (path, why) in problems {
+            let message = format!("{why}; it is left aside here, and the kubelet may not start with it");
+            self.warning(NAME, path.display().to_string(), message, "mend the kubelet's setting");
+        }
+        let files: Vec<_> = (kubelet.configs_in_effect().chain(&kubelet.running))
+            .map(|file| file.path.display().to_string())
+            .collect();
+        let message = match files.is_empty() {
+            true => "no configuration of the kubelet, only flags".to_owned(),
+            false => format!("settings from {}", files.join(", ")),
+        };
+        self.note(Check::ok(NAME, "", message));
+        let ours = Ours { targets: self.config.images.targets, max_age: self.config.images.max_age };
+        let disks = match survey {
+            Some(survey) => self.disks(kubelet, survey, own),
+            None => self.nodefs_alone(kubelet).into_iter().collect(),
+        };
+        self.checks.extend(doctor::marks(&thresholds, &ours, &disks));
+        let containers = &self.config.containers;
+        let ours = containers.enabled.then_some(&containers.policy);
+        self.note(doctor::containers(&thresholds, ours));
+    }
+
+    /// The filesystems with images that the kubelet looks at.
+    fn disks(&self, kubelet: &Kubelet, survey: &Survey, own: Option<StoreIx>) -> Vec<Disk> {
+        let inventory = &survey.inventory;
+        let counts = |at: usize| match own {
+            Some(own) => own.get() == at,
+            None => !inventory.stores[at].read_only,
+        };
+        let mut filesystems: Vec<FilesystemIx> = Vec::new();
+        for (_, store) in inventory.stores.iter().enumerate().filter(|(at, _)| counts(*at)) {
+            if !filesystems.contains(&store.filesystem) {
+                filesystems.push(store.filesystem);
+            }
+        }
+        let nodefs = self.nodefs(kubelet);
+        let disk = |at: FilesystemIx| {
+            let facts = &inventory.filesystems[at.get()];
+            let root = inventory.stores.iter().find(|store| store.filesystem == at).map(|store| &store.root);
+            Disk {
+                mount: self.shown(&facts.mount),
+                capacity_bytes: facts.capacity_bytes,
+                inodes: facts.inodes,
+                is_nodefs: nodefs.as_deref().zip(root).is_some_and(|(node, root)| same(node, root)),
+            }
+        };
+        filesystems.into_iter().map(disk).collect()
+    }
+
+    /// Without a store to look at, what the settings make of the kubelet's own filesystem.
+    fn nodefs_alone(&self, kubelet: &Kubelet) -> Option<Disk> {
+        let (facts, _) = filesystem::of(&self.nodefs(kubelet)?).ok()?;
+        Some(Disk {
+            mount: self.shown(&facts.mount),
+            capacity_bytes: facts.capacity_bytes,
+            inodes: facts.inodes,
+            is_nodefs: true,
+        })
+    }
+
+    /// Where the kubelet's own directory lies, or would.
+    fn nodefs(&self, kubelet: &Kubelet) -> Option<PathBuf> {
+        let said = kubelet.flag_in_effect("--root-dir").map(|setting| PathBuf::from(setting.value));
+        let named = self.config.kubelet.root_dir.clone().or(said);
+        let root = named.unwrap_or_else(|| places::ROOT.into());
+        root.ancestors().find_map(|path| self.request.sysroot.resolve(path).ok())
+    }
+}
+
+/// Whether two paths lie on one filesystem; subvolumes of one btrfs are one.
+fn same(a: &Path, b: &Path) -> bool {
+    let device = |path: &Path| filesystem::of(path).ok().map(|(facts, _)| facts.device);
+    let number = |path: &Path| quiet::facts(path).ok().map(|facts| facts.device);
+    let is_block = |device: &String| device.starts_with("/dev/");
+    let (here, there) = (device(a).filter(is_block), device(b).filter(is_block));
+    (here.is_some() && here == there) || (number(a).is_some() && number(a) == number(b))
+}

@@ -1,0 +1,133 @@
+//! The runtime's socket, and which store is behind it.
+
+use super::Doctor;
+use crate::cli::failure::Failure;
+use crate::cli::runtime::{choose, hint};
+use crate::cri::discover::{self, Candidate};
+use crate::cri::{Client, Options, Problem};
+use crate::gc::doctor::{Check, Status};
+use crate::gc::runtime_match::RuntimeStores;
+use crate::inventory::StoreIx;
+use crate::node::kubelet::Kubelet;
+use crate::survey::Survey;
+
+const NAME: &str = "runtime";
+
+impl Doctor<'_> {
+    /// The store that the node's runtime writes to, if that is known.
+    pub(super) fn runtime(&mut self, kubelet: &Kubelet, survey: Option<&Survey>) -> Option<StoreIx> {
+        if self.is_foreign() {
+            self.note(Check::ok(NAME, "", "not asked: this is another node's disk (--sysroot)"));
+            return None;
+        }
+        let candidates = self.candidates()?;
+        let answers = discover::ask(candidates, &Options::default());
+        for (candidate, client) in &answers.runtimes {
+            let version = client.version();
+            let message = format!("{} {} answers ({})", version.name, version.version, candidate.origin);
+            self.note(Check::ok("socket", client.endpoint().to_string(), message));
+        }
+        for (candidate, error) in &answers.silent {
+            let status = match (&error.problem, candidate.configured) {
+                (Problem::Denied, _) | (_, true) => Status::Warning,
+                _ => Status::Note,
+            };
+            self.unread |= matches!(error.problem, Problem::Denied);
+            let remedy = match (status, hint(&error.problem)) {
+                (Status::Note, _) => String::new(),
+                (_, hint) if hint.is_empty() => {
+                    "start the runtime, or mend the file that names the socket".into()
+                }
+                (_, hint) => hint,
+            };
+            let object = candidate.endpoint.to_string();
+            self.note(Check::new(
+                "socket",
+                status,
+                object,
+                format!("{error} ({})", candidate.origin),
+                remedy,
+            ));
+        }
+        let nobody = answers.runtimes.is_empty() && answers.silent.is_empty();
+        match choose(answers) {
+            Ok(client) => self.serves(&client, survey),
+            Err(failure) => {
+                let remedy = match &failure {
+                    Failure::Refused { hint, .. } => hint.clone(),
+                    _ => String::new(),
+                };
+                let message = format!("gc cannot delete through a runtime: {failure}");
+                match (kubelet.is_here(), nobody) {
+                    (true, _) => self.error(NAME, "", message, remedy),
+                    // Podman alone has none.
+                    (false, true) => {
+                        self.note(Check::note(NAME, "", format!("{message}; --via direct does")))
+                    }
+                    (false, false) => self.warning(NAME, "", message, remedy),
+                }
+                None
+            }
+        }
+    }
+
+    fn candidates(&mut self) -> Option<Vec<Candidate>> {
+        if let Some(named) = &self.global.cri_endpoint {
+            return match named.parse() {
+                Ok(endpoint) => {
+                    let origin = "--cri-endpoint, or stores.cri_endpoint".to_owned();
+                    Some(vec![Candidate { endpoint, origin, configured: true }])
+                }
+                Err(error) => {
+                    let remedy = "give a socket, like unix:///run/crio/crio.sock";
+                    self.error("socket", named.clone(), error.to_string(), remedy);
+                    None
+                }
+            };
+        }
+        if !self.global.graphroot.is_empty() || !self.global.containerd_root.is_empty() {
+            let message = "not asked: a store is named, but no socket (--cri-endpoint)";
+            self.note(Check::ok(NAME, "", message));
+            return None;
+        }
+        let found = discover::discover(&self.request.sysroot);
+        for (file, why) in &found.problems {
+            let remedy = "mend the file, or name the socket with --cri-endpoint";
+            self.warning("socket", file.display().to_string(), why.clone(), remedy);
+        }
+        Some(found.candidates)
+    }
+
+    /// Whether the runtime's store is among those that were read.
+    fn serves(&mut self, client: &Client, survey: Option<&Survey>) -> Option<StoreIx> {
+        let object = client.endpoint().to_string();
+        match client.store_place() {
+            Ok(Some(place)) => {
+                let own = survey.and_then(|survey| RuntimeStores::find(&place, &survey.inventory));
+                let root = place.root.display();
+                match &own {
+                    Some(_) => {
+                        let message = format!("gc deletes through it; its store is {root} ({})", place.origin);
+                        self.note(Check::ok(NAME, object, message));
+                    }
+                    None => self.error(
+                        NAME,
+                        object,
+                        format!("its store is {root} ({}), which is none of those read: gc refuses", place.origin),
+                        "name that store with --graphroot or --containerd-root, or below [stores] in the configuration",
+                    ),
+                }
+                own.map(|stores| stores.own)
+            }
+            Ok(None) => {
+                let message = "it does not tell which store is its own: gc refuses to delete through it";
+                self.error(NAME, object, message, "use CRI-O or containerd, or gc --via direct");
+                None
+            }
+            Err(error) => {
+                self.error(NAME, object, error.to_string(), hint(&error.problem));
+                None
+            }
+        }
+    }
+}

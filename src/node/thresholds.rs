@@ -1,0 +1,457 @@
+//! When the kubelet collects images and dead containers and when it evicts pods, by its own
+//! settings and the defaults of what they leave out.
+//!
+//! Sources: `pkg/kubelet/apis/config/v1beta1/defaults.go`, `pkg/kubelet/eviction/{defaults_linux,
+//! helpers}.go`; `SetDefaults` of 1.31 to 1.35.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use super::kubelet::Kubelet;
+
+/// Bytes available to images.
+pub const IMAGEFS: &str = "imagefs.available";
+/// Bytes available on the kubelet's own filesystem.
+pub const NODEFS: &str = "nodefs.available";
+/// Inodes free where images are.
+pub const IMAGEFS_INODES: &str = "imagefs.inodesFree";
+/// Inodes free on the kubelet's own filesystem.
+pub const NODEFS_INODES: &str = "nodefs.inodesFree";
+
+/// Hard eviction where nobody sets any (`DefaultEvictionHard`); memory is no matter of ours.
+const DEFAULT_HARD: [(&str, f64); 4] =
+    [(IMAGEFS, 15.0), (NODEFS, 10.0), (IMAGEFS_INODES, 5.0), (NODEFS_INODES, 5.0)];
+
+/// A value, and who says so.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said<T> {
+    /// The value.
+    pub value: T,
+    /// Key or flag and file; `None`: the kubelet's own default.
+    pub by: Option<String>,
+}
+
+impl<T> Said<T> {
+    fn default(value: T) -> Self {
+        Self { value, by: None }
+    }
+
+    /// `by`, in words.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        self.by.as_deref().unwrap_or("the kubelet's default")
+    }
+}
+
+/// How much is to be left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Hundredths of what there is.
+    Percent(f64),
+    /// Bytes, or inodes.
+    Number(u64),
+}
+
+impl Amount {
+    /// The share in use, in percent, from which less than this is left; `None` where there is
+    /// nothing to have a share of.
+    #[must_use]
+    pub fn used_percent(self, whole: u64) -> Option<f64> {
+        match self {
+            Self::Percent(percent) => Some(100.0 - percent),
+            Self::Number(_) if whole == 0 => None,
+            #[allow(clippy::cast_precision_loss)] // compared in percent
+            Self::Number(number) => Some(100.0 - number as f64 * 100.0 / whole as f64),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent(percent) => write!(f, "{percent}%"),
+            Self::Number(number) => {
+                let units = [(1_u64 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+                match units.iter().find(|(unit, _)| *number > 0 && number % unit == 0) {
+                    Some((unit, name)) => write!(f, "{}{name}", number / unit),
+                    None => write!(f, "{number}"),
+                }
+            }
+        }
+    }
+}
+
+/// Below what is left pods are evicted, by signal.
+pub type Signals = BTreeMap<String, Amount>;
+
+/// What the kubelet goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Image collection starts at this percentage; 100 is off.
+    pub image_high: Said<i64>,
+    /// And frees as much as would bring it here.
+    pub image_low: Said<i64>,
+    /// No image younger than this goes.
+    pub min_age: Said<SignedDuration>,
+    /// Images unused for longer go; 0 is off.
+    pub max_age: Said<SignedDuration>,
+    /// Hard eviction.
+    pub hard: Said<Signals>,
+    /// Soft eviction.
+    pub soft: Said<Signals>,
+    /// Defaults of hard eviction that are off because another one was set.
+    pub dropped: Vec<String>,
+    /// Dead containers younger than this stay.
+    pub container_ttl: Said<SignedDuration>,
+    /// So many dead containers of one container of a pod stay; less than 0: all.
+    pub dead_per_container: Said<i64>,
+    /// So many dead containers stay on the node; less than 0: all.
+    pub dead_in_all: Said<i64>,
+}
+
+/// A file, and what is not understood in it.
+pub type Problem = (PathBuf, String);
+
+/// The settings in effect, and what in them is not understood and left aside.
+#[must_use]
+pub fn read(kubelet: &Kubelet) -> (Thresholds, Vec<Problem>) {
+    let mut reader = Reader { kubelet, problems: Vec::new() };
+    let number = |reader: &mut Reader<'_>, key, flag, default| {
+        reader.scalar(key, flag, default, |value| {
+            value.as_i64().ok_or("is to be a number").map_err(str::to_owned)
+        })
+    };
+    let image_high = number(&mut reader, "imageGCHighThresholdPercent", "--image-gc-high-threshold", 85);
+    let image_low = number(&mut reader, "imageGCLowThresholdPercent", "--image-gc-low-threshold", 80);
+    let minutes = SignedDuration::from_mins;
+    let min_age = reader.scalar("imageMinimumGCAge", "--minimum-image-ttl-duration", minutes(2), age);
+    let max_age = reader.scalar("imageMaximumGCAge", "", minutes(0), age);
+    let container_ttl = reader.scalar("", "--minimum-container-ttl-duration", minutes(0), age);
+    let dead_per_container = number(&mut reader, "", "--maximum-dead-containers-per-container", 1);
+    let dead_in_all = number(&mut reader, "", "--maximum-dead-containers", -1);
+    let merges = reader
+        .scalar("mergeDefaultEvictionSettings", "", false, |value| {
+            value.as_bool().ok_or_else(|| "is to be true or false".to_owned())
+        })
+        .value;
+    let mut hard = reader.signals("evictionHard", "--eviction-hard");
+    let mut soft = reader.signals("evictionSoft", "--eviction-soft");
+    let mut dropped = Vec::new();
+    for (signal, percent) in DEFAULT_HARD {
+        if hard.value.contains_key(signal) {
+            continue;
+        }
+        match hard.by.is_none() || merges {
+            true => drop(hard.value.insert(signal.to_owned(), Amount::Percent(percent))),
+            false => dropped.push(signal.to_owned()),
+        }
+    }
+    // 0% and 100% switch a signal off (`parseThresholdStatement`).
+    for signals in [&mut hard.value, &mut soft.value] {
+        signals.retain(|_, amount| match amount {
+            Amount::Percent(percent) => *percent > 0.0 && *percent < 100.0,
+            Amount::Number(_) => true,
+        });
+    }
+    let thresholds = Thresholds {
+        image_high,
+        image_low,
+        min_age,
+        max_age,
+        hard,
+        soft,
+        dropped,
+        container_ttl,
+        dead_per_container,
+        dead_in_all,
+    };
+    reader.problems.sort();
+    reader.problems.dedup();
+    (thresholds, reader.problems)
+}
+
+struct Reader<'a> {
+    kubelet: &'a Kubelet,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    /// The flag, else the last file that has the key.
+    fn scalar<T>(
+        &mut self,
+        key: &str,
+        flag: &str,
+        default: T,
+        parse: impl Fn(&Value) -> Result<T, String>,
+    ) -> Said<T> {
+        let mut said = Said::default(default);
+        for (value, file) in self.values(key) {
+            match parse(&value) {
+                Ok(value) => said = Said { value, by: Some(by(key, &file)) },
+                Err(why) => self.problems.push((file, format!("{key} {why}: {value}"))),
+            }
+        }
+        if let Some(setting) = self.flag(flag) {
+            let text = setting.value;
+            let value = serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text.clone()));
+            match parse(&value) {
+                Ok(value) => said = Said { value, by: Some(by(flag, &setting.file)) },
+                Err(why) => self.problems.push((setting.file, format!("{flag} {why}: {text}"))),
+            }
+        }
+        said
+    }
+
+    /// Drop-ins add to the signals of earlier files (they are merged key by key), the flag
+    /// replaces them all.
+    fn signals(&mut self, key: &str, flag: &str) -> Said<Signals> {
+        let mut said = Said::default(Signals::new());
+        for (value, file) in self.values(key) {
+            let Value::Object(map) = value else {
+                self.problems.push((file, format!("{key} is to be a map")));
+                continue;
+            };
+            if !map.is_empty() {
+                said.by = Some(by(key, &file));
+            }
+            for (signal, value) in map {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                self.signal(&mut said.value, signal, &text, key, &file);
+            }
+        }
+        if let Some(setting) = self.flag(flag) {
+            said = Said { value: Signals::new(), by: Some(by(flag, &setting.file)) };
+            // Units of systemd write a percent sign twice.
+            let text = setting.value.replace("%%", "%");
+            for statement in text.split(',').filter(|one| !one.is_empty()) {
+                match statement.split_once('<') {
+                    Some((signal, amount)) => {
+                        self.signal(&mut said.value, signal.to_owned(), amount, flag, &setting.file);
+                    }
+                    None => {
+                        self.problems.push((setting.file.clone(), format!("{flag}: {statement:?} has no <")));
+                    }
+                }
+            }
+        }
+        said
+    }
+
+    fn signal(&mut self, to: &mut Signals, signal: String, text: &str, name: &str, file: &std::path::Path) {
+        match amount(text) {
+            Some(amount) => drop(to.insert(signal, amount)),
+            None => {
+                self.problems.push((file.to_path_buf(), format!("{name}: {signal}: {text:?} is no quantity")))
+            }
+        }
+    }
+
+    fn values(&mut self, key: &str) -> Vec<(Value, PathBuf)> {
+        if key.is_empty() {
+            return Vec::new();
+        }
+        let (values, problems) = self.kubelet.values(key);
+        self.problems.extend(problems);
+        values
+    }
+
+    fn flag(&self, name: &str) -> Option<super::kubelet::Setting> {
+        if name.is_empty() { None } else { self.kubelet.flag_in_effect(name) }
+    }
+}
+
+fn by(name: &str, file: &std::path::Path) -> String {
+    format!("{name} in {}", file.display())
+}
+
+/// A duration as Go writes it, `2m0s`; a bare 0 is one too.
+fn age(value: &Value) -> Result<SignedDuration, String> {
+    let wrong = || "is to be a duration like 2m0s".to_owned();
+    match value {
+        Value::Number(number) if number.as_i64() == Some(0) => Ok(SignedDuration::ZERO),
+        Value::String(text) if text == "0" => Ok(SignedDuration::ZERO),
+        Value::String(text) => text.parse().map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}
+
+/// `15%`, or a quantity of Kubernetes: `1Gi`, `500M`, `1.5G`, `1e9`.
+fn amount(text: &str) -> Option<Amount> {
+    let text = text.trim();
+    if let Some(percent) = text.strip_suffix('%') {
+        let percent: f64 = percent.trim().parse().ok()?;
+        return percent.is_finite().then_some(Amount::Percent(percent)).filter(|_| percent >= 0.0);
+    }
+    let units = [
+        ("Ki", 1024_f64),
+        ("Mi", 1024_f64.powi(2)),
+        ("Gi", 1024_f64.powi(3)),
+        ("Ti", 1024_f64.powi(4)),
+        ("Pi", 1024_f64.powi(5)),
+        ("Ei", 1024_f64.powi(6)),
+        ("m", 1e-3),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+        ("E", 1e18),
+    ];
+    let unit = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));
+    let (number, unit) = unit.unwrap_or((text, 1.0));
+    let plain = number.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let number: f64 = number.parse().ok().filter(|_| plain)?;
+    let number = (number * unit).ceil();
+    // Beyond this, whole numbers are no longer exact, and no disk is that large.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // just looked at
+    (0.0..=1e19).contains(&number).then(|| Amount::Number(number as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kubelet::SettingsFile;
+    use super::*;
+
+    fn file(path: &str, text: &str) -> SettingsFile {
+        SettingsFile { path: path.into(), text: text.into() }
+    }
+
+    fn config(text: &str) -> (Thresholds, Vec<Problem>) {
+        let configs = vec![file("/var/lib/kubelet/config.yaml", text)];
+        read(&Kubelet { configs, ..Kubelet::default() })
+    }
+
+    #[test]
+    fn amounts() {
+        use Amount::{Number, Percent};
+        for (text, expected) in [
+            ("15%", Some(Percent(15.0))),
+            ("0.5%", Some(Percent(0.5))),
+            (" 5 % ", Some(Percent(5.0))),
+            ("1Gi", Some(Number(1 << 30))),
+            ("500Mi", Some(Number(500 << 20))),
+            ("1.5G", Some(Number(1_500_000_000))),
+            ("1e9", Some(Number(1_000_000_000))),
+            ("1500m", Some(Number(2))),
+            ("4096", Some(Number(4096))),
+            ("-5%", None),
+            ("-1Gi", None),
+            ("NaN%", None),
+            ("inf", None),
+            ("nan", None),
+            ("", None),
+            ("%", None),
+            ("Gi", None),
+            ("10 percent", None),
+            ("1e400", None),
+        ] {
+            assert_eq!(amount(text), expected, "{text:?}");
+        }
+        assert_eq!(Percent(15.0).used_percent(0), Some(85.0));
+        assert_eq!(Number(1 << 30).used_percent(10 << 30), Some(90.0));
+        assert_eq!(Number(1).used_percent(0), None);
+        assert_eq!(
+            [Percent(15.0), Number(1 << 30), Number(1001)].map(|one| one.to_string()),
+            ["15%", "1Gi", "1001"]
+        );
+    }
+
+    #[test]
+    fn defaults_where_nothing_is_set() {
+        let (found, problems) = read(&Kubelet::default());
+        assert!(problems.is_empty());
+        assert_eq!((found.image_high.value, found.image_low.value), (85, 80));
+        assert_eq!(found.min_age.value, SignedDuration::from_mins(2));
+        assert_eq!(found.hard.value[IMAGEFS], Amount::Percent(15.0));
+        assert_eq!(found.hard.value.len(), 4);
+        assert_eq!((found.dead_per_container.value, found.dead_in_all.value), (1, -1));
+        assert!(found.hard.by.is_none() && found.dropped.is_empty() && found.soft.value.is_empty());
+    }
+
+    #[test]
+    fn what_a_configuration_sets() {
+        let (found, problems) = config(
+            "imageGCHighThresholdPercent: 95\nimageGCLowThresholdPercent: 90\nimageMinimumGCAge: 5m0s\n\
+             imageMaximumGCAge: 168h0m0s\nevictionHard:\n  imagefs.available: 10%\n  memory.available: 100Mi\n\
+             evictionSoft:\n  nodefs.available: 20Gi\n",
+        );
+        assert_eq!(problems, []);
+        assert_eq!((found.image_high.value, found.image_low.value), (95, 90));
+        assert_eq!(found.image_high.source(), "imageGCHighThresholdPercent in /var/lib/kubelet/config.yaml");
+        assert_eq!(found.max_age.value, SignedDuration::from_hours(168));
+        assert_eq!(found.hard.value[IMAGEFS], Amount::Percent(10.0));
+        assert_eq!(found.soft.value[NODEFS], Amount::Number(20 << 30));
+        // One that is set takes the defaults of all others away.
+        assert_eq!(found.dropped, [NODEFS, IMAGEFS_INODES, NODEFS_INODES]);
+        let (found, _) =
+            config("evictionHard: {imagefs.available: 10%}\nmergeDefaultEvictionSettings: true\n");
+        assert!(found.dropped.is_empty() && found.hard.value[NODEFS] == Amount::Percent(10.0));
+        let (found, _) = config("evictionHard: {imagefs.available: 0%, nodefs.available: 100%}\n");
+        assert!(found.hard.value.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_and_left_aside() {
+        for text in [
+            "imageGCHighThresholdPercent: \"90\"",
+            "imageMinimumGCAge: soon",
+            "imageMinimumGCAge: 5",
+            "evictionHard: 10%",
+            "evictionHard: {imagefs.available: much}",
+            "evictionHard: [",
+        ] {
+            let (found, problems) = config(text);
+            assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+            assert_eq!(found.image_high.value, 85);
+        }
+    }
+
+    #[test]
+    fn drop_ins_stand_over_the_main_file_and_flags_over_both() {
+        let configs = vec![
+            file(
+                "/var/lib/kubelet/config.yaml",
+                "imageGCHighThresholdPercent: 70\nevictionHard: {nodefs.available: 5%}",
+            ),
+            file(
+                "/etc/kubernetes/kubelet.conf.d/20.conf",
+                "imageGCHighThresholdPercent: 80\nevictionHard: {imagefs.available: 6%}",
+            ),
+        ];
+        let mut kubelet = Kubelet { configs, ..Kubelet::default() };
+        let (found, _) = read(&kubelet);
+        assert_eq!(found.image_high.value, 80);
+        assert_eq!(found.hard.value.len(), 2);
+        kubelet.flags = vec![file(
+            "/etc/default/kubelet",
+            "KUBELET_EXTRA_ARGS=\"--image-gc-high-threshold=90 --eviction-hard=imagefs.available<7%%,memory.available<1Gi --minimum-container-ttl-duration 1h --maximum-dead-containers=20\"",
+        )];
+        let (found, problems) = read(&kubelet);
+        assert_eq!(problems, []);
+        assert_eq!(found.image_high.value, 90);
+        assert_eq!(found.hard.value[IMAGEFS], Amount::Percent(7.0));
+        assert_eq!(found.dropped.len(), 3);
+        assert_eq!(found.container_ttl.value, SignedDuration::from_hours(1));
+        assert_eq!((found.dead_in_all.value, found.dead_per_container.value), (20, 1));
+        // What runs is what counts.
+        kubelet.running =
+            Some(file("/proc/7/cmdline", "/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml"));
+        let (found, _) = read(&kubelet);
+        assert_eq!(found.image_high.value, 80);
+    }
+
+    #[test]
+    fn the_main_file_of_another_installation_does_not_count() {
+        let configs = vec![
+            file("/var/lib/kubelet/config.yaml", "imageGCHighThresholdPercent: 70"),
+            file("/etc/kubernetes/kubelet.conf", "imageGCHighThresholdPercent: 60"),
+        ];
+        let flags = vec![file("/etc/default/kubelet", "A=--config=/var/lib/kubelet/config.yaml")];
+        let (found, _) = read(&Kubelet { configs, flags, ..Kubelet::default() });
+        assert_eq!(found.image_high.value, 70);
+    }
+}

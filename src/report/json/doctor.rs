@@ -1,0 +1,87 @@
+//! The document of `layersweep doctor`.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::SCHEMA_VERSION;
+use crate::gc::doctor::{Check, Status};
+
+/// `layersweep doctor`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DoctorDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `doctor`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Everything that was to be looked at could be read.
+    pub complete: bool,
+    /// The worst status of all checks: `ok`, `note`, `warning` or `error`.
+    pub status: &'static str,
+    /// How many checks have which status.
+    pub counts: CountsDoc,
+    /// What was looked at, in the order of looking.
+    pub checks: Vec<CheckDoc>,
+}
+
+/// How many checks have which status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CountsDoc {
+    /// Nothing wrong.
+    pub ok: usize,
+    /// Worth knowing, nothing to do.
+    pub note: usize,
+    /// Something does not work as it could.
+    pub warning: usize,
+    /// Pods get evicted, or we cannot do our work.
+    pub error: usize,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CheckDoc {
+    /// What kind of check; `docs/doctor.md` has them all.
+    pub name: &'static str,
+    /// `ok`, `note`, `warning` or `error`.
+    pub status: &'static str,
+    /// What was looked at: a file, a socket, a mount point; empty for the node as a whole.
+    pub object: String,
+    /// What was found.
+    pub message: String,
+    /// What to do about it; empty where there is nothing to do.
+    pub remedy: String,
+}
+
+/// The document.
+#[must_use]
+pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
+    let count = |status| checks.iter().filter(|check| check.status == status).count();
+    let counts = CountsDoc {
+        ok: count(Status::Ok),
+        note: count(Status::Note),
+        warning: count(Status::Warning),
+        error: count(Status::Error),
+    };
+    let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
+    let entry = |check: Check| CheckDoc {
+        name: check.name,
+        status: check.status.word(),
+        object: check.object,
+        message: check.message,
+        remedy: check.remedy,
+    };
+    DoctorDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "doctor",
+        generated_at: now,
+        complete,
+        status: worst.word(),
+        counts,
+        checks: checks.into_iter().map(entry).collect(),
+    }
+}

@@ -1,0 +1,129 @@
+//! What is wrong with a node, the worst first.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::format::safe;
+use super::screen::Screen;
+use super::table::heading;
+use crate::report::json::{CheckDoc, DoctorDoc};
+
+/// Width where no terminal says one: what is wrapped by a log or a mail is hard to read.
+const WIDTH: usize = 80;
+const INDENT: &str = "  ";
+
+/// The findings by severity, then a line that counts them. `quiet`: only what is to be mended.
+#[must_use]
+pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
+    let width = screen.width.unwrap_or(WIDTH).max(40);
+    let mut out = String::new();
+    let groups = [("error", "Errors"), ("warning", "Warnings"), ("note", "Notes"), ("ok", "Nothing wrong")];
+    for (status, title) in groups.iter().take(if quiet { 2 } else { groups.len() }) {
+        let checks: Vec<_> = document.checks.iter().filter(|check| check.status == *status).collect();
+        if checks.is_empty() {
+            continue;
+        }
+        out.push_str(&heading(title));
+        for check in checks {
+            out.push_str(&entry(check, width));
+        }
+        out.push('\n');
+    }
+    if !quiet {
+        let counts = &document.counts;
+        let unread = if document.complete { "" } else { "; something could not be read" };
+        out.push_str(&format!(
+            "{}, {}, {}, {} ok{unread}\n",
+            counted(counts.error, "error"),
+            counted(counts.warning, "warning"),
+            counted(counts.note, "note"),
+            counts.ok,
+        ));
+    }
+    out
+}
+
+fn entry(check: &CheckDoc, width: usize) -> String {
+    let mut head = check.name.to_owned();
+    if !check.object.is_empty() {
+        head.push_str("  ");
+        head.push_str(&safe(&check.object));
+    }
+    let mut out = wrapped(&head, width, INDENT);
+    let deeper = INDENT.repeat(2);
+    out.push_str(&wrapped(&safe(&check.message), width, &deeper));
+    if !check.remedy.is_empty() {
+        out.push_str(&wrapped(&format!("remedy: {}", safe(&check.remedy)), width, &deeper));
+    }
+    out
+}
+
+/// Lines of at most `width` columns; a word that is longer stays whole, so that it can be copied.
+fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let room = width.saturating_sub(indent.len());
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| format!("{indent}{}\n", line.trim_end())).collect()
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+    use crate::gc::doctor::{Check, Status};
+    use crate::report::json;
+
+    #[test]
+    fn the_worst_comes_first_and_fits() {
+        let checks = vec![
+            Check::ok("clock", "", "synchronised"),
+            Check::note("ballast", "/a", "none"),
+            Check::new(
+                "runtime",
+                Status::Warning,
+                "/run/a\u{1b}[31m.sock",
+                "word ".repeat(30).trim_end(),
+                "start it",
+            ),
+            Check::new("stores", Status::Error, "", "no store", "name one"),
+        ];
+        let screen = |width| Screen { width, unicode: true, zone: TimeZone::UTC };
+        let document = json::doctor(Timestamp::UNIX_EPOCH, false, checks);
+        assert_eq!(document.status, "error");
+        let plain = |text: &str| anstream::adapter::strip_str(text).to_string();
+        let shown = plain(&doctor(&document, &screen(None), false));
+        assert!(
+            shown.starts_with("Errors\n  stores\n    no store\n    remedy: name one\n\nWarnings\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.ends_with("1 error, 1 warning, 1 note, 1 ok; something could not be read\n"),
+            "{shown}"
+        );
+        assert!(shown.contains("/run/a\\u{1b}[31m.sock"), "{shown}");
+        for width in [Some(40), Some(80), None] {
+            let shown = plain(&doctor(&document, &screen(width), false));
+            assert!(shown.lines().all(|line| line.width() <= width.unwrap_or(80)), "{shown}");
+        }
+        let quiet = plain(&doctor(&document, &screen(None), true));
+        assert!(
+            !quiet.contains("clock") && !quiet.contains("ballast") && quiet.contains("stores"),
+            "{quiet}"
+        );
+        let fine = json::doctor(Timestamp::UNIX_EPOCH, true, vec![Check::ok("clock", "", "synchronised")]);
+        assert_eq!(doctor(&fine, &screen(None), true), "");
+    }
+}
