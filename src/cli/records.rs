@@ -112,7 +112,7 @@ pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String
 }
 
 /// Applies what waits to a copy of the records; ids of the runs that delete among that.
-pub(super) fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
+fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
     let Open { records, place, .. } = open;
     if place.foreign {
         return Ok((HashSet::new(), Vec::new()));

@@ -41,6 +41,9 @@ const CONFIG_DROP_INS: [&str; 3] = [
     "/etc/openshift/kubelet.conf.d",
 ];
 
+/// A file, and what is not understood in it.
+pub type Problem = (PathBuf, String);
+
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsFile {
@@ -166,7 +169,7 @@ impl Kubelet {
     /// The values of a key at the top level of the configurations in effect, and what is not
     /// understood: file and reason.
     #[must_use]
-    pub fn values(&self, key: &str) -> (Vec<(Value, PathBuf)>, Vec<(PathBuf, String)>) {
+    pub fn values(&self, key: &str) -> (Vec<(Value, PathBuf)>, Vec<Problem>) {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         for file in self.configs_in_effect() {
             match scalars::value(&file.text, key) {

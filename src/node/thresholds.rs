@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::kubelet::Kubelet;
+use super::kubelet::{Kubelet, Problem};
 
 /// Bytes available to images.
 pub const IMAGEFS: &str = "imagefs.available";
@@ -112,9 +112,6 @@ pub struct Thresholds {
     /// So many dead containers stay on the node; less than 0: all.
     pub dead_in_all: Said<i64>,
 }
-
-/// A file, and what is not understood in it.
-pub type Problem = (PathBuf, String);
 
 /// The settings in effect, and what in them is not understood and left aside.
 #[must_use]
@@ -308,7 +305,7 @@ fn amount(text: &str) -> Option<Amount> {
     let number = (number * unit).ceil();
     // Beyond this, whole numbers are no longer exact, and no disk is that large.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // just looked at
-    (0.0..=1e19).contains(&number).then(|| Amount::Number(number as u64))
+    (0.0..=1e19).contains(&number).then_some(Amount::Number(number as u64))
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl Doctor<'_> {
 
     fn database(&mut self, place: &Place) -> Option<Open> {
         let object = self.shown(&place.dir.join(DATABASE));
-        let (mut open, degraded) = match ours::open_quietly(self.global, Access::Read) {
+        let (open, degraded) = match ours::open_quietly(self.global, Access::Read) {
             Ok(opened) => opened,
             Err(failure) => {
                 self.records_failed(object, &failure);
@@ -177,10 +177,6 @@ impl Doctor<'_> {
         }
         if !place.foreign {
             self.waiting(place, &object);
-            // What waits is part of what the runs below say.
-            if let Err(failure) = ours::foresee(&mut open) {
-                self.records_failed(object, &failure);
-            }
         }
         Some(open)
     }
@@ -191,6 +187,7 @@ impl Doctor<'_> {
         self.error(RECORDS, object, format!("{failure}{cause}"), remedy);
     }
 
+    /// It is only counted: whoever reads it sets aside what is no scan.
     fn waiting(&mut self, place: &Place, object: &str) {
         match checkup::waiting(place) {
             Ok((0, _)) => {}

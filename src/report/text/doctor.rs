@@ -31,13 +31,14 @@ pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {
     if !quiet {
         let counts = &document.counts;
         let unread = if document.complete { "" } else { "; something could not be read" };
-        out.push_str(&format!(
-            "{}, {}, {}, {} ok{unread}\n",
+        let line = format!(
+            "{}, {}, {}, {} ok{unread}",
             counted(counts.error, "error"),
             counted(counts.warning, "warning"),
             counted(counts.note, "note"),
             counts.ok,
-        ));
+        );
+        out.push_str(&wrapped(&line, width, ""));
     }
     out
 }
