@@ -71,7 +71,7 @@ pub(super) struct Job<'a> {
 
 /// What removes images.
 enum Through {
-    Cri(ThroughCri),
+    Cri(Box<ThroughCri>),
     /// With those who may be at work in the stores, unless that does not matter.
     Direct(Option<Owners>),
 }
@@ -201,7 +201,7 @@ impl<'a> Job<'a> {
                 let hands = ThroughCri::new(client).map_err(Failure::Blind)?;
                 let place = records::place(self.global);
                 let ballast = (!self.dry_run).then(|| ballast::of(&place, hands.place())).flatten();
-                Ok(Through::Cri(hands.with_ballast(ballast)))
+                Ok(Through::Cri(Box::new(hands.with_ballast(ballast))))
             }
             Via::Direct => Ok(Through::Direct(directly::owners(self.global, self.while_runtime_runs)?)),
         }
@@ -215,6 +215,12 @@ impl<'a> Job<'a> {
                 message: "our records cannot be read, so that it is not known what is pinned".into(),
                 hint: "see the warning above; `layersweep scan` sets a damaged database aside".into(),
             });
+        }
+        if surveyed.memory.is_new() && !global.quiet {
+            let dir = surveyed.memory.place().dir.display();
+            output::note(&format!(
+                "no records in {dir} yet: nothing is pinned, and ages are what the disk tells"
+            ));
         }
         let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
         let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
@@ -230,7 +236,7 @@ impl<'a> Job<'a> {
         };
         let mut direct;
         let hands: &mut dyn Hands = match through {
-            Through::Cri(hands) => hands,
+            Through::Cri(hands) => hands.as_mut(),
             Through::Direct(owners) => {
                 directly::check(owners.as_ref(), &surveyed, &editors)?;
                 if !self.dry_run && self.resume(&editors) {
@@ -280,6 +286,8 @@ impl<'a> Job<'a> {
             json::add_containers(&mut planned, &dead.store(survey), plan, None);
         }
         let containers = planned.deleted.len() - images;
+        // What is kept for the first bytes of a full disk is not spent for nothing.
+        let leaks = leaks.filter(|_| self.command == Command::Gc || images > 0);
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
         }
@@ -298,9 +306,12 @@ impl<'a> Job<'a> {
             // Not to stdout, which holds the result alone.
             output::aside(&text::gc(&planned, &terminal::screen()))?;
             if !ask::confirm(global, &question(images, containers, leaks_count))? {
-                if global.format == Format::Json {
-                    planned.dry_run = true;
-                    output::json(&planned)?;
+                match global.format {
+                    Format::Json => {
+                        planned.dry_run = true;
+                        output::json(&planned)?;
+                    }
+                    Format::Table => output::text("Nothing was deleted.\n")?,
                 }
                 return Ok(Exit::Done);
             }
@@ -388,7 +399,7 @@ impl<'a> Job<'a> {
             theirs,
             via: self.via.word(),
             run_id: &self.run_id,
-            failed_before: surveyed.memory.last_failed(self.command),
+            failed_before: self.command == Command::Gc && surveyed.memory.last_failed(self.command),
             at: Timestamp::now(),
         });
         document.warnings = json::warnings(survey);
