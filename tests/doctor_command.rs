@@ -131,6 +131,19 @@ fn thresholds_of_all_kinds() {
             "our-marks",
             "error",
         ),
+        (
+            &[
+                ("etc/rancher/k3s/config.yaml", "kubelet-arg:\n- image-gc-high-threshold=75\n"),
+                ("etc/rancher/k3s/config.yaml.d/9.yaml", "kubelet-arg+: [image-gc-high-threshold=95]\n"),
+            ],
+            order,
+            "error",
+        ),
+        (
+            &[("etc/rancher/rke2/config.yaml", "kubelet-arg: [1]\n"), (CONFIG, "a: b\n")],
+            "kubelet-files",
+            "warning",
+        ),
         (&[(CONFIG, "a: b\n"), (OURS, "[images]\nhigh_percent = 90\n")], "our-marks", "error"),
         (&[(CONFIG, "a: b\n"), (OURS, "[containers]\nenabled = true\n")], "container-gc", "warning"),
         (

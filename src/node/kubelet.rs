@@ -30,6 +30,10 @@ const FLAGS: [&str; 6] = [
 const UNIT_DROP_INS: [&str; 2] =
     ["/etc/systemd/system/kubelet.service.d", "/usr/lib/systemd/system/kubelet.service.d"];
 
+/// Configurations of distributions with a kubelet inside, which have its flags in a list; each has
+/// drop-ins in a directory of that name with `.d` behind it.
+const DISTRIBUTIONS: [&str; 2] = ["/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml"];
+
 /// The kubelet's configuration: kubeadm's place, then OpenShift's.
 const CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf"];
 
@@ -71,6 +75,8 @@ pub struct Kubelet {
     pub running: Option<SettingsFile>,
     /// Configurations.
     pub configs: Vec<SettingsFile>,
+    /// Files with flags that are not understood, and count as having none.
+    pub misread: Vec<Problem>,
     /// Files and directories that exist and could not be read.
     pub unreadable: Vec<(PathBuf, io::Error)>,
 }
@@ -98,19 +104,20 @@ impl Kubelet {
         let mut kubelet = Self { running, ..Self::default() };
         let mut files: Vec<_> = FLAGS.iter().map(PathBuf::from).collect();
         for directory in UNIT_DROP_INS {
-            files.extend(kubelet.drop_ins(root, Path::new(directory)));
+            files.extend(kubelet.drop_ins(root, Path::new(directory), "conf"));
         }
         for file in files {
             if let Some(file) = kubelet.file(root, file) {
                 kubelet.flags.push(file);
             }
         }
+        kubelet.of_distributions(root);
         let mut files: Vec<_> = CONFIGS.iter().map(PathBuf::from).collect();
         files.extend(kubelet.flag("--config").into_iter().map(|setting| setting.value.into()));
         let mut directories: Vec<_> = CONFIG_DROP_INS.iter().map(PathBuf::from).collect();
         directories.extend(kubelet.flag("--config-dir").into_iter().map(|setting| setting.value.into()));
         for directory in directories {
-            files.extend(kubelet.drop_ins(root, &directory));
+            files.extend(kubelet.drop_ins(root, &directory, "conf"));
         }
         let mut seen: Vec<PathBuf> = Vec::new();
         for file in files.into_iter().filter(|file| file.is_absolute()) {
@@ -207,7 +214,23 @@ impl Kubelet {
         }
     }
 
-    fn drop_ins(&mut self, root: &Sysroot, directory: &Path) -> Vec<PathBuf> {
+    /// Flags that k3s and RKE2 hand on, `kubelet-arg` in their own configurations.
+    fn of_distributions(&mut self, root: &Sysroot) {
+        for main in DISTRIBUTIONS {
+            let mut files = vec![PathBuf::from(main)];
+            files.extend(self.drop_ins(root, Path::new(&format!("{main}.d")), "yaml"));
+            for path in files {
+                let Some(SettingsFile { path, text }) = self.file(root, path) else { continue };
+                match scalars::arguments(&text, "kubelet-arg") {
+                    Ok(flags) if flags.is_empty() => {}
+                    Ok(flags) => self.flags.push(SettingsFile { path, text: flags.join("\n") }),
+                    Err(why) => self.misread.push((path, why)),
+                }
+            }
+        }
+    }
+
+    fn drop_ins(&mut self, root: &Sysroot, directory: &Path, ending: &str) -> Vec<PathBuf> {
         let entries = match root.list(directory) {
             Ok(entries) => entries,
             Err(error) if is_absent(&error) => Vec::new(),
@@ -217,8 +240,8 @@ impl Kubelet {
             }
         };
         let paths = entries.into_iter().map(|entry| directory.join(entry.name));
-        let conf = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "conf");
-        let mut paths: Vec<_> = paths.filter(conf).collect();
+        let is_one = |path: &PathBuf| path.extension().is_some_and(|extension| extension == ending);
+        let mut paths: Vec<_> = paths.filter(is_one).collect();
         paths.sort();
         paths
     }

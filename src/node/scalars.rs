@@ -28,6 +28,27 @@ pub(super) fn value(text: &str, key: &str) -> Result<Option<Value>, String> {
     Ok(found.filter(|value| !value.is_null()).cloned())
 }
 
+/// A list of flags without their dashes, `["eviction-hard=x<5%"]`, as flags. k3s takes one text for a
+/// list of one, and a `+` behind the key where a drop-in adds to the main file.
+///
+/// # Errors
+/// A line for people, if the file is no YAML or the list has something else in it.
+pub(super) fn arguments(text: &str, key: &str) -> Result<Vec<String>, String> {
+    let mut flags = Vec::new();
+    for key in [key.to_owned(), format!("{key}+")] {
+        let words = match value(text, &key)? {
+            None => continue,
+            Some(Value::Array(words)) => words,
+            Some(word) => vec![word],
+        };
+        for word in words {
+            let word = word.as_str().ok_or_else(|| format!("{key} is to be a list of texts"))?;
+            flags.push(format!("--{}", word.trim_start_matches('-')));
+        }
+    }
+    Ok(flags)
+}
+
 fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -104,6 +125,22 @@ mod tests {
             "{\"runtime-endpoint\": ",
         ] {
             assert!(of(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_of_flags() {
+        for (text, expected) in [
+            ("", vec![]),
+            ("node-name: a", vec![]),
+            ("kubelet-arg: eviction-hard=x<5%", vec!["--eviction-hard=x<5%"]),
+            ("kubelet-arg:\n- a=1\n- --b=2\n", vec!["--a=1", "--b=2"]),
+            ("kubelet-arg+: [\"a=1\"]", vec!["--a=1"]),
+        ] {
+            assert_eq!(arguments(text, "kubelet-arg").unwrap(), expected, "{text}");
+        }
+        for text in ["kubelet-arg: [1]", "kubelet-arg: {a: b}", "kubelet-arg: ["] {
+            assert!(arguments(text, "kubelet-arg").is_err(), "{text}");
         }
     }
 

@@ -29,7 +29,7 @@ impl Doctor<'_> {
         let inside = processes.and_then(|processes| processes.running(&["k3s", "rke2", "k0s", "kubelite"]));
         if let Some(inside) = inside {
             let message = format!(
-                "a kubelet is part of {}: what its own configuration hands on to it is not read here",
+                "a kubelet is part of {}: what that one's own arguments and defaults hand on to it is not known here",
                 inside.describe()
             );
             self.note(Check::note(NAME, "", message));
@@ -41,7 +41,7 @@ impl Doctor<'_> {
             return;
         }
         let (thresholds, problems) = thresholds::read(kubelet);
-        for (path, why) in problems {
+        for (path, why) in kubelet.misread.iter().cloned().chain(problems) {
             let message = format!("{why}; it is left aside here, and the kubelet may not start with it");
             self.warning(NAME, path.display().to_string(), message, "mend the kubelet's setting");
         }
