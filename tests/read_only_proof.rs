@@ -16,7 +16,14 @@ use support::{strace, tree};
 
 /// Every reading command, with the arguments that follow its name.
 fn commands() -> Vec<Vec<&'static str>> {
-    vec![vec!["scan"], vec!["usage"], vec!["images"], vec!["layers"], vec!["explain", "localhost/mk/svc-a:1"]]
+    vec![
+        vec!["scan"],
+        vec!["usage"],
+        vec!["images"],
+        vec!["layers"],
+        vec!["explain", "localhost/mk/svc-a:1"],
+        vec!["doctor"],
+    ]
 }
 
 fn arguments(command: &[&str], root: &Path, runroot: &Path) -> Vec<std::ffi::OsString> {

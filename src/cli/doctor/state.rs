@@ -360,8 +360,8 @@ impl Doctor<'_> {
                 let message = format!("{} lie by for a full disk", bytes(ballast.taken_bytes()));
                 self.note(Check::ok("ballast", object, message));
             } else if ballast.has_room_beside() {
-                let message = "nothing lies by yet for a full disk; the first run that deletes from this store without \
-                               its runtime lays it by";
+                let message = "nothing lies by yet for a full disk: `gc --via direct` and `sweep --delete` lay it by, \
+                               and any gc on containerd";
                 self.note(Check::note("ballast", object, message));
             } else {
                 self.warning(
