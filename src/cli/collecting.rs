@@ -226,6 +226,9 @@ impl<'a> Job<'a> {
         }
         let dead = match (&through, self.command) {
             (Through::Cri(hands), Command::Gc) => Dead::wanted(&config, self.only, hands.client()),
+            (Through::Direct(owners), Command::Gc) => {
+                Dead::wanted_on_disk(&config, self.only, &editors, owners.as_ref())
+            }
             _ => None,
         };
         let mut direct;
