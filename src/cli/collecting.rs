@@ -247,7 +247,7 @@ impl<'a> Job<'a> {
         let labels = labels_for(&config.images.protect);
         let request = Request { labels, ..surveying::request(global)? };
         deciding::protect(global, &mut config, &request)?;
-        let mind = Mind::new(global, &surveyed.memory, &config)?;
+        let mut mind = Mind::new(global, &surveyed.memory, &config)?;
         let named = self.find(&surveyed)?;
         let task = match self.command {
             Command::Rm => Task::Named(&named),
@@ -257,6 +257,9 @@ impl<'a> Job<'a> {
         let made = leaks.as_ref().map(|leaks| leaks.gains(&survey.inventory)).unwrap_or_default();
         let dead_plan = dead.as_ref().map(|dead| dead.plan(&request, survey)).transpose();
         let dead_plan = dead_plan.map_err(Failure::Blind)?;
+        if let Some(plan) = &dead_plan {
+            mind.releases(&survey.inventory, plan);
+        }
         let plan_images = |made: &[Gain], survey: &Survey, hands: &mut dyn Hands| match theirs {
             None => {
                 let (plan, before) =
