@@ -59,6 +59,20 @@ fn live_copied_and_on_a_foreign_disk() {
     assert_eq!(list(&live, "/leaks"), &[] as &[Value]);
     let explained =
         program::layersweep(["explain", "--containerd-root", root.to_str().unwrap(), "reg.local/app-a:1"]);
+    // As `images` prints it: the start of an image's id is the start of its configuration's, too.
+    let shown = program::layersweep(["images", "-q", "--containerd-root", root.to_str().unwrap()]);
+    for id in shown.expect_code(0).stdout.lines().filter(|id| !id.contains('/')) {
+        let short = &id[..12];
+        let run = program::layersweep([
+            "explain",
+            "--containerd-root",
+            root.to_str().unwrap(),
+            "--format",
+            "json",
+            short,
+        ]);
+        assert_eq!(program::text(&run.expect_code(0).json(), "/subject"), "image", "{short}");
+    }
     assert!(explained.expect_code(0).stdout.contains("app-a"));
 
     rig.stop();

@@ -216,6 +216,12 @@ impl<'a> Job<'a> {
                 hint: "see the warning above; `layersweep scan` sets a damaged database aside".into(),
             });
         }
+        if surveyed.memory.is_new() && !global.quiet {
+            let dir = surveyed.memory.place().dir.display();
+            output::note(&format!(
+                "no records in {dir} yet: nothing is pinned, and ages are what the disk tells"
+            ));
+        }
         let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
         let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
         let mut config = self.config.clone();
@@ -286,6 +292,8 @@ impl<'a> Job<'a> {
             json::add_containers(&mut planned, &dead.store(survey), plan, None);
         }
         let containers = planned.deleted.len() - images;
+        // What is kept for the first bytes of a full disk is not spent for nothing.
+        let leaks = leaks.filter(|_| self.command == Command::Gc || images > 0);
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
         }
@@ -304,9 +312,12 @@ impl<'a> Job<'a> {
             // Not to stdout, which holds the result alone.
             output::aside(&text::gc(&planned, &terminal::screen()))?;
             if !ask::confirm(global, &question(images, containers, leaks_count))? {
-                if global.format == Format::Json {
-                    planned.dry_run = true;
-                    output::json(&planned)?;
+                match global.format {
+                    Format::Json => {
+                        planned.dry_run = true;
+                        output::json(&planned)?;
+                    }
+                    Format::Table => output::text("Nothing was deleted.\n")?,
                 }
                 return Ok(Exit::Done);
             }
@@ -394,7 +405,7 @@ impl<'a> Job<'a> {
             theirs,
             via: self.via.word(),
             run_id: &self.run_id,
-            failed_before: surveyed.memory.last_failed(self.command),
+            failed_before: self.command == Command::Gc && surveyed.memory.last_failed(self.command),
             at: Timestamp::now(),
         });
         document.warnings = json::warnings(survey);

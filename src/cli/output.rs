@@ -24,6 +24,12 @@ pub(super) fn text(text: &str) -> Result<(), Failure> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
 }
 
+/// A word on stderr that is neither result nor error.
+pub(super) fn note(message: &str) {
+    // A stderr that is gone cannot be told so.
+    let _ = writeln!(io::stderr(), "note: {}", safe(message));
+}
+
 /// Shows text to a person on stderr: what is no result.
 pub(super) fn aside(text: &str) -> Result<(), Failure> {
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());

@@ -22,6 +22,9 @@ use crate::records::{Degraded, Note};
 use crate::report::json::GcDoc;
 use crate::report::text::{bytes, safe};
 
+/// How the graphroot's editor begins to say that it could not write.
+const NO_SPACE: &str = "no space left to write";
+
 /// The witness of a run.
 pub(super) struct Recording<'a> {
     global: &'a Global,
@@ -54,15 +57,16 @@ impl<'a> Recording<'a> {
     ) -> Self {
         let now = mind.memory.now();
         let started = now.checked_sub(began.elapsed()).unwrap_or(now);
+        let by_policy = command != runs::Command::Rm;
         let start = Start {
             run_id: planned.run_id.clone(),
-            policy: Some(planned.policy.clone()),
+            policy: Some(planned.policy.clone()).filter(|_| by_policy),
             via: Some(planned.via.clone()),
             trigger_space: planned.trigger.space,
             trigger_age: planned.trigger.age,
             mount: planned.shown().map(|filesystem| filesystem.mount.clone()),
             usage_before_percent: planned.usage_before_percent,
-            wanted_bytes: Some(planned.wanted_bytes),
+            wanted_bytes: Some(planned.wanted_bytes).filter(|_| by_policy),
             predicted_bytes: Some(planned.predicted_bytes),
             ..Start::of(command, started)
         };
@@ -221,7 +225,7 @@ impl Witness for Recording<'_> {
     }
 
     fn refused(&mut self, image: &Image, message: &str) {
-        if crate::cri::is_no_space(message) {
+        if crate::cri::is_no_space(message) || message.starts_with(NO_SPACE) {
             // The disk's fault: there is no reason to leave the image alone once there is room.
             self.unproven(image, message);
             return;

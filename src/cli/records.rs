@@ -239,6 +239,8 @@ pub(super) struct Memory {
     clock: Reading,
     /// What is wrong with the records, as far as it is not told yet.
     degraded: Vec<Degraded>,
+    /// There were none at all.
+    new: bool,
 }
 
 impl Memory {
@@ -255,6 +257,7 @@ impl Memory {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
         let scanned = moment(&known, &clock).record_time;
+        let (open_found, blind) = (open.found, open.blind);
         Ok(Self {
             open,
             known,
@@ -264,6 +267,7 @@ impl Memory {
             scanned,
             clock,
             degraded,
+            new: !open_found && !blind,
         })
     }
 
@@ -297,6 +301,11 @@ impl Memory {
     /// Our own keep-list as it stood when the records were opened.
     pub(super) fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// Whether there were no records before this run.
+    pub(super) fn is_new(&self) -> bool {
+        self.new
     }
 
     /// Where the records lie.

@@ -6,6 +6,10 @@ use crate::cri::discover::{self, Answers, Candidate};
 use crate::cri::{Client, CriError, Options, Problem};
 use crate::sys::sysroot::Sysroot;
 
+/// What helps where there is none to be seen.
+const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock; a store of podman \
+                       alone has none: --via direct deletes from it";
+
 /// Connects to the runtime that the flags or the configuration name, else to the only one that
 /// answers on this node.
 pub(super) fn connect(global: &Global, options: &Options) -> Result<Client, Failure> {
@@ -19,7 +23,7 @@ pub(super) fn connect(global: &Global, options: &Options) -> Result<Client, Fail
     if !global.graphroot.is_empty() || !global.containerd_root.is_empty() {
         return Err(Failure::BadArgument {
             message: "a store is named, but not the runtime that deletes from it".into(),
-            hint: "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock".into(),
+            hint: NAME_IT.into(),
         });
     }
     let found = discover::discover(&Sysroot::live());
@@ -81,7 +85,7 @@ fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Clien
         }
         Which::None if unanswered.is_empty() => Err(Failure::Refused {
             message: "no container runtime found: none of the usual CRI sockets is there".into(),
-            hint: "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock".into(),
+            hint: NAME_IT.into(),
         }),
         Which::None => {
             let what = |(candidate, error): &(Candidate, CriError)| format!("{error} ({})", candidate.origin);

@@ -364,8 +364,8 @@ pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()>
 }
 
 /// Whether the last run of `command` that was to act and has ended failed, as the kubelet
-/// understands it: it could not do its work, or not reach its target. A run that was killed
-/// says nothing either way.
+/// understands it: it could not do its work, or not reach its target. A run that was killed,
+/// or that somebody stopped, says nothing either way.
 ///
 /// # Errors
 /// What SQLite says.
@@ -374,6 +374,7 @@ pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Resul
         .prepare_cached(
             "SELECT outcome FROM runs
              WHERE command = ?1 AND dry_run = 0 AND ended IS NOT NULL AND outcome IS NOT NULL
+               AND NOT EXISTS (SELECT 1 FROM json_each(errors) WHERE value ->> 'step' = 'stop')
              ORDER BY ended DESC, id DESC LIMIT 1",
         )?
         .query_row([command], |row| row.get(0))

@@ -166,6 +166,14 @@ fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
     let found: Vec<_> = images.chain(containers).collect();
     let layers = layers(survey).filter(|(_, id)| hex(id).starts_with(&*hex(start)));
     let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(survey, *subject) == *id));
+    // containerd keeps an image's configuration, whose digest is the image's id, as a blob.
+    let layers = layers.filter(|(_, id)| {
+        let is_its_own = |subject: &Subject| match subject {
+            Subject::Image(_) => hex(id) == hex(id_of(survey, *subject)),
+            _ => false,
+        };
+        !found.iter().any(is_its_own)
+    });
     let layers: Vec<_> = layers.map(|(at, _)| Subject::Node(at)).collect();
     let found = [found, layers].concat();
     if !found.is_empty() {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO` in
 /// `include/linux/proc_ns.h`): only there `/proc` shows every process.
@@ -17,6 +18,10 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// In that namespace, the machine's init.
 const INIT: u32 = 1;
+
+/// How often a process is looked at that cannot be seen in full.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,10 +75,11 @@ impl Processes {
             if id == std::process::id() {
                 continue;
             }
-            match process(id, &entry.path()) {
+            match patiently(id, &entry.path()) {
                 Ok(process) => found.all.push(process),
                 Err(error) if is_gone(&error) => {}
-                Err(_) => {
+                Err(error) => {
+                    tracing::debug!("process {id}: {error}");
                     // Security modules and sandboxes hide init's files even from root; no
                     // container engine's are among them.
                     found.sees_all &= id == INIT;
@@ -137,6 +143,20 @@ impl Processes {
 /// It ended while we looked.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
+}
+
+/// One that is just beginning or ending may be closed to us for a moment; init is for good.
+fn patiently(id: u32, place: &Path) -> io::Result<Process> {
+    let mut attempt = 1;
+    loop {
+        match process(id, place) {
+            Err(error) if !is_gone(&error) && id != INIT && attempt < ATTEMPTS => {
+                attempt += 1;
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
 }
 
 fn process(id: u32, place: &Path) -> io::Result<Process> {

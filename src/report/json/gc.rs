@@ -45,6 +45,8 @@ pub struct GcDoc {
     pub high_percent: Option<u8>,
     /// And ends here.
     pub low_percent: Option<u8>,
+    /// Deleting for space starts below so many available bytes, too; null where that plays no part.
+    pub min_free_bytes: Option<u64>,
     /// Bytes that were missing, on all filesystems.
     pub wanted_bytes: u64,
     /// Bytes that the deletions were expected to give back.
@@ -277,6 +279,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
         usage_after_percent: shown.and_then(|one| one.usage_after_percent),
         high_percent: facts.targets.used.map(|marks| marks.high),
         low_percent: facts.targets.used.map(|marks| marks.low),
+        min_free_bytes: facts.targets.free.map(|floor| floor.start_below),
         wanted_bytes: facts.plan.wanted_bytes(),
         predicted_bytes: facts.plan.predicted_bytes(),
         measured_bytes: measured,
@@ -353,6 +356,7 @@ pub fn refused(
         usage_after_percent: None,
         high_percent: None,
         low_percent: None,
+        min_free_bytes: None,
         wanted_bytes: 0,
         predicted_bytes: 0,
         measured_bytes: None,

@@ -66,6 +66,10 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         (Some(high), Some(low)) => format!("; deleting starts at {high}% and ends at {low}%"),
         _ => String::new(),
     };
+    let marks = match document.min_free_bytes {
+        Some(floor) => format!("{marks}; and below {} available", bytes(floor)),
+        None => marks,
+    };
     let wanted = match (filesystem.started.is_empty(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
         (true, ..) => "nothing has to go".to_owned(),
         (false, wanted, 0) => format!("{} to free", bytes(wanted)),
@@ -185,12 +189,24 @@ fn name_or_id(kept: &KeptDoc) -> String {
 
 /// `2 images`, `1 leak and 2 images`.
 fn counted(document: &GcDoc) -> String {
-    let leaks = document.deleted.iter().filter(|one| one.kind == "leak").count();
-    let several = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    match (leaks, document.deleted.len() - leaks) {
-        (0, images) => several(images, "image"),
-        (leaks, 0) => several(leaks, "leak"),
-        (leaks, images) => format!("{} and {}", several(leaks, "leak"), several(images, "image")),
+    let count = |kind: &str| document.deleted.iter().filter(|one| one.kind == kind).count();
+    let several = |(kind, many): (&str, &str)| match count(kind) {
+        0 => None,
+        1 => Some(format!("1 {kind}")),
+        count => Some(format!("{count} {many}")),
+    };
+    let kinds = [
+        ("leak", "leaks"),
+        ("container", "containers"),
+        ("sandbox", "sandboxes"),
+        ("log", "logs"),
+        ("image", "images"),
+    ];
+    let parts: Vec<_> = kinds.into_iter().filter_map(several).collect();
+    match parts.as_slice() {
+        [] => "0 images".into(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
 }
 

@@ -27,6 +27,9 @@ pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
 
 /// The plan before it is carried out.
 fn plan(document: &SweepDoc, screen: &Screen) -> String {
+    if document.leaks.is_empty() && !document.classes.is_empty() {
+        return format!("Nothing of class {} was found.\n", document.classes.join(", "));
+    }
     if document.leaks.is_empty() {
         return "Nothing is lost: every byte in these stores has an owner.\n".into();
     }

@@ -54,6 +54,7 @@ fn document() -> GcDoc {
         usage_after_percent: Some(68.0),
         high_percent: Some(74),
         low_percent: Some(69),
+        min_free_bytes: None,
         wanted_bytes: 96 << 20,
         predicted_bytes: 100 << 20,
         measured_bytes: Some(99 << 20),
