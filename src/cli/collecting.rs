@@ -71,7 +71,7 @@ pub(super) struct Job<'a> {
 
 /// What removes images.
 enum Through {
-    Cri(ThroughCri),
+    Cri(Box<ThroughCri>),
     /// With those who may be at work in the stores, unless that does not matter.
     Direct(Option<Owners>),
 }
@@ -201,7 +201,7 @@ impl<'a> Job<'a> {
                 let hands = ThroughCri::new(client).map_err(Failure::Blind)?;
                 let place = records::place(self.global);
                 let ballast = (!self.dry_run).then(|| ballast::of(&place, hands.place())).flatten();
-                Ok(Through::Cri(hands.with_ballast(ballast)))
+                Ok(Through::Cri(Box::new(hands.with_ballast(ballast))))
             }
             Via::Direct => Ok(Through::Direct(directly::owners(self.global, self.while_runtime_runs)?)),
         }
@@ -239,7 +239,7 @@ impl<'a> Job<'a> {
         };
         let mut direct;
         let hands: &mut dyn Hands = match through {
-            Through::Cri(hands) => hands,
+            Through::Cri(hands) => hands.as_mut(),
             Through::Direct(owners) => {
                 directly::check(owners.as_ref(), &surveyed, &editors)?;
                 if !self.dry_run && self.resume(&editors) {
