@@ -261,13 +261,29 @@ fn finish(store: &Store, recipe: Recipe, target: &str, notes: &Path) {
     let records = |name: &str| std::fs::read_to_string(store.record(name)).unwrap().contains(target);
     let again = match recipe {
         Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => records("images.json"),
-        Recipe::Container => records("containers.json"),
+        Recipe::Container => {
+            let layer = || records_name_layer(store, target);
+            // Of what had begun nothing is left to anybody else.
+            records("containers.json") && {
+                assert!(layer(), "its layer is gone, its record is not");
+                true
+            }
+        }
         Recipe::Incomplete => records("layers.json"),
         Recipe::OrphanDirectory => store.root().join("overlay").join(target).exists(),
     };
     if again {
         recipe.run(&editor, target, store.root());
     }
+}
+
+/// Whether the layer of a container has a record.
+fn records_name_layer(store: &Store, container: &str) -> bool {
+    let read = |name: &str| -> Vec<serde_json::Value> {
+        serde_json::from_str(&std::fs::read_to_string(store.record(name)).unwrap()).unwrap()
+    };
+    let container = read("containers.json").into_iter().find(|one| one["id"] == container).unwrap();
+    read("layers.json").iter().any(|layer| layer["id"] == container["layer"])
 }
 
 const EVERYBODY: [First; 3] = [First::Ourselves, First::Podman, First::Buildah];

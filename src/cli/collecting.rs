@@ -232,6 +232,9 @@ impl<'a> Job<'a> {
         }
         let dead = match (&through, self.command) {
             (Through::Cri(hands), Command::Gc) => Dead::wanted(&config, self.only, hands.client()),
+            (Through::Direct(owners), Command::Gc) => {
+                Dead::wanted_on_disk(&config, self.only, &editors, owners.as_ref())
+            }
             _ => None,
         };
         let mut direct;
@@ -250,7 +253,7 @@ impl<'a> Job<'a> {
         let labels = labels_for(&config.images.protect);
         let request = Request { labels, ..surveying::request(global)? };
         deciding::protect(global, &mut config, &request)?;
-        let mind = Mind::new(global, &surveyed.memory, &config)?;
+        let mut mind = Mind::new(global, &surveyed.memory, &config)?;
         let named = self.find(&surveyed)?;
         let task = match self.command {
             Command::Rm => Task::Named(&named),
@@ -260,6 +263,9 @@ impl<'a> Job<'a> {
         let made = leaks.as_ref().map(|leaks| leaks.gains(&survey.inventory)).unwrap_or_default();
         let dead_plan = dead.as_ref().map(|dead| dead.plan(&request, survey)).transpose();
         let dead_plan = dead_plan.map_err(Failure::Blind)?;
+        if let Some(plan) = &dead_plan {
+            mind.releases(&survey.inventory, plan);
+        }
         let plan_images = |made: &[Gain], survey: &Survey, hands: &mut dyn Hands| match theirs {
             None => {
                 let (plan, before) =

@@ -7,9 +7,11 @@ use std::sync::atomic::AtomicBool;
 use super::args::Only;
 use crate::config::{Config, Decides};
 use crate::cri::Client;
-use crate::gc::containers::run::{Collector, Plan, Ran, Scope, Witness};
+use crate::gc::containers::run::{Collector, Direct, Plan, Ran, Scope, Witness, own_store};
 use crate::gc::containers::{self, Policy};
+use crate::gc::editors::Editors;
 use crate::gc::run::hands::Blind;
+use crate::gc::run::owner::Owners;
 use crate::gc::runtime_match::RuntimeStores;
 use crate::node::kubelet::Kubelet;
 use crate::node::places::Places;
@@ -21,39 +23,61 @@ use crate::sys::sysroot::Sysroot;
 /// Where static pods are looked for even if they protect no images.
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
+/// Who is asked, and who removes.
+enum Way<'a> {
+    Cri(Client),
+    /// Nobody but the disk; with those who may be at work in the stores, unless that was said not to
+    /// matter.
+    Disk(&'a Editors, Option<Owners>),
+}
+
 /// What a run collects besides images.
-pub(super) struct Dead {
-    client: Client,
+pub(super) struct Dead<'a> {
+    way: Way<'a>,
     policy: Policy,
     places: Places,
     scope: Scope,
 }
 
-impl Dead {
+impl<'a> Dead<'a> {
     /// By the configuration, or by what `--only` asks for; `None`: nothing.
     pub(super) fn wanted(config: &Config, only: Option<&[Only]>, client: &Client) -> Option<Self> {
-        let named = |kind| only.map(|only| only.contains(&kind));
-        let scope = Scope {
-            containers: named(Only::Containers).unwrap_or(config.containers.enabled),
-            logs: named(Only::Logs).unwrap_or(config.containers.logs),
-        };
+        let scope = scope(config, only);
         (scope.containers || scope.logs).then(|| Self::of(config, scope, client))
+    }
+
+    /// The same without a runtime; logs stay then.
+    pub(super) fn wanted_on_disk(
+        config: &Config,
+        only: Option<&[Only]>,
+        editors: &'a Editors,
+        owners: Option<&Owners>,
+    ) -> Option<Self> {
+        let scope = Scope { logs: false, ..scope(config, only) };
+        scope.containers.then(|| Self::by(config, scope, Way::Disk(editors, owners.cloned())))
     }
 
     /// All of it, whether or not it is switched on.
     pub(super) fn of(config: &Config, scope: Scope, client: &Client) -> Self {
+        Self::by(config, scope, Way::Cri(client.clone()))
+    }
+
+    fn by(config: &Config, scope: Scope, way: Way<'a>) -> Self {
         let decides = match config.decides {
             Decides::Exact => containers::Decides::Exact,
             Decides::Kubelet => containers::Decides::Kubelet,
         };
         let policy = Policy { decides, ..config.containers.policy };
-        Self { client: client.clone(), policy, places: places(config), scope }
+        Self { way, policy, places: places(config), scope }
     }
 
     /// What would go.
     pub(super) fn plan(&self, request: &Request, survey: &Survey) -> Result<Plan, Blind> {
         let never = AtomicBool::new(false);
-        self.collector(request, &never)?.dry(survey)
+        match &self.way {
+            Way::Cri(client) => self.collector(client, request, &never)?.dry(survey),
+            Way::Disk(editors, owners) => self.direct(editors, owners.as_ref(), request, &never).dry(survey),
+        }
     }
 
     /// Collects.
@@ -64,19 +88,53 @@ impl Dead {
         witness: &mut dyn Witness,
         stop: &AtomicBool,
     ) -> Result<Ran, Blind> {
-        self.collector(request, stop)?.run(survey, witness)
+        match &self.way {
+            Way::Cri(client) => self.collector(client, request, stop)?.run(survey, witness),
+            Way::Disk(editors, owners) => {
+                self.direct(editors, owners.as_ref(), request, stop).run(survey, witness)
+            }
+        }
     }
 
     /// The root of the runtime's store, for documents.
     pub(super) fn store(&self, survey: &Survey) -> String {
-        let place = self.client.store_place().ok().flatten();
-        let stores = place.and_then(|place| RuntimeStores::find(&place, &survey.inventory));
-        let root = stores.map(|stores| survey.inventory.stores[stores.own.get()].root.clone());
+        let inventory = &survey.inventory;
+        let own = match &self.way {
+            Way::Cri(client) => {
+                let place = client.store_place().ok().flatten();
+                place.and_then(|place| RuntimeStores::find(&place, inventory)).map(|stores| stores.own)
+            }
+            Way::Disk(editors, _) => own_store(editors, inventory),
+        };
+        let root = own.map(|own| inventory.stores[own.get()].root.clone());
         root.unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    fn collector<'a>(&'a self, request: &'a Request, stop: &'a AtomicBool) -> Result<Collector<'a>, Blind> {
-        Collector::new(&self.client, request, &self.places, &self.policy, self.scope, stop)
+    fn collector<'c>(
+        &'c self,
+        client: &'c Client,
+        request: &'c Request,
+        stop: &'c AtomicBool,
+    ) -> Result<Collector<'c>, Blind> {
+        Collector::new(client, request, &self.places, &self.policy, self.scope, stop)
+    }
+
+    fn direct<'c>(
+        &'c self,
+        editors: &'c Editors,
+        owners: Option<&'c Owners>,
+        request: &'c Request,
+        stop: &'c AtomicBool,
+    ) -> Direct<'c> {
+        Direct { editors, owners, request, places: &self.places, policy: &self.policy, stop }
+    }
+}
+
+fn scope(config: &Config, only: Option<&[Only]>) -> Scope {
+    let named = |kind| only.map(|only| only.contains(&kind));
+    Scope {
+        containers: named(Only::Containers).unwrap_or(config.containers.enabled),
+        logs: named(Only::Logs).unwrap_or(config.containers.logs),
     }
 }
 

@@ -1,14 +1,15 @@
 //! What policy and records say of images, as plans and proofs ask for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::args::Global;
 use super::failure::Failure;
 use super::records::{self, Memory};
 use super::surveying::{self, Surveyed};
 use crate::config::Config;
+use crate::gc::containers::run::Plan as DeadPlan;
 use crate::gc::protect::FromNode;
 use crate::gc::rules::Judge;
 use crate::gc::run::Recalled;
@@ -27,6 +28,8 @@ pub(super) struct Mind<'a> {
     pub(super) memory: &'a Memory,
     /// Images that earlier runs could not remove, by store and id.
     pub(super) attempts: HashMap<(StoreKey, String), Attempts>,
+    /// Images that nothing but containers of this run's plan used, by store and id.
+    released: HashSet<(StoreKey, String)>,
     config: &'a Config,
 }
 
@@ -37,7 +40,21 @@ impl<'a> Mind<'a> {
             memory.attempts()?.into_iter().map(|(image, Attempt { failures, next_try, last_error })| {
                 (image, Attempts { failures, next_try, last_error })
             });
-        Ok(Self { global, memory, attempts: attempts.collect(), config })
+        Ok(Self { global, memory, attempts: attempts.collect(), released: HashSet::new(), config })
+    }
+
+    /// The containers of `gone` are to go. That the scan of this run saw them use an image, and
+    /// nobody else, is no reason for it to stay.
+    pub(super) fn releases(&mut self, inventory: &Inventory, gone: &DeadPlan) {
+        let gone: HashSet<&str> = gone.goes.iter().map(|doomed| doomed.id.as_str()).collect();
+        let mut users: HashMap<ImageIx, bool> = HashMap::new();
+        for one in &inventory.containers {
+            if let Some(image) = one.image {
+                *users.entry(image).or_insert(true) &= gone.contains(one.id.as_str());
+            }
+        }
+        let released = users.into_iter().filter(|(_, all_gone)| *all_gone);
+        self.released = released.map(|(image, _)| key(inventory, image)).collect();
     }
 
     /// Earlier attempts, one entry an image.
@@ -48,6 +65,11 @@ impl<'a> Mind<'a> {
             self.attempts.get(&key).cloned()
         })
     }
+}
+
+fn key(inventory: &Inventory, image: ImageIx) -> (StoreKey, String) {
+    let image = &inventory.images[image.get()];
+    (StoreKey::of(&inventory.stores[image.store.get()]), image.id.clone())
 }
 
 /// Adds to the policy what the node's own files protect.
@@ -132,7 +154,17 @@ impl gc::run::Memory for Mind<'_> {
 
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
         let ages = self.memory.ages_now(inventory);
-        (0..inventory.images.len()).map(|at| Ages::from(ages.of(at.into()))).collect()
+        // In use until just now, but not any more; a dry run, which records nothing, says the same.
+        let just_now = self.scanned();
+        let just_now = just_now.checked_sub(SignedDuration::from_micros(1)).unwrap_or(just_now);
+        let age = |at: usize| {
+            let age = Ages::from(ages.of(at.into()));
+            if self.released.is_empty() || !self.released.contains(&key(inventory, at.into())) {
+                return age;
+            }
+            Ages { last_used: Some(just_now), counted_from: age.first_detected.max(just_now), ..age }
+        };
+        (0..inventory.images.len()).map(age).collect()
     }
 
     fn known(&self, inventory: &Inventory) -> Vec<Known> {

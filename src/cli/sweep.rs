@@ -186,6 +186,7 @@ pub(super) fn resume(editors: &Editors) -> (usize, Vec<SweepErrorDoc>) {
         match result {
             Ok(done) => {
                 resumed += done.images.len() + done.layers.len() + done.leftovers.len();
+                resumed += done.containers.len();
                 resumed += usize::from(done.removed > 0 && done.is_unnamed());
             }
             Err(error) => problems.push(SweepErrorDoc {

@@ -7,6 +7,7 @@
 
 pub mod committed;
 pub mod config;
+pub mod cri_o;
 pub mod doubt;
 pub mod edit;
 pub mod fill;

@@ -32,7 +32,7 @@ pub(super) struct Act<'a> {
     pub(super) task: Task<'a>,
     pub(super) theirs: Option<Theirs>,
     pub(super) leaks: Option<&'a LeakPlan>,
-    pub(super) dead: Option<&'a Dead>,
+    pub(super) dead: Option<&'a Dead<'a>>,
     /// What the filesystems said when it was planned.
     pub(super) before: &'a [Measured],
     pub(super) planned: &'a GcDoc,
@@ -99,7 +99,7 @@ impl Act<'_> {
     }
 
     /// Collects dead containers and logs; from which store, and what came of it.
-    fn collect(&self, dead: &Dead, recording: &mut Recording<'_>) -> Result<(String, DeadRan), Blind> {
+    fn collect(&self, dead: &Dead<'_>, recording: &mut Recording<'_>) -> Result<(String, DeadRan), Blind> {
         let survey = &self.surveyed.survey;
         let store = dead.store(survey);
         recording.of_store(&store);

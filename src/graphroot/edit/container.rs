@@ -28,7 +28,6 @@ impl Session<'_> {
     fn delete_container(&mut self, id: &str) -> Result<(), Error> {
         let container = self.records.container(id).cloned();
         let container = container.ok_or_else(|| Refusal::Unknown { kind: "container", id: id.to_owned() })?;
-        let file = self.records.file_of(Guards::Containers, id)?;
         let layer = container.layer.filter(|layer| self.records.layer(layer).is_some());
         let layers: Vec<String> = layer.into_iter().collect();
         for layer in &layers {
@@ -36,9 +35,29 @@ impl Session<'_> {
         }
         let doomed = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
-        self.intend(Intent::new(None, layers, self));
+        self.intend(Intent::of_container(id, layers, self));
 
         self.delete_proven(&doomed)?;
+        self.forget_container(id)
+    }
+
+    /// Finishes what a killed run began: of a container whose layer has gone, the directories and
+    /// the record go as well. As long as the layer is there nothing has been lost, and whoever
+    /// decides decides again.
+    pub(super) fn finish_container(&mut self, id: &str) -> Result<(), Error> {
+        let Some(container) = self.records.container(id) else { return Ok(()) };
+        match &container.layer {
+            Some(layer) if self.records.layer(layer).is_none() => {}
+            _ => return Ok(()),
+        }
+        process::prove_none(id)?;
+        self.prove_directories_of(id)?;
+        self.forget_container(id)
+    }
+
+    /// Its directories, then its record.
+    fn forget_container(&mut self, id: &str) -> Result<(), Error> {
+        let file = self.records.file_of(Guards::Containers, id)?;
         let removals: Vec<_> = self
             .places
             .iter()

@@ -24,6 +24,9 @@ const MOST_NOTES: usize = 1000;
 pub(super) struct Intent {
     /// The image whose record goes first.
     pub(super) image: Option<String>,
+    /// The container whose record goes last.
+    #[serde(default)]
+    pub(super) container: Option<String>,
     /// Its layers, each before the one it lies on.
     pub(super) layers: Vec<String>,
     /// Number of the temporary directory that is made if one is needed.
@@ -32,7 +35,12 @@ pub(super) struct Intent {
 
 impl Intent {
     pub(super) fn new(image: Option<&str>, layers: Vec<String>, session: &Session<'_>) -> Self {
-        Self { image: image.map(str::to_owned), layers, temporary: session.number.clone() }
+        Self { image: image.map(str::to_owned), container: None, layers, temporary: session.number.clone() }
+    }
+
+    /// The deletion of a container.
+    pub(super) fn of_container(id: &str, layers: Vec<String>, session: &Session<'_>) -> Self {
+        Self { container: Some(id.to_owned()), ..Self::new(None, layers, session) }
     }
 }
 
@@ -45,8 +53,8 @@ struct Note {
 
 impl Editor {
     fn notes_path(&self, intent: &Intent) -> Option<PathBuf> {
-        let first =
-            intent.image.as_deref().or(intent.layers.first().map(String::as_str)).unwrap_or("of-leftovers");
+        let named = intent.image.as_deref().or(intent.container.as_deref());
+        let first = named.or(intent.layers.first().map(String::as_str)).unwrap_or("of-leftovers");
         let directory = self.options.intents.as_ref()?;
         Some(directory.join(format!("deletion-{first}.json")))
     }
@@ -76,8 +84,8 @@ impl Editor {
     }
 
     /// Finishes the deletions that a killed run of ours began in this store: layers that
-    /// nothing has come to use since, directories of images whose record is gone, temporary
-    /// files and directories of dead processes. Call it before a run; without notes it does
+    /// nothing has come to use since, directories of images whose record is gone, containers whose
+    /// layer is gone, temporary files and directories of dead processes. Call it before a run; without notes it does
     /// nothing, and takes no lock.
     ///
     /// # Errors
@@ -164,6 +172,16 @@ impl Session<'_> {
                 for place in 0..self.places.len() {
                     self.remove_image_directory(place, image);
                 }
+            }
+        }
+        // Its record, which names the layer, keeps what is left of that.
+        if let Some(container) = &intent.container {
+            match self.finish_container(container) {
+                Err(Error::Refused(refusal)) => {
+                    tracing::info!(%refusal, container, "a container whose deletion was killed stays");
+                    return Ok(());
+                }
+                other => other?,
             }
         }
         for id in &intent.layers {

@@ -18,7 +18,7 @@ pub mod article;
 mod behaviour;
 mod broken;
 pub mod gc_node;
-mod podman;
+pub mod podman;
 mod service;
 
 use std::os::unix::net::UnixListener;

@@ -6,13 +6,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::{Deletion, Doomed, Kind, Problem};
-use crate::cri::StorePlace;
 use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::plan::Gain;
-use crate::gc::runtime_match::RuntimeStores;
 use crate::gc::space::Space;
 use crate::inventory::refs::{Live, Root};
-use crate::inventory::{ContainerIx, FilesystemIx, Inventory, Size};
+use crate::inventory::{ContainerIx, FilesystemIx, Inventory, Size, StoreIx};
 use crate::node::places::Places;
 use crate::survey::Survey;
 
@@ -32,9 +30,9 @@ pub(super) struct Before {
 }
 
 impl<'a> Account<'a> {
-    pub(super) fn open(survey: &'a Survey, place: &StorePlace, places: &Places) -> Self {
+    /// `own` is the store that the containers are of.
+    pub(super) fn open(survey: &'a Survey, own: Option<StoreIx>, places: &Places) -> Self {
         let inventory = &survey.inventory;
-        let own = RuntimeStores::find(place, inventory).map(|stores| stores.own);
         let containers = inventory.containers.iter().enumerate();
         let containers = containers.filter(|(_, one)| Some(one.store) == own);
         let containers = containers.map(|(at, one)| (one.id.as_str(), ContainerIx::from(at))).collect();

@@ -18,6 +18,8 @@ const GRACE: Duration = Duration::from_secs(30);
 pub(super) enum Done {
     /// It is gone, whatever the answer was.
     Gone,
+    /// It was not touched: what the removal needs is not proven.
+    Kept { rule: &'static str, detail: String },
     /// It is still there.
     Refused { step: &'static str, message: String },
 }

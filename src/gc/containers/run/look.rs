@@ -173,7 +173,7 @@ fn every_process() -> Result<Processes, String> {
     }
 }
 
-fn describe(error: &dyn std::error::Error) -> String {
+pub(super) fn describe(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),

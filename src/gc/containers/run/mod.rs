@@ -1,13 +1,15 @@
-//! Collects dead containers, sandboxes and logs: through CRI, one at a time, each proven again
-//! right before it goes and measured after it.
+//! Collects dead containers, sandboxes and logs: through CRI, or without a runtime on the disk
+//! itself; one at a time, each proven again right before it goes and measured after it.
 //!
-//! What runs is never touched, whatever a listing says: before a container is removed (which
-//! every runtime does by force) its status is asked for afresh, its control group is looked for
+//! What runs is never touched, whatever a listing says: before a container is removed through CRI
+//! (which every runtime does by force) its status is asked for afresh, its control group is looked for
 //! among all processes, and the store's own records are read. Failures are collected; only a
 //! runtime or a store that cannot be asked any more ends a run.
 
 mod account;
+mod carry;
 mod deeds;
+mod direct;
 mod files;
 mod foresee;
 mod look;
@@ -26,9 +28,12 @@ use crate::cri::{Client, StorePlace};
 use crate::gc::measure::{Ended, Patience, tolerance};
 use crate::gc::plan::Gain;
 use crate::gc::run::hands::Blind;
+use crate::gc::runtime_match::RuntimeStores;
 use crate::node::places::Places;
 use crate::survey::{Request, Survey};
 use account::Account;
+use carry::{How, Way};
+pub use direct::{Direct, own_store};
 pub use foresee::Foreseen;
 use look::Look;
 use plan::Stage;
@@ -245,18 +250,8 @@ impl<'a> Collector<'a> {
     /// # Errors
     /// When the runtime cannot be asked.
     pub fn dry(&self, survey: &Survey) -> Result<Plan, Blind> {
-        let mut account = Account::open(survey, &self.place, self.places);
-        let mut look = Look::new(self);
-        let seen = look.look()?;
-        let mut plan = Plan::default();
-        for stage in Stage::ALL.into_iter().filter(|stage| stage.is_in(self.scope)) {
-            let own = plan::of(self, stage, &seen, &plan.goes, &mut account);
-            for doomed in &own.goes {
-                account.remove(doomed);
-            }
-            plan.add(own);
-        }
-        Ok(plan)
+        let mut account = self.account(survey);
+        carry::dry(&mut ThroughCri::new(self), self.scope, &mut account)
     }
 
     /// Carries out what the policy asks for.
@@ -264,71 +259,46 @@ impl<'a> Collector<'a> {
     /// # Errors
     /// When the runtime cannot be asked at all: then nothing was deleted.
     pub fn run(&self, survey: &Survey, witness: &mut dyn Witness) -> Result<Ran, Blind> {
-        let mut account = Account::open(survey, &self.place, self.places);
-        let mut look = Look::new(self);
-        let mut ran = Ran::default();
-        for stage in Stage::ALL.into_iter().filter(|stage| stage.is_in(self.scope)) {
-            // What the stage before has removed is gone by now, what would not go is still there.
-            let seen = match look.look() {
-                Ok(seen) => seen,
-                Err(blind) if stage == Stage::ALL[0] => return Err(blind),
-                Err(blind) => {
-                    ran.blind(&blind, self.stop);
-                    break;
-                }
-            };
-            let own = plan::of(self, stage, &seen, &[], &mut account);
-            let goes = own.goes.clone();
-            ran.plan.add(own);
-            for doomed in goes {
-                if self.stop.load(Ordering::Relaxed) {
-                    ran.stopped = Some(Stopped::Signal);
-                    return Ok(ran);
-                }
-                if let Err(blind) = self.one(doomed, &mut look, &mut account, witness, &mut ran) {
-                    ran.blind(&blind, self.stop);
-                    return Ok(ran);
-                }
-            }
-        }
-        Ok(ran)
+        let mut account = self.account(survey);
+        let how = How { scope: self.scope, stop: self.stop, patience: self.patience };
+        carry::run(&mut ThroughCri::new(self), how, &mut account, witness)
     }
 
-    /// Proves, deletes, looks, measures.
-    fn one(
-        &self,
-        doomed: Doomed,
-        look: &mut Look<'_>,
-        account: &mut Account<'_>,
-        witness: &mut dyn Witness,
-        ran: &mut Ran,
-    ) -> Result<(), Blind> {
-        // What stands in its way may have gone since.
-        let doomed = account.predicted_now(doomed);
-        match proof::of(self, &doomed, look)? {
-            proof::Found::Gone => return Ok(()),
-            proof::Found::Kept { rule, detail } => {
-                ran.plan.spare(doomed, rule, detail);
-                return Ok(());
-            }
-            proof::Found::MayGo => {}
-        }
-        witness.begins(&doomed);
-        let before = account.before(&doomed);
-        match deeds::remove(self, &doomed)? {
-            deeds::Done::Gone => {}
-            deeds::Done::Refused { step, message } => {
-                witness.refused(&doomed, &message);
-                ran.plan.problems.push(Problem { id: Some(doomed.id.clone()), step, message });
-                return Ok(());
-            }
-        }
-        account.remove(&doomed);
-        witness.gone(&doomed);
-        let deletion = account.measured(doomed, &before, self.patience, &mut ran.plan.problems);
-        witness.deleted(&deletion);
-        ran.deletions.push(deletion);
-        Ok(())
+    fn account<'s>(&self, survey: &'s Survey) -> Account<'s> {
+        let own = RuntimeStores::find(&self.place, &survey.inventory).map(|stores| stores.own);
+        Account::open(survey, own, self.places)
+    }
+}
+
+/// The way through the runtime.
+struct ThroughCri<'a> {
+    collector: &'a Collector<'a>,
+    look: Look<'a>,
+}
+
+impl<'a> ThroughCri<'a> {
+    fn new(collector: &'a Collector<'a>) -> Self {
+        Self { collector, look: Look::new(collector) }
+    }
+}
+
+impl Way for ThroughCri<'_> {
+    type Seen = look::Seen;
+
+    fn look(&mut self) -> Result<Self::Seen, Blind> {
+        self.look.look()
+    }
+
+    fn stage(&self, stage: Stage, seen: &Self::Seen, gone: &[Doomed]) -> Plan {
+        plan::of(self.collector, stage, seen, gone)
+    }
+
+    fn prove(&mut self, doomed: &Doomed) -> Result<proof::Found, Blind> {
+        proof::of(self.collector, doomed, &mut self.look)
+    }
+
+    fn remove(&self, doomed: &Doomed) -> Result<deeds::Done, Blind> {
+        deeds::remove(self.collector, doomed)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::account::Account;
 use super::files;
 use super::look::Seen;
 use super::{Collector, Doomed, Kind, Plan, Problem, Scope, Stays};
@@ -28,49 +27,48 @@ impl Stage {
 }
 
 /// What a stage takes, as if all of `gone` were gone already.
-pub(super) fn of(
-    collector: &Collector<'_>,
-    stage: Stage,
-    seen: &Seen,
-    gone: &[Doomed],
-    account: &mut Account<'_>,
-) -> Plan {
+pub(super) fn of(collector: &Collector<'_>, stage: Stage, seen: &Seen, gone: &[Doomed]) -> Plan {
     let without: BTreeSet<&str> = gone.iter().map(|doomed| doomed.id.as_str()).collect();
     let mut plan = Plan { pods_unknown: seen.pods_unknown.clone(), ..Plan::default() };
+    let names = |id: &str| seen.names_of(id);
     match stage {
         Stage::Containers => {
-            let verdicts = containers(collector, seen);
-            plan.over_total = verdicts.over_total;
-            take(&mut plan, Kind::Container, &verdicts, seen);
+            take(&mut plan, Kind::Container, &containers(collector, seen), names);
             if collector.scope.logs {
                 files::with_containers(collector, seen, &mut plan);
             }
         }
-        Stage::Sandboxes => take(&mut plan, Kind::Sandbox, &sandboxes(collector, seen, &without), seen),
+        Stage::Sandboxes => take(&mut plan, Kind::Sandbox, &sandboxes(collector, seen, &without), names),
         Stage::Logs => files::plan(collector, seen, &without, &mut plan),
     }
-    account.predict(&mut plan.goes);
     plan
 }
 
 pub(super) fn containers(collector: &Collector<'_>, seen: &Seen) -> Verdicts {
-    let input = input(collector, seen);
-    match collector.policy.decides {
-        Decides::Exact => exact::containers(input),
-        Decides::Kubelet => {
-            kubelet::containers(&seen.containers, &seen.pods, collector.policy, input.now, false)
-        }
-    }
+    containers_of(input(collector, seen))
 }
 
 pub(super) fn sandboxes(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>) -> Verdicts {
+    sandboxes_of(input(collector, seen), without)
+}
+
+/// By whoever's rules decide.
+pub(super) fn containers_of(input: exact::Input<'_>) -> Verdicts {
+    match input.policy.decides {
+        Decides::Exact => exact::containers(input),
+        Decides::Kubelet => kubelet::containers(input.containers, input.pods, input.policy, input.now, false),
+    }
+}
+
+/// By whoever's rules decide, as if the containers of `without` were gone.
+pub(super) fn sandboxes_of(input: exact::Input<'_>, without: &BTreeSet<&str>) -> Verdicts {
     let occupied = |id: &str| {
-        let mut containers = seen.containers.iter();
+        let mut containers = input.containers.iter();
         containers.any(|one| one.sandbox == id && !without.contains(one.id.as_str()))
     };
-    match collector.policy.decides {
-        Decides::Exact => exact::sandboxes(input(collector, seen), occupied),
-        Decides::Kubelet => kubelet::sandboxes(&seen.sandboxes, occupied, &seen.pods, false),
+    match input.policy.decides {
+        Decides::Exact => exact::sandboxes(input, occupied),
+        Decides::Kubelet => kubelet::sandboxes(input.sandboxes, occupied, input.pods, false),
     }
 }
 
@@ -85,11 +83,12 @@ fn input<'a>(collector: &'a Collector<'_>, seen: &'a Seen) -> exact::Input<'a> {
     }
 }
 
-fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, seen: &Seen) {
+pub(super) fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, names: impl Fn(&str) -> Vec<String>) {
+    plan.over_total += verdicts.over_total;
     plan.goes.extend(verdicts.goes.iter().map(|removal| Doomed {
         kind,
         id: removal.id.clone(),
-        names: seen.names_of(&removal.id),
+        names: names(&removal.id),
         reason: removal.reason,
         stop_first: removal.stop_first,
         gains: Vec::new(),
@@ -98,7 +97,7 @@ fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, seen: &Seen) {
     plan.kept.extend(verdicts.kept.iter().map(|kept| Stays {
         kind,
         id: kept.id.clone(),
-        names: seen.names_of(&kept.id),
+        names: names(&kept.id),
         rule: kept.rule,
         detail: kept.detail.clone(),
     }));
