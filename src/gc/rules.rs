@@ -387,7 +387,9 @@ mod tests {
     fn every_rule_is_documented() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-it-decides.md");
         let text = std::fs::read_to_string(path).unwrap();
-        let rows = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+        // Those of containers and logs come in a chapter of their own.
+        let images = text.split("\n## Dead containers").next().unwrap();
+        let rows = images.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
         let documented: Vec<_> = rows.map(|(rule, _)| rule).collect();
         let mut expected = RULES.to_vec();
         expected.extend([NOT_NEEDED, FREES_NOTHING, UNMEASURED, REFUSED, RUN_ENDED]);
