@@ -125,7 +125,7 @@ fn a_person_is_shown_the_plan_and_asked() {
     let gc = ["gc", "--high", "1", "--low", "0", "--no-progress", "--color", "never"];
     for answer in ["n\n", "\n", "nonsense\n"] {
         let run = on_terminal(&node, &gc, answer).expect_code(0);
-        assert!(run.stdout.contains("Delete these 7 images? [y/N]"), "{run:?}");
+        assert!(run.stdout.contains("Delete 7 images? [y/N]"), "{run:?}");
         assert!(run.stdout.contains(&name(0)), "the plan: {run:?}");
         assert_eq!(node.names().len(), 8, "{answer:?}");
     }
@@ -133,7 +133,7 @@ fn a_person_is_shown_the_plan_and_asked() {
     assert!(node.history().is_empty(), "what was not begun is no run");
     let rm = ["rm", &name(0), "--no-progress", "--color", "never"];
     let run = on_terminal(&node, &rm, "n\n").expect_code(0);
-    assert!(run.stdout.contains("Delete this image? [y/N]"), "{run:?}");
+    assert!(run.stdout.contains("Delete 1 image? [y/N]"), "{run:?}");
     let run = on_terminal(&node, &rm, "y\n").expect_code(0);
     assert!(run.stdout.contains("[y/N]") && run.stdout.contains("Done: 1 image"), "{run:?}");
     assert_eq!(node.names(), names(1..8));
