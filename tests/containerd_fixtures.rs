@@ -31,17 +31,20 @@ fn rebuild(version: &str, at: &Path) -> PathBuf {
     let fixture = fixture(version);
     let listing = fs::read_to_string(fixture.join("listing.txt")).unwrap();
     for line in listing.lines() {
-        let [kind, _inode, _blocks, size, _links, path] = line.splitn(6, ' ').collect::<Vec<_>>()[..] else {
+        let [kind, _inode, _blocks, size, _links, directory, name] =
+            line.splitn(7, ' ').collect::<Vec<_>>()[..]
+        else {
             panic!("{line}");
         };
+        let path = &Path::new(directory).join(name);
         let made = at.join(path);
         match kind {
             "d" => fs::create_dir_all(&made).unwrap(),
             // The fixture has no references of downloads; their names are digests of these.
-            "f" if path.ends_with(&format!("{BROKEN}/ref")) => {
+            "f" if path.ends_with(format!("{BROKEN}/ref")) => {
                 fs::write(&made, "k8s.io/1/broken-pull").unwrap();
             }
-            "f" if path.ends_with(&format!("{ORPHAN}/ref")) => {
+            "f" if path.ends_with(format!("{ORPHAN}/ref")) => {
                 fs::write(&made, "k8s.io/999/layer-sha256:dead").unwrap();
             }
             "f" if fixture.join(path).exists() => drop(fs::copy(fixture.join(path), &made).unwrap()),
