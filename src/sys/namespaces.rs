@@ -69,6 +69,7 @@ pub fn all() -> io::Result<Vec<Seen>> {
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         match read_one(pid, &mut known, &mut seen) {
             Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && is_gone(pid) => {}
             Err(error) if pid == INIT && error.kind() == ErrorKind::PermissionDenied => {
                 tracing::debug!("the mounts of process {INIT} cannot be read: {error}");
             }
@@ -100,6 +101,15 @@ fn read_one(pid: u32, known: &mut HashSet<View>, seen: &mut Vec<Seen>) -> io::Re
     known.insert(view);
     seen.extend(parse(pid, &text)?);
     Ok(true)
+}
+
+/// Whether no such process is left.
+///
+/// Asked after a refusal: of a process that ended between the look at its directory and the
+/// one at a link in it, Linux says that it may not be looked at (`proc_fd_access_allowed` and
+/// `proc_ns_get_link` in `fs/proc` answer EACCES where they find no task).
+fn is_gone(pid: u32) -> bool {
+    matches!(unless_gone(std::fs::metadata(format!("/proc/{pid}"))), Ok(None))
 }
 
 /// A process may end at any time, and a zombie has no namespace left.
@@ -170,6 +180,26 @@ mod tests {
 
     fn place(device: (u32, u32), path: &str) -> Location {
         Location { device, path: path.into() }
+    }
+
+    /// A process that is on its way out, at whatever point, is no reason to know nothing.
+    #[test]
+    fn processes_that_come_and_go_are_no_obstacle() {
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let status = std::process::Command::new("true").status();
+                        assert!(status.unwrap().success());
+                    }
+                });
+            }
+            let looks: Vec<_> = (0..4000).map(|_| all().map(drop)).collect();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            let refused: Vec<_> = looks.iter().filter_map(|look| look.as_ref().err()).collect();
+            assert!(refused.is_empty(), "{} of 4000 looks: {}", refused.len(), refused[0]);
+        });
     }
 
     #[test]
