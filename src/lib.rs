@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`cli`] | everything |
 //! | [`report`] | `gc`, `records`, `survey`, `inventory` |
-//! | [`config`] | `gc`, `sys` |
+//! | [`config`] | `gc`, `cri`, `sys` |
 //! | [`gc`] | `cri`, `records`, `survey`, `graphroot`, `node`, `usage`, `inventory`, `sys` |
 //! | [`records`] | `usage`, `inventory`, `sys` |
 //! | [`cri`] | `node`, `sys` |

@@ -24,7 +24,7 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
         ],
     ),
     ("report", &["gc", "records", "survey", "inventory"]),
-    ("config", &["gc", "sys"]),
+    ("config", &["gc", "cri", "sys"]),
     ("gc", &["cri", "records", "survey", "graphroot", "node", "usage", "inventory", "sys"]),
     ("records", &["usage", "inventory", "sys"]),
     ("cri", &["node", "sys"]),

@@ -329,7 +329,7 @@ fn a_dry_run_is_the_run_to_come() {
     let policy = policy(75, 74);
     let survey = node.survey();
     let (plan, _) =
-        run::dry(&survey, &node.request(), &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
+        run::dry(&[], &survey, &node.request(), &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
     let planned: Vec<_> =
         plan.steps.iter().flat_map(|step| survey.inventory.images[step.image.get()].names.clone()).collect();
     assert!(!planned.is_empty());
@@ -462,7 +462,8 @@ fn named_images_go_and_protected_ones_stay() {
     let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
     let policy = policy(99, 98);
     let (plan, _) =
-        run::dry(&survey, &node.request(), &policy, Task::Named(&named), &ByName, &mut node.hands()).unwrap();
+        run::dry(&[], &survey, &node.request(), &policy, Task::Named(&named), &ByName, &mut node.hands())
+            .unwrap();
     let mut told = Told::default();
     let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
     assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
@@ -511,7 +512,8 @@ fn an_image_mounted_as_a_volume_is_in_use() {
     let mut hands = node.hands();
     node.server.take_calls();
     for _ in 0..2 {
-        run::dry(&survey, &node.request(), &policy(99, 98), Task::Named(&all), &ByName, &mut hands).unwrap();
+        run::dry(&[], &survey, &node.request(), &policy(99, 98), Task::Named(&all), &ByName, &mut hands)
+            .unwrap();
     }
     let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
     assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");

@@ -346,7 +346,7 @@ pub(super) struct RmArgs {
 
 impl Command {
     /// Flags of this command that set keys of the configuration.
-    pub(super) fn settings(&self) -> Vec<Flag> {
+    pub(super) fn settings(&self, global: &Global) -> Vec<Flag> {
         let given: Vec<(&str, &str, Option<&str>)> = match self {
             Self::Gc(own) => vec![
                 ("images.high_percent", "--high", own.high.as_deref()),
@@ -361,7 +361,8 @@ impl Command {
             _ => Vec::new(),
         };
         let flag = |(key, flag, text): (_, _, Option<&str>)| Some(Flag { key, flag, text: text?.to_owned() });
-        given.into_iter().filter_map(flag).collect()
+        let endpoint = flag(("stores.cri_endpoint", "--cri-endpoint", global.cri_endpoint.as_deref()));
+        given.into_iter().filter_map(flag).chain(endpoint).collect()
     }
 }
 

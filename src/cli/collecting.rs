@@ -216,11 +216,12 @@ impl<'a> Job<'a> {
                 hint: "see the warning above; `layersweep scan` sets a damaged database aside".into(),
             });
         }
-        if surveyed.memory.is_new() && !global.quiet {
+        if surveyed.memory.is_new() {
             let dir = surveyed.memory.place().dir.display();
-            output::note(&format!(
-                "no records in {dir} yet: nothing is pinned, and ages are what the disk tells"
-            ));
+            output::note(
+                global,
+                &format!("no records in {dir} yet: nothing is pinned, and ages are what the disk tells"),
+            );
         }
         let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
         let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
@@ -268,13 +269,12 @@ impl<'a> Job<'a> {
         }
         let plan_images = |made: &[Gain], survey: &Survey, hands: &mut dyn Hands| match theirs {
             None => {
-                let (plan, before) =
-                    run::dry_after(made, survey, &request, &config.images, task, &mind, hands)?;
+                let (plan, before) = run::dry(made, survey, &request, &config.images, task, &mind, hands)?;
                 Ok((self.document(&surveyed, &config, &plan, None, &before, None), before))
             }
             Some(theirs) => {
                 let ByKubelet { ran, report } =
-                    by_kubelet::dry_after(made, survey, &request, &config.images, &mind, hands, theirs)?;
+                    by_kubelet::dry(made, survey, &request, &config.images, &mind, hands, theirs)?;
                 Ok((
                     self.document(&surveyed, &config, &ran.plan, None, &ran.before, Some(&report)),
                     ran.before,

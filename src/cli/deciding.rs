@@ -13,11 +13,10 @@ use crate::gc::containers::run::Plan as DeadPlan;
 use crate::gc::protect::FromNode;
 use crate::gc::rules::Judge;
 use crate::gc::run::Recalled;
-use crate::gc::{self, Ages, Attempts, Input, Known, Plan, Space, names};
+use crate::gc::{self, Ages, Attempt, Input, Known, Plan, Space, names};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, Inventory, StoreKey};
 use crate::node::{NamedImage, Unreadable, static_pods};
-use crate::records::attempts::Attempt;
 use crate::survey::Request;
 use crate::sys::sysroot::Sysroot;
 
@@ -27,7 +26,7 @@ pub(super) struct Mind<'a> {
     pub(super) global: &'a Global,
     pub(super) memory: &'a Memory,
     /// Images that earlier runs could not remove, by store and id.
-    pub(super) attempts: HashMap<(StoreKey, String), Attempts>,
+    pub(super) attempts: HashMap<(StoreKey, String), Attempt>,
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreKey, String)>,
     config: &'a Config,
@@ -36,11 +35,7 @@ pub(super) struct Mind<'a> {
 impl<'a> Mind<'a> {
     /// What the records say at the beginning of a run.
     pub(super) fn new(global: &'a Global, memory: &'a Memory, config: &'a Config) -> Result<Self, Failure> {
-        let attempts =
-            memory.attempts()?.into_iter().map(|(image, Attempt { failures, next_try, last_error })| {
-                (image, Attempts { failures, next_try, last_error })
-            });
-        Ok(Self { global, memory, attempts: attempts.collect(), released: HashSet::new(), config })
+        Ok(Self { global, memory, attempts: memory.attempts()?, released: HashSet::new(), config })
     }
 
     /// The containers of `gone` are to go. That the scan of this run saw them use an image, and
@@ -58,7 +53,7 @@ impl<'a> Mind<'a> {
     }
 
     /// Earlier attempts, one entry an image.
-    fn attempts_of(&self, inventory: &Inventory) -> impl Iterator<Item = Option<Attempts>> {
+    fn attempts_of(&self, inventory: &Inventory) -> impl Iterator<Item = Option<Attempt>> {
         let keys: Vec<_> = inventory.stores.iter().map(StoreKey::of).collect();
         inventory.images.iter().map(move |image| {
             let key = (keys[image.store.get()].clone(), image.id.clone());

@@ -4,9 +4,10 @@
 use super::args::{Global, Only};
 use super::collecting::Job;
 use super::failure::Failure;
+use super::runtime;
 use super::surveying::Surveyed;
 use crate::config::Config;
-use crate::cri::{Endpoint, Options};
+use crate::cri::Options;
 use crate::gc::editors::Editors;
 use crate::gc::leaks::plan::{self, Plan, Wish};
 use crate::gc::run::owner::{Owners, Presence};
@@ -22,14 +23,8 @@ pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option
     if while_runtime_runs {
         return Ok(None);
     }
-    let named = global.cri_endpoint.as_ref().map(|text| {
-        text.parse::<Endpoint>().map_err(|error| Failure::BadArgument {
-            message: format!("--cri-endpoint {text:?}: {error}"),
-            hint: "give a socket, like unix:///run/crio/crio.sock".into(),
-        })
-    });
     let found = global.graphroot.is_empty() && global.containerd_root.is_empty();
-    Ok(Some(Owners::new(named.transpose()?, found, &Options::default())))
+    Ok(Some(Owners::new(runtime::named(global)?, found, &Options::default())))
 }
 
 /// Refuses while an owner is at work, and where there is nothing to edit.

@@ -62,7 +62,10 @@ fn carry_out(mut args: Args) -> Result<Exit, Failure> {
         Command::Completions(_) | Command::Man(_) | Command::Doctor => {
             Config::defaults(&[]).map_err(Failure::Config)?
         }
-        _ => settings::settle(&mut args.global, &args.command.settings())?,
+        _ => {
+            let flags = args.command.settings(&args.global);
+            settings::settle(&mut args.global, &flags)?
+        }
     };
     match &args.command {
         Command::Scan(own) => scan::run(&args.global, own),

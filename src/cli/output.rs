@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use super::args::Color;
+use super::args::{Color, Global};
 use super::failure::Failure;
 use crate::report::text::{acts_on_terminal, safe};
 
@@ -25,9 +25,11 @@ pub(super) fn text(text: &str) -> Result<(), Failure> {
 }
 
 /// A word on stderr that is neither result nor error.
-pub(super) fn note(message: &str) {
-    // A stderr that is gone cannot be told so.
-    let _ = writeln!(io::stderr(), "note: {}", safe(message));
+pub(super) fn note(global: &Global, message: &str) {
+    if !global.quiet {
+        // A stderr that is gone cannot be told so.
+        let _ = writeln!(io::stderr(), "note: {}", safe(message));
+    }
 }
 
 /// Shows text to a person on stderr: what is no result.

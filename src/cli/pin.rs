@@ -1,7 +1,5 @@
 //! `layersweep pin add|remove|list`
 
-use std::io::Write;
-
 use jiff::Timestamp;
 
 use super::args::{Format, Global, PinArgs, PinCommand};
@@ -44,16 +42,16 @@ fn add(global: &Global, patterns: &[String], note: Option<&str>) -> Result<Exit,
         match done {
             pins::Added::New => added.push(pattern.text().to_owned()),
             pins::Added::Noted => {
-                tell(global, &format!("{:?} was pinned already; its note is new", pattern.text()))
+                output::note(global, &format!("{:?} was pinned already; its note is new", pattern.text()))
             }
-            pins::Added::Already => tell(global, &format!("{:?} was pinned already", pattern.text())),
+            pins::Added::Already => output::note(global, &format!("{:?} was pinned already", pattern.text())),
         }
         if done == pins::Added::New
             && !pattern.text().contains(['/', '*', '?', '{', '['])
             && !is_id(pattern.text())
         {
             let text = pattern.text();
-            tell(
+            output::note(
                 global,
                 &format!(
                     "{text:?} is no full reference like docker.io/library/nginx:1.27; `*/{text}` matches them"
@@ -138,13 +136,5 @@ fn print(
         }
         Format::Table if whole => output::text(&text::pins(&document, &terminal::screen())),
         Format::Table => output::text(&text::pins_changed(&document)),
-    }
-}
-
-/// A word on stderr that is neither result nor error.
-fn tell(global: &Global, message: &str) {
-    if !global.quiet {
-        // A stderr that is gone cannot be told so.
-        let _ = writeln!(std::io::stderr(), "note: {}", text::safe(message));
     }
 }

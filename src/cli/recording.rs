@@ -13,9 +13,8 @@ use super::progress::Line;
 use super::records;
 use crate::gc::plan::{Reason, Step};
 use crate::gc::run::{self, Witness};
-use crate::gc::{Attempts, leaks};
+use crate::gc::{Attempt, leaks};
 use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
-use crate::records::attempts::Attempt;
 use crate::records::journal::Journal;
 use crate::records::runs::{self, Deletion, End, Kind, Outcome, RunError, Start};
 use crate::records::{Degraded, Note};
@@ -233,10 +232,9 @@ impl Witness for Recording<'_> {
         let Some(step) = self.step.take() else { return };
         let key = self.key(image);
         let earlier = self.mind.attempts.get(&(key.clone(), image.id.clone()));
-        let Attempts { failures, next_try, last_error } =
-            Attempts::after(earlier, self.mind.memory.now(), message);
+        let attempt = Attempt::after(earlier, self.mind.memory.now(), message);
         let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
-        self.journal.refused(deletion, Some((&key, Attempt { failures, next_try, last_error })));
+        self.journal.refused(deletion, Some((&key, attempt)));
     }
 }
 

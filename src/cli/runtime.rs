@@ -3,8 +3,19 @@
 use super::args::Global;
 use super::failure::Failure;
 use crate::cri::discover::{self, Answers, Candidate};
-use crate::cri::{Client, CriError, Options, Problem};
+use crate::cri::{Client, CriError, Endpoint, Options, Problem};
 use crate::sys::sysroot::Sysroot;
+
+/// The socket that a flag or the configuration names. Both were looked at when they were read.
+pub(super) fn named(global: &Global) -> Result<Option<Endpoint>, Failure> {
+    let parsed = |text: &String| {
+        text.parse().map_err(|error| Failure::BadArgument {
+            message: format!("--cri-endpoint {text:?}: {error}"),
+            hint: "give a socket, like unix:///run/crio/crio.sock".into(),
+        })
+    };
+    global.cri_endpoint.as_ref().map(parsed).transpose()
+}
 
 /// What helps where there is none to be seen.
 const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock; a store of podman \
@@ -13,11 +24,7 @@ const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/cri
 /// Connects to the runtime that the flags or the configuration name, else to the only one that
 /// answers on this node.
 pub(super) fn connect(global: &Global, options: &Options) -> Result<Client, Failure> {
-    if let Some(named) = &global.cri_endpoint {
-        let endpoint = named.parse().map_err(|error| Failure::BadArgument {
-            message: format!("--cri-endpoint {named:?}: {error}"),
-            hint: "give a socket, like unix:///run/crio/crio.sock".into(),
-        })?;
+    if let Some(endpoint) = named(global)? {
         return Client::connect(endpoint, options.clone()).map_err(|error| silent(&error));
     }
     if !global.graphroot.is_empty() || !global.containerd_root.is_empty() {

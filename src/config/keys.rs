@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::{Flag, Origin, Problem, values};
+use crate::cri::Endpoint;
 use crate::gc::Pattern;
 
 /// A key of the configuration.
@@ -47,8 +48,8 @@ pub enum Kind {
         /// It may be off.
         off: bool,
     },
-    /// A text.
-    Text,
+    /// A runtime's socket.
+    Endpoint,
     /// A list of absolute paths.
     Paths,
     /// A list of globs on full references; adds up.
@@ -88,7 +89,7 @@ pub const KEYS: &[Key] = &[
     key("protect.static_pods", Kind::Path { off: true }, "keep images that pods defined here name"),
     key("state_dir", Kind::Path { off: false }, "where the database lives"),
     key("stores.containerd_root", Kind::Paths, "read these roots of containerd"),
-    key("stores.cri_endpoint", Kind::Text, "the socket of the runtime"),
+    key("stores.cri_endpoint", Kind::Endpoint, "the socket of the runtime"),
     key("stores.graphroot", Kind::Paths, "read these graphroots"),
     key("stores.runroot", Kind::Path { off: false }, "the runroot that belongs to the graphroot"),
 ];
@@ -170,7 +171,10 @@ impl Kind {
             (Self::Path { off: true }, Raw::Text("off")) => Ok(Value::Path(None)),
             (Self::Path { .. }, Raw::Text(text)) => absolute(text).map(|path| Value::Path(Some(path))),
             (Self::Paths, Raw::Text(text)) => absolute(text).map(|path| Value::Paths(vec![path])),
-            (Self::Text, Raw::Text(text)) if !text.is_empty() => Ok(Value::Text(text.into())),
+            (Self::Endpoint, Raw::Text(text)) => match text.parse::<Endpoint>() {
+                Ok(_) => Ok(Value::Text(text.into())),
+                Err(error) => Err(error.to_string()),
+            },
             (Self::Patterns, Raw::Text(text)) => match Pattern::new(text) {
                 Ok(pattern) => Ok(Value::Patterns(vec![pattern])),
                 Err(error) => Err(format!("{text:?} is no pattern: {error}")),
@@ -213,7 +217,7 @@ impl Kind {
             Self::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
             Self::Path { off: true } => "an absolute path, or \"off\"".into(),
             Self::Path { off: false } => "an absolute path".into(),
-            Self::Text => "a text".into(),
+            Self::Endpoint => "a socket like \"unix:///run/crio/crio.sock\"".into(),
             Self::Paths => "a list of absolute paths".into(),
             Self::Patterns => "a list of patterns like [\"quay.io/team/*\"]".into(),
             Self::Labels => "a list of labels like [\"keep\", \"tier=base\"]".into(),

@@ -133,6 +133,8 @@ fn every_mistake_is_told_with_its_line() {
         "22: leaks.min_age: \"1y\" is not a duration like 90s, 5m30s, 36h, 14d or 2w \
          [write a duration like \"5m30s\"]",
         "24: state_dir: is to be an absolute path, not table [write an absolute path]",
+        "28: stores.cri_endpoint: \"http://localhost:8080\" is no endpoint of a runtime: only unix sockets \
+         are supported, as `unix:///path` [write a socket like \"unix:///run/crio/crio.sock\"]",
     ];
     for (told, expected) in told.iter().zip(expected) {
         assert_eq!(*told, format!("{file} {expected}"));

@@ -25,5 +25,5 @@ pub mod scenario;
 pub mod space;
 
 pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Task, Verdict};
-pub use policy::{Ages, Attempts, Input, Known, Pattern, Policy, Protect};
+pub use policy::{Ages, Attempt, Input, Known, Pattern, Policy, Protect};
 pub use space::{Doubt, FreeFloor, Marks, Measured, Space, Targets};

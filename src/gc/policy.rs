@@ -7,6 +7,7 @@ use super::space::Targets;
 use crate::inventory::refs::Refs;
 use crate::inventory::{ImageIx, Inventory};
 use crate::records::ages;
+pub use crate::records::attempts::Attempt;
 
 /// Policy `exact`: when to delete, and what never to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -126,18 +127,8 @@ impl From<&ages::ImageAge> for Ages {
     }
 }
 
-/// Earlier runs could not remove an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempts {
-    /// How many attempts in a row have failed.
-    pub failures: u32,
-    /// Not before this again.
-    pub next_try: Timestamp,
-    /// What was said the last time.
-    pub last_error: String,
-}
-
-impl Attempts {
+/// How long an image that would not go is left alone.
+impl Attempt {
     /// The wait after the first failure.
     const FIRST: SignedDuration = SignedDuration::from_mins(5);
     /// No wait is longer.
@@ -166,7 +157,7 @@ pub struct Known {
     /// What else pins it: our own keep-list.
     pub pinned_by: Vec<String>,
     /// Earlier runs could not remove it.
-    pub attempts: Option<Attempts>,
+    pub attempts: Option<Attempt>,
     /// Why whoever is to delete cannot delete it, if so.
     pub out_of_reach: Option<String>,
 }
@@ -215,13 +206,13 @@ mod tests {
         let mut attempts = None;
         let mut waits = Vec::new();
         for _ in 0..11 {
-            let next = Attempts::after(attempts.as_ref(), now, "in use");
+            let next = Attempt::after(attempts.as_ref(), now, "in use");
             waits.push(next.next_try.duration_since(now).as_mins());
             attempts = Some(next);
         }
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]);
-        let many = Attempts { failures: u32::MAX, next_try: now, last_error: String::new() };
-        assert_eq!(Attempts::after(Some(&many), now, "").failures, u32::MAX);
+        let many = Attempt { failures: u32::MAX, next_try: now, last_error: String::new() };
+        assert_eq!(Attempt::after(Some(&many), now, "").failures, u32::MAX);
     }
 
     #[test]

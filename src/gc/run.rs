@@ -174,27 +174,12 @@ impl std::fmt::Debug for Runner<'_> {
 }
 
 /// The plan for `survey` without carrying it out: the same that [`Runner::run`] follows as long
-/// as its predictions hold.
+/// as its predictions hold, after something else that is to go before it has given back `made`. What
+/// the filesystems say is as of now.
 ///
 /// # Errors
 /// When what the hands need to know cannot be had in full.
 pub fn dry(
-    survey: &Survey,
-    request: &Request,
-    policy: &Policy,
-    task: Task<'_>,
-    memory: &dyn Memory,
-    hands: &mut dyn Hands,
-) -> Result<(Plan, Vec<Measured>), Blind> {
-    dry_after(&[], survey, request, policy, task, memory, hands)
-}
-
-/// The same, after something else that is to go before it has given back `made`. What the
-/// filesystems say is as of now.
-///
-/// # Errors
-/// As of [`dry`].
-pub fn dry_after(
     made: &[Gain],
     survey: &Survey,
     request: &Request,

@@ -38,8 +38,16 @@ impl Node {
     }
 
     fn dry_by_kubelet(&self, policy: &Policy) -> ByKubelet {
-        by_kubelet::dry(&self.survey(), &self.request(), policy, &ByName, &mut self.hands(), theirs(policy))
-            .unwrap()
+        by_kubelet::dry(
+            &[],
+            &self.survey(),
+            &self.request(),
+            policy,
+            &ByName,
+            &mut self.hands(),
+            theirs(policy),
+        )
+        .unwrap()
     }
 }
 

@@ -192,7 +192,8 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     node.store.podman(["rmi", "--no-prune", &name(0)]);
 
     let (request, policy) = (node.request(), policy(75, 74));
-    let (plan, _) = run::dry(&survey, &request, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
+    let (plan, _) =
+        run::dry(&[], &survey, &request, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
     let rule = |wanted: &str| {
         let named = |kept: &&layersweep::gc::plan::Kept| {
             survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
@@ -207,7 +208,7 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     let both = run::side_by_side(&survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
     let theirs = by_kubelet::Theirs { policy: theirs, gates: compare::GATES };
-    let dry = by_kubelet::dry(&survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
+    let dry = by_kubelet::dry(&[], &survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
     assert_eq!(dry.ran.plan.problems, []);
 
     let mut told = Told::default();

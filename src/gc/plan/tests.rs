@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::gc::Doubt;
 use crate::gc::kubelet::Event;
-use crate::gc::policy::{Ages, Attempts, Known, NamedBy, Pattern, Policy, Protect};
+use crate::gc::policy::{Ages, Attempt, Known, NamedBy, Pattern, Policy, Protect};
 use crate::gc::scenario::Scenario;
 use crate::gc::space::{FreeFloor, Marks, Targets};
 use crate::inventory::refs::Refs;
@@ -239,7 +239,7 @@ fn every_rule_keeps_and_says_why() {
     }
     images[5].labels = Labels::Known(vec![("keep".into(), "yes".into())]);
     world.known[9].attempts =
-        Some(Attempts::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
+        Some(Attempt::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
     world.ages[8] = hours_ago(0, None);
     let named =
         |reference: &str, source: &str| NamedBy { reference: reference.into(), source: source.into() };
@@ -642,7 +642,7 @@ fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
 #[test]
 fn named_images_are_protected() {
     let mut world = ten_images();
-    let attempts = Attempts::after(None, now(), "busy");
+    let attempts = Attempt::after(None, now(), "busy");
     world.known[1].attempts = Some(attempts);
     world.inventory.containers = vec![container(2, Owner::Podman)];
     world.ages[3] = Ages::new(now(), None, 0);

@@ -75,26 +75,12 @@ pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<B
     Ok(world.collect(act, survey, policy, theirs, (before, now)))
 }
 
-/// What [`run`] would do if every prediction holds.
+/// What [`run`] would do if every prediction holds, after something else that is to go before it has
+/// given back `made`.
 ///
 /// # Errors
 /// As there.
 pub fn dry(
-    survey: &Survey,
-    request: &Request,
-    policy: &Policy,
-    memory: &dyn Memory,
-    hands: &mut dyn Hands,
-    theirs: Theirs,
-) -> Result<ByKubelet, Blind> {
-    dry_after(&[], survey, request, policy, memory, hands, theirs)
-}
-
-/// The same after something else that is to go before it has given back `made`.
-///
-/// # Errors
-/// As there.
-pub fn dry_after(
     made: &[Gain],
     survey: &Survey,
     request: &Request,

@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::hands::{Blind, Extra, Hands, Listing};
-use super::proof::{self, StoreKey};
+use super::proof;
 use crate::gc::rules;
-use crate::inventory::{ImageIx, Inventory, LabelsOf, StoreIx};
+use crate::inventory::{ImageIx, Inventory, LabelsOf, StoreIx, StoreKey};
 use crate::survey::{Request, Survey};
 
 /// What the hands know of the images of a measured survey, and what their runtime lists of them.

@@ -6,12 +6,12 @@ use jiff::Timestamp;
 
 use super::gauges::Gauges;
 use super::hands::{Blind, Hands, Removed};
-use super::proof::{Found, GONE_WITHIN, Proof, StoreKey};
+use super::proof::{Found, GONE_WITHIN, Proof};
 use super::{Deletion, Witness};
 use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::plan::{Gain, Outcome, Step};
 use crate::gc::space::Space;
-use crate::inventory::FilesystemIx;
+use crate::inventory::{FilesystemIx, StoreKey};
 use crate::survey::Survey;
 
 /// Deletes images of a survey, one at a time.
@@ -126,7 +126,7 @@ impl Deleter<'_> {
         let measured = self.measure(step, &before, &byproduct);
         let space = self.gauges.room(step.filesystem).and_then(|room| Space::of_room(&room).ok());
         let deletion = Deletion {
-            store: store.root,
+            store: store.root().to_path_buf(),
             id: image.id.clone(),
             names,
             step: step.clone(),

@@ -1,7 +1,6 @@
 //! The proof right before a deletion: the records are read again, and every rule is asked
 //! again about the one image that is to go.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -11,7 +10,7 @@ use super::{Facts, Memory, Recalled};
 use crate::gc::policy::{Known, Policy};
 use crate::gc::rules::Judge;
 use crate::inventory::rules::Ruling;
-use crate::inventory::{Consistency, Image, ImageIx, Inventory, LabelsOf, Store, StoreIx, StoreKind};
+use crate::inventory::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreIx, StoreKey};
 use crate::survey::{self, Request, Survey, Weigh};
 use crate::usage::Progress;
 
@@ -41,29 +40,13 @@ pub(super) struct Proof<'a> {
     pub(super) waived: &'static [&'static str],
 }
 
-/// Which store, whatever inventory it is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StoreKey {
-    kind: StoreKind,
-    pub(super) root: PathBuf,
-    /// One graphroot can hold the stores of several drivers, with images of the same id.
-    driver: Option<String>,
-}
-
-impl StoreKey {
-    pub(super) fn of(store: &Store) -> Self {
-        let driver = (store.kind == StoreKind::ContainersStorage).then(|| store.driver.clone());
-        Self { kind: store.kind, root: store.root.clone(), driver }
-    }
-
-    /// Its place in an inventory. Where it is not, nothing is known of its images.
-    fn find(&self, inventory: &Inventory) -> Result<StoreIx, Blind> {
-        let found = inventory.stores.iter().position(|store| Self::of(store) == *self);
-        found.map(StoreIx::from).ok_or_else(|| Blind {
-            what: format!("the store {} could not be read any more", self.root.display()),
-            stale: false,
-        })
-    }
+/// A store's place in an inventory. Where it is not, nothing is known of its images.
+fn find_store(key: &StoreKey, inventory: &Inventory) -> Result<StoreIx, Blind> {
+    let found = inventory.stores.iter().position(|store| StoreKey::of(store) == *key);
+    found.map(StoreIx::from).ok_or_else(|| Blind {
+        what: format!("the store {} could not be read any more", key.root().display()),
+        stale: false,
+    })
 }
 
 /// What a fresh look says of an image.
@@ -136,7 +119,7 @@ impl Proof<'_> {
         extra: Vec<Extra>,
         recalled: &Recalled<'_>,
     ) -> Result<Found, Blind> {
-        let store = store.find(&survey.inventory)?;
+        let store = find_store(store, &survey.inventory)?;
         let Some(at) = find(&survey.inventory, store, id) else {
             // Of damaged records nothing is proven by what they lack.
             return match is_damaged(&survey.inventory, store) {
@@ -160,7 +143,7 @@ impl Proof<'_> {
         loop {
             let inventory =
                 look(self.request, LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
-            let at = store.find(&inventory)?;
+            let at = find_store(store, &inventory)?;
             let is_there = find(&inventory, at, id).is_some();
             let is_damaged = is_damaged(&inventory, at);
             let waited = began.elapsed();
@@ -193,6 +176,7 @@ fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<ImageIx> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::{Store, StoreKind};
 
     fn store(root: &str, driver: &str) -> Store {
         Store {
@@ -216,19 +200,19 @@ mod tests {
     fn a_store_is_known_by_its_driver_too() {
         let both = inventory(&[store("/store", "overlay"), store("/store", "vfs")]);
         for (at, one) in both.stores.iter().enumerate() {
-            assert_eq!(StoreKey::of(one).find(&both), Ok(at.into()));
+            assert_eq!(find_store(&StoreKey::of(one), &both), Ok(at.into()));
         }
         // containerd's may be called by another snapshotter when the first is in use.
         let containerd = |driver| Store { kind: StoreKind::Containerd, ..store("/store", driver) };
         let key = StoreKey::of(&containerd("native"));
-        assert_eq!(key.find(&inventory(&[containerd("overlayfs")])), Ok(0.into()));
+        assert_eq!(find_store(&key, &inventory(&[containerd("overlayfs")])), Ok(0.into()));
     }
 
     /// The images of a store that was not read are not gone.
     #[test]
     fn a_store_that_was_not_read_proves_nothing() {
         let key = StoreKey::of(&store("/store", "overlay"));
-        let blind = key.find(&inventory(&[store("/other", "overlay")])).unwrap_err();
+        let blind = find_store(&key, &inventory(&[store("/other", "overlay")])).unwrap_err();
         assert!(blind.what.contains("/store") && !blind.stale, "{blind}");
     }
 }
