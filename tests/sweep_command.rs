@@ -175,6 +175,12 @@ fn what_is_planted_is_found_and_what_is_reclaimable_goes() {
         assert_eq!(one["differs"], false, "{one:#}");
         assert!(!Path::new(text(one, "/path")).exists(), "{one:#}");
     }
+    // The series has the moment at which it ended, however short ago a scan was.
+    let series = planted.json(0, &["history", "usage"]);
+    let mount = loopfs.path().to_str().unwrap();
+    let of_it = list(&series, "/filesystems").iter().find(|one| text(one, "/mount") == mount).unwrap();
+    let last = list(of_it, "/points").last().unwrap();
+    assert_eq!(last["readings"], 1, "{last:#}");
     let off = real["measured_bytes"].as_i64().unwrap() - real["predicted_bytes"].as_i64().unwrap();
     assert!(off.abs() <= 64 * 1024, "{off}: {real:#}");
     let after = planted.json(0, &["sweep"]);

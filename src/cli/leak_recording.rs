@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::args::Global;
 use super::progress::Line;
-use super::recording::tell;
+use super::recording::{fullness, tell};
 use super::records::Memory;
 use crate::gc::leaks::plan::{Entry, Plan};
 use crate::gc::leaks::run::{Deletion, Problem, ProblemKind, Witness};
@@ -64,7 +64,7 @@ impl<'a> LeakRecording<'a> {
 
     /// Records how it ended. `true`: some of it is lost.
     pub(super) fn end(self, document: &SweepDoc) -> bool {
-        let Self { journal, line, global, memory, .. } = self;
+        let Self { journal, line, global, memory, inventory, .. } = self;
         drop(line);
         let errors = document.errors.iter().map(|error| RunError {
             id: error.id.clone().unwrap_or_default(),
@@ -81,6 +81,7 @@ impl<'a> LeakRecording<'a> {
         let end = End {
             measured_bytes: document.measured_bytes,
             errors: errors.collect(),
+            filesystems: fullness(&journal, inventory),
             ..End::of(memory.now(), outcome)
         };
         let ended = journal.end(end);

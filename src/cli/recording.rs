@@ -17,9 +17,11 @@ use crate::gc::{Attempt, leaks};
 use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
 use crate::records::journal::Journal;
 use crate::records::runs::{self, Deletion, End, Kind, Outcome, RunError, Start};
+use crate::records::sighting::SeenFilesystem;
 use crate::records::{Degraded, Note};
 use crate::report::json::GcDoc;
 use crate::report::text::{bytes, safe};
+use crate::usage;
 
 /// How the graphroot's editor begins to say that it could not write.
 const NO_SPACE: &str = "no space left to write";
@@ -42,6 +44,21 @@ pub(super) struct Recording<'a> {
     position: usize,
     /// Root of the store that containers go from.
     store: String,
+}
+
+/// How full the filesystems are now that a run has acted: the end of a fall in the series.
+pub(super) fn fullness(journal: &Journal, inventory: &Inventory) -> Vec<SeenFilesystem> {
+    let known = if journal.has_acted() { inventory.filesystems.as_slice() } else { &[] };
+    let read = known.iter().filter_map(|filesystem| match usage::filesystem::of(&filesystem.mount) {
+        // What was mounted over it meanwhile is another one.
+        Ok((now, _)) if now.mount == filesystem.mount && now.device == filesystem.device => Some(now),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!("how full {} is cannot be read: {error}", filesystem.mount.display());
+            None
+        }
+    });
+    read.map(|now| SeenFilesystem::of(&now)).collect()
 }
 
 impl<'a> Recording<'a> {
@@ -92,7 +109,7 @@ impl<'a> Recording<'a> {
 
     /// Records how it ended, what is told of it included. `true`: some of it is lost.
     pub(super) fn end(self, document: &mut GcDoc) -> bool {
-        let Self { mut journal, line, global, mind, .. } = self;
+        let Self { mut journal, line, global, mind, inventory, .. } = self;
         drop(line);
         for event in &document.events {
             tracing::warn!(event = event.reason, "{}", safe(&event.message));
@@ -108,6 +125,7 @@ impl<'a> Recording<'a> {
             measured_bytes: document.measured_bytes,
             believed_bytes: document.believed_bytes,
             errors: errors.collect(),
+            filesystems: fullness(&journal, inventory),
             ..End::of(mind.memory.now(), outcome(document.outcome))
         };
         let ended = journal.end(end);

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Fate, Horizons, fate, thin};
 
+use super::sighting::SeenFilesystem;
 use super::values::{micros, place, signed, words};
 
 words! {
@@ -151,6 +152,9 @@ pub struct End {
     pub believed_bytes: Option<u64>,
     /// What failed.
     pub errors: Vec<RunError>,
+    /// How full the filesystems were then; none where nothing was tried.
+    #[serde(default)]
+    pub filesystems: Vec<SeenFilesystem>,
 }
 
 impl End {
@@ -164,6 +168,7 @@ impl End {
             measured_bytes: None,
             believed_bytes: None,
             errors: Vec::new(),
+            filesystems: Vec::new(),
         }
     }
 }

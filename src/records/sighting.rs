@@ -212,7 +212,9 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
 }
 
 impl SeenFilesystem {
-    fn of(filesystem: &Filesystem) -> Self {
+    /// As it is written down.
+    #[must_use]
+    pub fn of(filesystem: &Filesystem) -> Self {
         Self {
             mount: filesystem.mount.clone(),
             device: filesystem.device.clone(),

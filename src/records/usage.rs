@@ -123,6 +123,19 @@ pub fn record(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -
     Ok(())
 }
 
+/// Adds a reading of each filesystem as a point of its own: after a deletion the readings of
+/// the minute before it say nothing any more. The same reading may be added again.
+///
+/// # Errors
+/// What SQLite says.
+pub fn record_alone(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -> rusqlite::Result<()> {
+    for filesystem in filesystems.iter().filter(|one| one.used_percent().is_some()) {
+        let id = know(tx, at, filesystem)?;
+        put(tx, id, &Point::reading(at, filesystem))?;
+    }
+    Ok(())
+}
+
 /// Its row, with what may have changed brought up to date.
 fn know(tx: &Transaction<'_>, at: Timestamp, seen: &Filesystem) -> rusqlite::Result<i64> {
     let mount = seen.mount.to_string_lossy();

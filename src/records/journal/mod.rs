@@ -165,6 +165,12 @@ impl Journal {
         std::mem::take(&mut self.degraded)
     }
 
+    /// Whether it deleted something, or tried to.
+    #[must_use]
+    pub fn has_acted(&self) -> bool {
+        !self.record.is_empty()
+    }
+
     /// The run has ended. Waits for other writers as long as any command.
     pub fn end(mut self, end: End) -> Ended {
         self.record.end = Some(end);

@@ -3,10 +3,11 @@
 use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::StoreKey;
+use crate::inventory::{Filesystem, StoreKey};
 use crate::records::attempts::{self, Attempt};
 use crate::records::runs::{self, Deletion, End, Event, Kind, Start};
 use crate::records::sighting::StoreKeyText;
+use crate::records::usage;
 
 /// A run as far as it has come, or a piece of it: entries from one on, and all the rest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +101,11 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
     }
     runs::told(tx, run, &record.events)?;
     match &record.end {
-        Some(end) => runs::end(tx, run, end),
+        Some(end) => {
+            runs::end(tx, run, end)?;
+            let filesystems: Vec<_> = end.filesystems.iter().map(Filesystem::from).collect();
+            usage::record_alone(tx, end.ended, &filesystems)
+        }
         None => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::inventory::StoreKind;
 use crate::records::attempts;
 use crate::records::runs::{self, Command, Kind, Outcome, Reason, RunError};
+use crate::records::sighting::SeenFilesystem;
 use crate::records::{Access, schema};
 
 fn at(seconds: usize) -> Timestamp {
@@ -50,6 +51,16 @@ fn end() -> End {
         measured_bytes: Some(-5),
         believed_bytes: Some(7),
         errors: vec![error],
+        filesystems: vec![SeenFilesystem {
+            mount: "/var".into(),
+            device: "/dev/vda4".into(),
+            fstype: "xfs".into(),
+            capacity_bytes: 1 << 30,
+            used_bytes: 1 << 29,
+            available_bytes: 1 << 29,
+            inodes: 1000,
+            inodes_free: 900,
+        }],
         ..End::of(at(9000), Outcome::NotReached)
     }
 }
@@ -100,7 +111,9 @@ impl Happens {
 /// All that a run leaves in the database.
 fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
     let mut all = Vec::new();
-    for sql in ["SELECT * FROM runs", "SELECT * FROM deletions", "SELECT * FROM attempts"] {
+    for sql in
+        ["SELECT * FROM runs", "SELECT * FROM deletions", "SELECT * FROM attempts", "SELECT * FROM usage"]
+    {
         let mut statement = connection.prepare(sql)?;
         let columns = statement.column_count();
         let rows = statement.query_map([], |row| (0..columns).map(|at| row.get(at)).collect())?;

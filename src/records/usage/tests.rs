@@ -126,6 +126,10 @@ fn readings_of_one_minute_are_one_point_and_absurd_ones_none() {
     ] {
         record(&tx, at(time), &[filesystem(used)]).unwrap();
     }
+    // What is read after a deletion is none of them, however often it is put down.
+    for _ in 0..2 {
+        record_alone(&tx, at("2026-11-21T13:01:30Z"), &[filesystem(2)]).unwrap();
+    }
     let absurd = [
         Filesystem { capacity_bytes: 0, available_bytes: 0, mount: "/a".into(), ..filesystem(0) },
         Filesystem { available_bytes: 101 * GIB, mount: "/b".into(), ..filesystem(0) },
@@ -135,7 +139,7 @@ fn readings_of_one_minute_are_one_point_and_absurd_ones_none() {
     assert_eq!(series.len(), 1);
     let used: Vec<_> =
         series[0].points.iter().map(|point| (point.used.low, point.used.high, point.readings)).collect();
-    assert_eq!(used, [(5, 30, 3), (7, 7, 1)]);
+    assert_eq!(used, [(5, 30, 3), (7, 7, 1), (2, 2, 1)]);
 }
 
 #[test]
