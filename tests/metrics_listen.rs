@@ -178,7 +178,10 @@ fn its_socket_is_its_own() {
         let mut command = program::command();
         command.args(["metrics", "--listen", &listen, "--state-dir"]).arg(state.path());
         let run = program::run(&mut command).expect_code(1);
-        assert!(run.stderr.starts_with("error: cannot listen on ") && run.stderr.contains("hint: "), "{run:?}");
+        assert!(
+            run.stderr.starts_with("error: cannot listen on ") && run.stderr.contains("hint: "),
+            "{run:?}"
+        );
         run.stderr
     };
     let server = Server::start(state.path(), &listen);
