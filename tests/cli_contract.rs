@@ -56,6 +56,8 @@ fn bad_usage_is_2() {
         &["gc", "--cri-endpoint", "tcp://127.0.0.1:1"],
         &["gc", "--sysroot", "/"],
         &["rm"],
+        &["metrics", "--top", "101"],
+        &["metrics", "--listen", "localhost:1"],
         &["completions", "cobol"],
         &["man"],
     ] {
@@ -72,9 +74,17 @@ fn help_and_version_are_0_and_on_stdout() {
         assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
         assert!(run.stderr.is_empty(), "{run:?}");
     }
-    for command in
-        READING.iter().chain(&["explain", "gc", "rm", "history", "pin", "doctor", "completions", "man"])
-    {
+    for command in READING.iter().chain(&[
+        "explain",
+        "gc",
+        "rm",
+        "history",
+        "pin",
+        "metrics",
+        "doctor",
+        "completions",
+        "man",
+    ]) {
         layersweep([command, "--help"]).expect_code(0);
     }
 }

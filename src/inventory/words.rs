@@ -1,6 +1,6 @@
 //! The words for kinds, owners and states: the same in documents, records and messages. Pure.
 
-use super::{ContainerState, Owner, StoreKind};
+use super::{ContainerState, Owner, StoreKind, Verdict};
 
 impl StoreKind {
     /// Its word.
@@ -42,6 +42,19 @@ impl ContainerState {
             Self::Running => "running",
             Self::Exited => "exited",
             Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Verdict {
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reclaim => "reclaim",
+            Self::Repair => "repair",
+            Self::Keep => "keep",
+            Self::Report => "report",
         }
     }
 }

@@ -111,10 +111,8 @@ impl Happens {
 /// All that a run leaves in the database.
 fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
     let mut all = Vec::new();
-    for sql in
-        ["SELECT * FROM runs", "SELECT * FROM deletions", "SELECT * FROM attempts", "SELECT * FROM usage"]
-    {
-        let mut statement = connection.prepare(sql)?;
+    for table in ["runs", "deletions", "attempts", "usage", "counters"] {
+        let mut statement = connection.prepare(&format!("SELECT * FROM {table}"))?;
         let columns = statement.column_count();
         let rows = statement.query_map([], |row| (0..columns).map(|at| row.get(at)).collect())?;
         all.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
