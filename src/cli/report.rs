@@ -81,7 +81,7 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
             capacity_bytes: facts.capacity_bytes,
             used_bytes: facts.used_bytes,
             available_bytes: facts.available_bytes,
-            used_percent: facts.used_percent(),
+            used_percent: json::filesystem(facts).used_percent,
             parts: divided.parts,
             marks,
         })
