@@ -19,7 +19,8 @@ use crate::records::runs::{self, Command};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::Sighting;
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, journal, sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, figures, journal,
+    sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -116,6 +117,13 @@ pub(super) fn open_with_waiting_quietly(global: &Global) -> Result<(Open, HashSe
     let (mut open, _) = open_quietly(global, Access::Read)?;
     let (unsaved, _) = foresee(&mut open)?;
     Ok((open, unsaved))
+}
+
+/// The same, with what is wrong handed to the caller.
+pub(super) fn look(global: &Global) -> Result<(Open, Vec<Degraded>, Vec<Note>), Failure> {
+    let (mut open, degraded) = open_quietly(global, Access::Read)?;
+    let (_, notes) = foresee(&mut open)?;
+    Ok((open, degraded, notes))
 }
 
 /// Applies what waits to a copy of the records; ids of the runs that delete among that.
@@ -395,6 +403,8 @@ impl Memory {
             ),
             seconds: survey.effort.seconds,
             complete: survey.is_complete(),
+            figures: figures::of(&survey.inventory, &survey.refs),
+            all_stores: !global.names_stores,
         };
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };

@@ -1,4 +1,5 @@
-//! Tables and JSON. Takes results, decides nothing.
+//! Tables, JSON and metrics. Takes results, decides nothing.
 
 pub mod json;
+pub mod metrics;
 pub mod text;
