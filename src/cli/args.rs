@@ -167,9 +167,15 @@ pub(super) enum Command {
     Rm(RmArgs),
     /// Show past runs and what they deleted, or how full the filesystems were
     History(HistoryArgs),
+    /// Tell the story of a disk: what is full, who holds it, what can be done
+    #[command(after_help = REPORT_HELP)]
+    Report(ReportArgs),
     /// Print metrics for Prometheus, write them to a file, or serve them
     #[command(after_help = METRICS_HELP)]
     Metrics(MetricsArgs),
+    /// Show what came, went and grew between two scans
+    #[command(after_help = DIFF_HELP)]
+    Diff(DiffArgs),
     /// Keep images: add to, remove from or show our own keep-list
     Pin(PinArgs),
     /// Check the node: stores, runtime, the kubelet's thresholds against ours, our own state
@@ -419,6 +425,10 @@ pub(super) struct HistoryArgs {
     /// Also runs of which there is nothing to tell: scans, and gc with nothing to do
     #[arg(long)]
     pub(super) all: bool,
+
+    /// List the scans that `layersweep diff` can compare instead
+    #[arg(long, conflicts_with_all = ["limit", "kind", "all"])]
+    pub(super) scans: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -492,6 +502,39 @@ pub(super) struct CompletionsArgs {
 pub(super) struct ManArgs {
     /// Where to; made if it does not exist
     pub(super) dir: PathBuf,
+}
+
+const REPORT_HELP: &str = "\
+Measures the stores and all other users of their filesystems, and reads what our records and the kubelet's \
+settings say. Changes nothing, and records nothing. With --sysroot DIR it tells of the disk mounted there, from \
+that disk's own records: see docs/post-mortem.md.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ReportArgs {
+    /// Only readings and runs since then: 36h, 7d, or a time like 2026-11-21 [default: 30d]
+    #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
+    pub(super) since: Option<Since>,
+}
+
+const DIFF_HELP: &str = "\
+A scan is named by
+  last, last~1, last~2              the newest one that is kept, the one before it
+  20261120T100000Z-12ab3c           its id, or the start of it, as `layersweep history --scans` lists it
+  2026-11-20T10:00, 36h             the last one before that time
+  now                               what there is now: looks, and keeps nothing
+  FILE, -                           a document of `layersweep scan --format json` (or of `report`)
+Every `layersweep scan` is kept until the next one; of older ones the first of each hour for two days, the \
+first of each day for ninety.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct DiffArgs {
+    /// The earlier scan [default: last~1]
+    #[arg(value_name = "BEFORE")]
+    pub(super) before: Option<String>,
+
+    /// The later scan, or `now` [default: last]
+    #[arg(value_name = "AFTER")]
+    pub(super) after: Option<String>,
 }
 
 const PATTERNS: &str = "\

@@ -10,10 +10,12 @@ use jiff::Timestamp;
 
 use super::args::Global;
 use super::failure::Failure;
+use crate::inventory::picture::Picture;
 use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
+use crate::records::pictures;
 use crate::records::pins::{self, Pins};
 use crate::records::runs::{self, Command};
 use crate::records::scans::{self, Scan};
@@ -112,6 +114,13 @@ pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String
     Ok((open, unsaved))
 }
 
+/// The same for who tells in the document what is wrong.
+pub(super) fn open_with_waiting_quietly(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
+    let (mut open, _) = open_quietly(global, Access::Read)?;
+    let (unsaved, _) = foresee(&mut open)?;
+    Ok((open, unsaved))
+}
+
 /// The same, with what is wrong handed to the caller.
 pub(super) fn look(global: &Global) -> Result<(Open, Vec<Degraded>, Vec<Note>), Failure> {
     let (mut open, degraded) = open_quietly(global, Access::Read)?;
@@ -153,6 +162,15 @@ fn own_paths(survey: &Survey) -> Inventory {
         store.root = own_path(survey, &store.root);
     }
     inventory
+}
+
+/// What a survey saw, under the names that the node itself has for it.
+pub(super) fn picture(survey: &Survey) -> Picture {
+    let mut inventory = own_paths(survey);
+    for filesystem in &mut inventory.filesystems {
+        filesystem.mount = own_path(survey, &filesystem.mount);
+    }
+    Picture::of(&inventory, &survey.refs, survey.is_complete())
 }
 
 pub(super) fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
@@ -414,7 +432,13 @@ impl Memory {
             }
         }
         self.tell(survey);
+        let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
         let findings = &mut survey.inventory.findings;
+        if saved.kept
+            && let Err(error) = open.records.write(|tx| pictures::store(tx, &picture))
+        {
+            findings.push(finding(&open.place, format!("the scan was not kept for `diff`: {error}")));
+        }
         findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);

@@ -9,10 +9,11 @@
 pub mod evidence;
 mod ids;
 mod labels;
+pub mod picture;
 pub mod refs;
 pub mod rules;
 mod store_key;
-mod words;
+pub mod words;
 
 use std::path::PathBuf;
 

@@ -22,6 +22,7 @@ mod lock;
 pub mod observe;
 mod open;
 pub mod paths;
+pub mod pictures;
 pub mod pins;
 mod place;
 pub mod retention;

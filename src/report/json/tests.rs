@@ -16,8 +16,11 @@ fn schemas_are_the_committed_ones() {
         ("explain", schema::<ExplainDoc>()),
         ("gc", schema::<GcDoc>()),
         ("history", schema::<HistoryDoc>()),
+        ("history-scans", schema::<HistoryScansDoc>()),
+        ("diff", schema::<DiffDoc>()),
         ("history-usage", schema::<HistoryUsageDoc>()),
         ("pins", schema::<PinsDoc>()),
+        ("report", schema::<ReportDoc>()),
         ("sweep", schema::<SweepDoc>()),
         ("doctor", schema::<DoctorDoc>()),
     ] {

@@ -1,6 +1,7 @@
 //! What a person reads: tables and trees, built from the same documents as the JSON.
 
 mod chart;
+mod diff;
 mod doctor;
 mod explain;
 mod format;
@@ -9,20 +10,23 @@ mod history;
 mod images;
 mod layers;
 mod pins;
+mod report;
 mod scan;
 mod screen;
 mod sweep;
 mod table;
 mod usage;
 
+pub use diff::diff;
 pub use doctor::doctor;
 pub use explain::explain;
 pub use format::{acts_on_terminal, age, bytes, safe, short_id};
 pub use gc::gc;
-pub use history::{history, history_usage};
+pub use history::{history, history_scans, history_usage};
 pub use images::images;
 pub use layers::{Names, layers, tree};
 pub use pins::{pins, pins_changed};
+pub use report::report;
 pub use scan::{leaks, scan};
 pub use screen::Screen;
 pub use sweep::sweep;
