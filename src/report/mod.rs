@@ -1,4 +1,5 @@
-//! Tables and JSON. Takes results, decides nothing.
+//! Tables, JSON and the HTML page. Takes results, decides nothing.
 
+pub mod html;
 pub mod json;
 pub mod text;
