@@ -157,6 +157,9 @@ pub(super) enum Command {
     Rm(RmArgs),
     /// Show past runs and what they deleted, or how full the filesystems were
     History(HistoryArgs),
+    /// Tell the story of a disk: what is full, who holds it, what can be done
+    #[command(after_help = REPORT_HELP)]
+    Report(ReportArgs),
     /// Keep images: add to, remove from or show our own keep-list
     Pin(PinArgs),
     /// Check the node: stores, runtime, the kubelet's thresholds against ours, our own state
@@ -457,6 +460,18 @@ pub(super) struct CompletionsArgs {
 pub(super) struct ManArgs {
     /// Where to; made if it does not exist
     pub(super) dir: PathBuf,
+}
+
+const REPORT_HELP: &str = "\
+Measures the stores and all other users of their filesystems, and reads what our records and the kubelet's \
+settings say. Changes nothing, and records nothing. With --sysroot DIR it tells of the disk mounted there, from \
+that disk's own records: see docs/post-mortem.md.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ReportArgs {
+    /// Only readings and runs since then: 36h, 7d, or a time like 2026-11-21 [default: 30d]
+    #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
+    pub(super) since: Option<Since>,
 }
 
 const PATTERNS: &str = "\

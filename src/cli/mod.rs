@@ -23,6 +23,7 @@ mod pin;
 mod progress;
 mod recording;
 mod records;
+mod report;
 mod rm;
 mod runtime;
 mod scan;
@@ -77,6 +78,7 @@ fn carry_out(mut args: Args) -> Result<Exit, Failure> {
         Command::Gc(own) => gc::run(&args.global, &config, own),
         Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),
+        Command::Report(own) => report::run(&args.global, &config, own),
         Command::Pin(own) => pin::run(&args.global, own),
         Command::Doctor => doctor::run(&mut args.global),
         Command::Completions(own) => completions::run(own),

@@ -111,6 +111,13 @@ pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String
     Ok((open, unsaved))
 }
 
+/// The same for who tells in the document what is wrong.
+pub(super) fn open_with_waiting_quietly(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
+    let (mut open, _) = open_quietly(global, Access::Read)?;
+    let (unsaved, _) = foresee(&mut open)?;
+    Ok((open, unsaved))
+}
+
 /// Applies what waits to a copy of the records; ids of the runs that delete among that.
 fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
     let Open { records, place, .. } = open;

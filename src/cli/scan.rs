@@ -3,6 +3,7 @@
 use super::args::{Format, Global, ScanArgs};
 use super::exit::Exit;
 use super::failure::Failure;
+use super::surveying::Surveyed;
 use super::{output, surveying, terminal};
 use crate::inventory::{ContainerIx, LeakIx, NodeIx, StoreIx};
 use crate::report::json::{self, ScanDoc};
@@ -13,9 +14,21 @@ pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Failure> {
         true => surveying::survey(global)?,
         false => surveying::survey_and_record(global)?,
     };
+    let document = document(&surveyed);
+    match global.format {
+        Format::Json => output::json(&document)?,
+        // A timer wants to hear of what is wrong alone.
+        Format::Table if global.quiet => {}
+        Format::Table => output::text(&text::scan(&document, &terminal::screen()))?,
+    }
+    Ok(surveyed.exit())
+}
+
+/// All that was found.
+pub(super) fn document(surveyed: &Surveyed) -> ScanDoc {
     let survey = &surveyed.survey;
     let inventory = &survey.inventory;
-    let document = ScanDoc {
+    ScanDoc {
         schema_version: json::SCHEMA_VERSION,
         kind: "scan",
         generated_at: survey.taken_at,
@@ -31,12 +44,5 @@ pub(super) fn run(global: &Global, own: &ScanArgs) -> Result<Exit, Failure> {
         totals: json::totals(survey),
         scan: json::effort(survey),
         warnings: json::warnings(survey),
-    };
-    match global.format {
-        Format::Json => output::json(&document)?,
-        // A timer wants to hear of what is wrong alone.
-        Format::Table if global.quiet => {}
-        Format::Table => output::text(&text::scan(&document, &terminal::screen()))?,
     }
-    Ok(surveyed.exit())
 }

@@ -23,6 +23,7 @@ pub mod run;
 pub mod runtime_match;
 pub mod scenario;
 pub mod space;
+pub mod story;
 
 pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Task, Verdict};
 pub use policy::{Ages, Attempt, Input, Known, Pattern, Policy, Protect};

@@ -12,7 +12,7 @@ mod labels;
 pub mod refs;
 pub mod rules;
 mod store_key;
-mod words;
+pub mod words;
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The words for kinds, owners and states: the same in documents, records and messages. Pure.
+//! The words for kinds, owners, states and sizes: the same in documents, records and messages. Pure.
 
 use super::{ContainerState, Owner, StoreKind};
 
@@ -44,4 +44,22 @@ impl ContainerState {
             Self::Unknown => "unknown",
         }
     }
+}
+
+/// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    #[allow(clippy::cast_precision_loss)] // one decimal is shown
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.95 would be shown as 1024.0.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
 }

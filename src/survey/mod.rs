@@ -10,6 +10,7 @@ mod reading;
 mod recall;
 mod sandboxes;
 mod shares;
+pub mod tenants;
 mod weigh;
 
 use std::collections::{HashMap, HashSet};

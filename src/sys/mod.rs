@@ -5,6 +5,7 @@ pub mod bolt;
 pub mod btrfs;
 pub mod cgroups;
 pub mod clock;
+pub mod deleted;
 pub mod fiemap;
 pub mod ioprio;
 pub mod mounts;

@@ -10,6 +10,7 @@ mod history;
 mod parts;
 mod pins;
 mod remembered;
+mod report;
 mod sweep;
 
 use jiff::Timestamp;
@@ -34,6 +35,10 @@ pub use parts::{
 
 pub use pins::{PinDoc, PinsDoc, pins};
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
+pub use report::{
+    CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFacts, ReportFilesystemDoc,
+    TopDoc, UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
+};
 pub use sweep::{
     RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepFacts, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
 };

@@ -18,6 +18,7 @@ fn schemas_are_the_committed_ones() {
         ("history", schema::<HistoryDoc>()),
         ("history-usage", schema::<HistoryUsageDoc>()),
         ("pins", schema::<PinsDoc>()),
+        ("report", schema::<ReportDoc>()),
         ("sweep", schema::<SweepDoc>()),
         ("doctor", schema::<DoctorDoc>()),
     ] {

@@ -4,23 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-/// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
-#[must_use]
-pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    #[allow(clippy::cast_precision_loss)] // one decimal is shown
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    // 1023.95 would be shown as 1024.0.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
+pub use crate::inventory::words::bytes;
 
 /// Bytes that came free, or were lost meanwhile.
 #[must_use]

@@ -1,0 +1,222 @@
+//! `layersweep report`
+
+mod marks;
+
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::args::{Format, Global, ReportArgs};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::records::Open;
+use super::values::Since;
+use super::{output, records, scan, surveying, terminal};
+use crate::config::Config;
+use crate::gc::story::{self, Disk};
+use crate::inventory::FilesystemIx;
+use crate::inventory::words::bytes;
+use crate::node::places::Places;
+use crate::records::{runs, usage};
+use crate::report::json::{self, HistoryDoc, LogDoc, PodDoc, ReportDoc, ReportFacts, SeriesDoc, WarningDoc};
+use crate::report::text;
+use crate::survey::Survey;
+use crate::survey::tenants::{self, TenantKind, Tenants};
+use crate::sys::processes::Processes;
+
+/// How far back readings and runs are told of unless asked otherwise.
+const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// So many runs at most.
+const RUNS: usize = 100;
+/// `/etc/hostname` is no longer.
+const NAME_BYTES: u64 = 4096;
+
+pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<Exit, Failure> {
+    let (document, exit) = document(global, config, own)?;
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => output::text(&text::report(&document, &terminal::screen()))?,
+    }
+    Ok(exit)
+}
+
+/// The whole story.
+fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(ReportDoc, Exit), Failure> {
+    let surveyed = surveying::survey(global)?;
+    let survey = &surveyed.survey;
+    let places = places(config, survey);
+    let known = tenants::Known {
+        state_dir: survey.sysroot.display(&surveyed.memory.place().dir),
+        places,
+        threads: global.threads.map_or(0, usize::from),
+    };
+    let tenants = tenants::measure(survey, &known);
+    let inventory = &survey.inventory;
+    let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
+    let divided: Vec<_> = all().map(|at| story::divide(inventory, &survey.refs, &tenants, at)).collect();
+    let context = story::Context { survey, tenants: &tenants, ages: &surveyed.ages, divided: &divided };
+    let causes = story::causes(&context);
+    let marks = marks::marks(config, survey);
+    let mut warnings: Vec<_> = tenants.findings.iter().map(warning).collect();
+    for (filesystem, divided) in inventory.filesystems.iter().zip(&divided) {
+        if divided.excess_bytes > 0 {
+            warnings.push(WarningDoc {
+                path: filesystem.mount.to_string_lossy().into_owned(),
+                message: format!(
+                    "its users as measured hold {} more than it says is used (it compresses, shares, or was \
+                     written to meanwhile); each is shown smaller in proportion",
+                    bytes(divided.excess_bytes)
+                ),
+                incomplete: false,
+            });
+        }
+    }
+    let disks: Vec<_> = inventory
+        .filesystems
+        .iter()
+        .zip(divided)
+        .zip(marks)
+        .map(|((facts, divided), marks)| Disk {
+            mount: facts.mount.to_string_lossy().into_owned(),
+            capacity_bytes: facts.capacity_bytes,
+            used_bytes: facts.used_bytes,
+            available_bytes: facts.available_bytes,
+            used_percent: facts.used_percent(),
+            parts: divided.parts,
+            marks,
+        })
+        .collect();
+    let complete = survey.is_complete() && !tenants.findings.iter().any(|finding| finding.incomplete);
+    let foreign = survey.sysroot.is_foreign();
+    let sentences = story::verdict(&disks, &causes, complete, foreign);
+    let (history, series) = past(global, own)?;
+    let inside = |path: &Path| survey.sysroot.display(path).to_string_lossy().into_owned();
+    let facts = ReportFacts {
+        sysroot: global.sysroot.as_ref().filter(|_| foreign).map(|path| path.to_string_lossy().into_owned()),
+        host: host(survey),
+        complete,
+        sentences,
+        causes,
+        disks,
+        series,
+        logs: logs(&tenants, &inside),
+        pods: pods(&tenants, &inside),
+        how: how(survey, &tenants, history.database.as_deref()),
+        history,
+        warnings,
+    };
+    let exit = match (surveyed.exit(), complete) {
+        (Exit::Done, false) => Exit::Incomplete,
+        (exit, _) => exit,
+    };
+    Ok((json::report(scan::document(&surveyed), facts, &inside), exit))
+}
+
+/// Where the kubelet keeps what, as far as it is known.
+fn places(config: &Config, survey: &Survey) -> Places {
+    let mut places = Places::default();
+    if let Some(logs) = &config.kubelet.pod_logs_dir {
+        places.pod_logs.clone_from(logs);
+    }
+    if let Some(links) = &config.kubelet.container_logs_dir {
+        places.container_logs.clone_from(links);
+    }
+    if let Some(root) = &config.kubelet.root_dir
+        && !places.roots.contains(root)
+    {
+        places.roots.push(root.clone());
+    }
+    match Processes::read() {
+        Ok(processes) if !survey.sysroot.is_foreign() => places.with_running(&processes),
+        _ => places,
+    }
+}
+
+/// What the records tell of the past. Records that cannot be read are told of by the survey's
+/// warnings, and the report comes without a past.
+fn past(global: &Global, own: &ReportArgs) -> Result<(HistoryDoc, Vec<SeriesDoc>), Failure> {
+    let now = Timestamp::now();
+    let since = Some(own.since.unwrap_or(Since::Ago(WINDOW)).at(now));
+    let (open, unsaved) = records::open_with_waiting_quietly(global)?;
+    let origin = |open: &Open| json::Origin {
+        now,
+        database: open.database(),
+        complete: !open.blind,
+        since,
+        unsaved: unsaved.clone(),
+    };
+    let query = runs::Query { since, limit: RUNS, kind: None, quiet: false };
+    let (found, quiet, series, acts) = open.read(|connection| {
+        Ok((
+            runs::list(connection, &query)?,
+            runs::quiet(connection, since)?,
+            usage::series(connection, since, None)?,
+            runs::acts(connection, since)?,
+        ))
+    })?;
+    let history = json::history(origin(&open), found, &quiet);
+    let series = json::history_usage(origin(&open), series, acts).filesystems;
+    Ok((history, series.into_iter().filter(|one| !one.points.is_empty()).collect()))
+}
+
+/// The node's name, as its disk says.
+fn host(survey: &Survey) -> Option<String> {
+    let text = survey.sysroot.read(Path::new("/etc/hostname"), NAME_BYTES).ok()?;
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    Some(line.to_owned())
+}
+
+fn logs(tenants: &Tenants, inside: &dyn Fn(&Path) -> String) -> Vec<LogDoc> {
+    let log = |log: &tenants::BigFile| LogDoc {
+        path: inside(&log.path),
+        pod: log.pod.clone(),
+        container: log.container.clone(),
+        bytes: log.bytes,
+    };
+    tenants.logs.iter().filter(|log| log.bytes > 0).map(log).collect()
+}
+
+fn pods(tenants: &Tenants, inside: &dyn Fn(&Path) -> String) -> Vec<PodDoc> {
+    let pod = |pod: &tenants::PodShare| PodDoc {
+        pod: pod.pod.clone(),
+        kind: if pod.kind == TenantKind::PodLogs { "logs" } else { "volumes" },
+        path: inside(&pod.path),
+        bytes: pod.bytes,
+    };
+    tenants.pods.iter().filter(|pod| pod.bytes > 0).map(pod).collect()
+}
+
+fn warning(finding: &crate::inventory::Finding) -> WarningDoc {
+    WarningDoc {
+        path: finding.path.to_string_lossy().into_owned(),
+        message: finding.message.clone(),
+        incomplete: finding.incomplete,
+    }
+}
+
+fn how(survey: &Survey, tenants: &Tenants, database: Option<&str>) -> Vec<String> {
+    let effort = &survey.effort;
+    let mut how = vec![
+        format!(
+            "Stores: {} inodes examined; sizes of {} layers measured now, of {} taken from an earlier scan that \
+             proved them unchanged.",
+            effort.inodes, effort.measured_layers, effort.cached_layers
+        ),
+        format!(
+            "Other users of the same filesystems: {} inodes examined, no mount crossed, each hard link once; what \
+             a store shares with them counts with the store.",
+            tenants.inodes
+        ),
+        "Bytes are allocated ones (512-byte blocks in use). The parts of a filesystem add up to what it says is \
+         used; `other` is the rest: small directories, what could not be read, and the filesystem's own."
+            .into(),
+    ];
+    how.push(match database {
+        Some(database) => format!("History, ages and uses are from {database}."),
+        None => "There are no records of layersweep: ages are from the disk, and there is no history.".into(),
+    });
+    if survey.sysroot.is_foreign() {
+        how.push("The disk is that of a node that does not run; nothing on it was written.".into());
+    }
+    how
+}

@@ -1,0 +1,384 @@
+//! What fills the disks, each with its bytes: what a person would look for first.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::{Cause, CauseKind, Divided, Hands, PartKind};
+use crate::inventory::refs::{self, Root, Standing};
+use crate::inventory::{
+    Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
+    Verdict,
+};
+use crate::records::ages::Ages;
+use crate::survey::Survey;
+use crate::survey::tenants::{TenantKind, Tenants};
+
+/// Causes that hold less than this share of what is used are not worth a sentence, leaks and
+/// pins excepted.
+const SMALL: u64 = 200;
+/// And these nowhere.
+const LEAST: u64 = 1 << 20;
+/// Of one kind so many are named.
+const MOST: usize = 10;
+
+/// What was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The stores.
+    pub survey: &'a Survey,
+    /// The other users.
+    pub tenants: &'a Tenants,
+    /// What is remembered of the images.
+    pub ages: &'a Ages,
+    /// Each filesystem's parts.
+    pub divided: &'a [Divided],
+}
+
+/// What fills the filesystems, the largest first.
+#[must_use]
+pub fn causes(context: &Context<'_>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for at in 0..context.survey.inventory.filesystems.len() {
+        let at = FilesystemIx::from(at);
+        causes.extend(unused_images(context, at));
+        most(&mut causes, pinned_images(context, at));
+        most(&mut causes, containers(context, at));
+        most(&mut causes, leaks(context, at));
+        most(&mut causes, logs(context, at));
+        most(&mut causes, volumes(context, at));
+        most(&mut causes, tenants(context, at));
+        most(&mut causes, others(context, at));
+    }
+    causes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.kind.cmp(&b.kind)).then_with(|| a.text.cmp(&b.text)));
+    causes
+}
+
+fn most(all: &mut Vec<Cause>, mut some: Vec<Cause>) {
+    some.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.text.cmp(&b.text)));
+    some.truncate(MOST);
+    all.extend(some);
+}
+
+impl Context<'_> {
+    /// What is worth a word on a filesystem.
+    fn least(&self, at: FilesystemIx) -> u64 {
+        (self.survey.inventory.filesystems[at.get()].used_bytes / SMALL).max(LEAST)
+    }
+
+    fn inside(&self, path: &Path) -> String {
+        self.survey.sysroot.display(path).to_string_lossy().into_owned()
+    }
+
+    /// Bytes that a set gives back on one filesystem when it goes.
+    fn frees(&self, at: FilesystemIx, roots: &[Root]) -> u64 {
+        let inventory = &self.survey.inventory;
+        let mut live = self.survey.refs.live();
+        let mut sum = 0_u64;
+        for root in roots {
+            let gone = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
+            sum += gone.filter(|node| node.filesystem == at).map(|node| node.size.frees_bytes).sum::<u64>();
+            live.remove(inventory, *root);
+        }
+        sum
+    }
+}
+
+fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
+    let inventory = &context.survey.inventory;
+    let images = (0..inventory.images.len()).map(ImageIx::from);
+    images
+        .filter(|at| {
+            let store = &inventory.stores[inventory.images[at.get()].store.get()];
+            // In a store with damaged records what looks unused may be in use.
+            store.consistency != Consistency::Damaged && refs::standing(inventory, *at) == standing
+        })
+        .collect()
+}
+
+fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
+    let unused = images_of(context, Standing::Unused);
+    let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
+    let bytes = context.frees(at, &roots);
+    let count = roots.iter().filter(|root| context.frees(at, &[**root]) > 0 || bytes > 0).count();
+    (bytes >= LEAST).then(|| Cause {
+        kind: CauseKind::UnusedImages,
+        filesystem: at,
+        text: match count {
+            1 => "1 image that no container uses".into(),
+            many => format!("{many} images that no container uses"),
+        },
+        remedy: "`layersweep gc` deletes them, the least recently used first, as far as the policy asks"
+            .into(),
+        bytes,
+        id: None,
+        path: None,
+        hands: Hands::Ours,
+    })
+}
+
+fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.survey.inventory;
+    let now = context.survey.taken_at;
+    let cause = |image: ImageIx| {
+        let bytes = context.frees(at, &[Root::Image(image)]);
+        let facts = &inventory.images[image.get()];
+        let name = facts.names.first().map_or_else(|| short(&facts.id), Clone::clone);
+        let used = match context.ages.of(image).last_used {
+            Some(last) => format!("last seen in use {}", ago(last, now)),
+            None => "never seen in use".into(),
+        };
+        (bytes >= LEAST).then(|| Cause {
+            kind: CauseKind::PinnedImage,
+            filesystem: at,
+            text: format!(
+                "image {name}, which no container uses ({used}), pinned by {}",
+                facts.pinned_by.join(", ")
+            ),
+            remedy: format!(
+                "if nothing needs it, take the pin away ({}); then `layersweep gc` may delete it",
+                facts.pinned_by.join(", ")
+            ),
+            bytes,
+            id: Some(facts.id.clone()),
+            path: None,
+            hands: Hands::Operator,
+        })
+    };
+    images_of(context, Standing::Pinned).into_iter().filter_map(cause).collect()
+}
+
+/// Containers by what their own writable layers hold.
+fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.survey.inventory;
+    let foreign = context.survey.sysroot.is_foreign();
+    let mut found = Vec::new();
+    for (position, container) in inventory.containers.iter().enumerate() {
+        let bytes = context.frees(at, &[Root::Container(position.into())]);
+        if bytes < context.least(at) {
+            continue;
+        }
+        let (kind, state) = match (container.state, foreign) {
+            (ContainerState::Exited, _) => (CauseKind::DeadContainer, "has ended"),
+            (ContainerState::Created, _) => (CauseKind::DeadContainer, "was made and never started"),
+            (ContainerState::Running, false) => (CauseKind::Container, "runs"),
+            (ContainerState::Unknown, false) => (CauseKind::Container, "may run: the disk does not tell"),
+            // On a disk that is mounted elsewhere nothing runs any more.
+            (ContainerState::Running, true) => {
+                (CauseKind::DeadContainer, "ran when the disk was last in use")
+            }
+            (ContainerState::Unknown, true) => {
+                (CauseKind::DeadContainer, "whose last state the disk does not tell")
+            }
+        };
+        let dead = kind == CauseKind::DeadContainer;
+        let path = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+        let layer = path.filter(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot)).next();
+        found.push(Cause {
+            kind,
+            filesystem: at,
+            text: format!(
+                "container {} of {}, which {state}, in its own writable layer",
+                container.name,
+                container.owner.word()
+            )
+            .replace(", which whose", ", whose"),
+            remedy: match dead {
+                true => removal(container),
+                false => {
+                    "find out what it writes inside its own filesystem; a volume is the place for it".into()
+                }
+            },
+            bytes,
+            id: Some(container.id.clone()),
+            path: layer.map(|node| context.inside(&node.path)),
+            hands: if dead { Hands::Operator } else { Hands::Nobody },
+        });
+    }
+    found
+}
+
+/// Who removes a container is who made it.
+fn removal(container: &Container) -> String {
+    let id = short(&container.id);
+    match container.owner {
+        Owner::CriO => format!("`crictl rm {id}` removes it, or `layersweep gc` with [containers] enabled"),
+        Owner::Podman => format!("`podman rm {id}` removes it"),
+        Owner::Buildah => format!("`buildah rm {id}` removes it"),
+        Owner::Containerd => format!("`crictl rm {id}` (or `ctr`) removes it"),
+        Owner::Unknown => "remove it with the tool that made it".into(),
+    }
+}
+
+fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.survey.inventory;
+    let mut found = Vec::new();
+    for (position, leak) in inventory.leaks.iter().enumerate() {
+        let bytes = context.frees(at, &[Root::Leak(LeakIx::from(position))]);
+        if bytes < LEAST {
+            continue;
+        }
+        let by_containerd = inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
+        let (hands, remedy) = match leak.verdict {
+            Verdict::Reclaim if by_containerd => {
+                (Hands::Operator, "containerd removes it by itself; docs/leaks.md says when".to_owned())
+            }
+            Verdict::Reclaim => {
+                (Hands::Ours, format!("`layersweep sweep --delete --class {}` removes it", leak.class))
+            }
+            Verdict::Repair => {
+                (Hands::Operator, format!("`layersweep sweep --repair {}` mends it", leak.class))
+            }
+            // It looks like a leak and is none.
+            Verdict::Keep => (Hands::Nobody, String::new()),
+            Verdict::Report => {
+                (Hands::Operator, "a person has to look at it; docs/leaks.md says how".to_owned())
+            }
+        };
+        found.push(Cause {
+            kind: CauseKind::Leak,
+            filesystem: at,
+            text: format!("{} {}: {}", leak.class, short(&leak.id), leak.evidence),
+            remedy,
+            bytes,
+            id: Some(leak.id.clone()),
+            path: Some(context.inside(&leak.path)),
+            hands,
+        });
+    }
+    found
+}
+
+fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let big = context.tenants.logs.iter().filter(|log| log.filesystem == at);
+    let big = big.filter(|log| log.bytes >= context.least(at));
+    big.map(|log| {
+        let path = context.inside(&log.path);
+        let whose = match (&log.pod, &log.container) {
+            (Some(pod), Some(container)) => format!(" of container {container} in pod {pod}"),
+            (Some(pod), None) => format!(" of pod {pod}"),
+            (None, _) => String::new(),
+        };
+        Cause {
+            kind: CauseKind::Log,
+            filesystem: at,
+            text: format!("log {path}{whose}"),
+            remedy: match log.pod.is_some() {
+                true => "the runtime rotates logs of pods by containerLogMaxSize; `truncate -s 0` empties it at once".into(),
+                false => "rotate it; `truncate -s 0` empties it at once".into(),
+            },
+            bytes: log.bytes,
+            id: log.pod.clone(),
+            path: Some(path),
+            hands: Hands::Operator,
+        }
+    })
+    .collect()
+}
+
+fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let pods = context.tenants.pods.iter();
+    let pods = pods.filter(|pod| pod.filesystem == at && pod.kind == TenantKind::KubeletVolumes);
+    pods.filter(|pod| pod.bytes >= context.least(at))
+        .map(|pod| Cause {
+            kind: CauseKind::KubeletVolume,
+            filesystem: at,
+            text: format!("volumes of pod {} on this disk", pod.pod),
+            remedy: "they go with the pod; an emptyDir can have a sizeLimit".into(),
+            bytes: pod.bytes,
+            id: Some(pod.pod.clone()),
+            path: Some(context.inside(&pod.path)),
+            hands: Hands::Operator,
+        })
+        .collect()
+}
+
+fn tenants(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let here = context.tenants.tenants.iter().filter(|tenant| tenant.filesystem == at);
+    here.filter_map(|tenant| {
+        // What tools of the stores have left there is told of as a leak.
+        let nodes = context.survey.inventory.nodes.iter().filter(|node| node.kind == NodeKind::Leftover);
+        let leaks = nodes.filter(|node| node.path.starts_with(&tenant.path)).map(|node| node.size.bytes);
+        let bytes = tenant.bytes.saturating_sub(leaks.sum());
+        if bytes < context.least(at) {
+            return None;
+        }
+        let path = context.inside(&tenant.path);
+        let (kind, text, remedy) = match tenant.kind {
+            TenantKind::Journal => (
+                CauseKind::Journal,
+                format!("the journal in {path}"),
+                "`journalctl --vacuum-size=500M` cuts it; SystemMaxUse in journald.conf bounds it",
+            ),
+            TenantKind::VarTmp => (
+                CauseKind::VarTmp,
+                format!("temporary files in {path}"),
+                "look what left them; systemd-tmpfiles removes what is older than 30 days",
+            ),
+            TenantKind::CoreDumps => {
+                (CauseKind::CoreDumps, format!("core dumps in {path}"), "look at them, then delete them")
+            }
+            TenantKind::DeletedOpen => (
+                CauseKind::DeletedOpen,
+                format!(
+                    "{path}, deleted, but held open by {}",
+                    tenant.holder.as_deref().unwrap_or("a process")
+                ),
+                "it goes when that process closes it or ends",
+            ),
+            TenantKind::PodLogs
+            | TenantKind::Logs
+            | TenantKind::KubeletVolumes
+            | TenantKind::Layersweep
+            | TenantKind::Swap
+            | TenantKind::Directory => return None,
+        };
+        Some(Cause {
+            kind,
+            filesystem: at,
+            text,
+            remedy: remedy.into(),
+            bytes,
+            id: None,
+            path: Some(path),
+            hands: Hands::Operator,
+        })
+    })
+    .collect()
+}
+
+/// What is no container's: named where it is much.
+fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let used = context.survey.inventory.filesystems[at.get()].used_bytes;
+    let parts = context.divided.get(at.get()).into_iter().flat_map(|divided| &divided.parts);
+    let parts =
+        parts.filter(|part| matches!(part.kind, PartKind::Directory | PartKind::Swap | PartKind::Other));
+    parts
+        .filter(|part| part.bytes >= (used / 20).max(LEAST))
+        .map(|part| {
+            let path = part.path.as_deref().map(|path| context.inside(path));
+            Cause {
+                kind: CauseKind::Other,
+                filesystem: at,
+                text: path.as_ref().map_or_else(|| part.label.clone(), |path| format!("files in {path}")),
+                remedy: String::new(),
+                bytes: part.bytes,
+                id: None,
+                path,
+                hands: Hands::Nobody,
+            }
+        })
+        .collect()
+}
+
+/// Ids as the runtimes' tools print them.
+fn short(id: &str) -> String {
+    id.strip_prefix("sha256:").unwrap_or(id).chars().take(12).collect()
+}
+
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    match now.duration_since(at).as_hours().max(0) {
+        hours @ 0..48 => format!("{hours} h ago"),
+        hours => format!("{} days ago", hours / 24),
+    }
+}

@@ -1,0 +1,235 @@
+//! The story in three sentences: what is full, who holds it, what can be done.
+
+use super::{Cause, CauseKind, Disk, Hands, PartKind};
+use crate::inventory::FilesystemIx;
+use crate::inventory::words::bytes;
+
+/// From this share on a disk whose marks nobody has set counts as full.
+const FULL: f64 = 85.0;
+/// Causes named in the last sentence.
+const NAMED: usize = 3;
+
+/// What is full, who holds it, what can be done. `complete`: everything could be read; `foreign`:
+/// it is the disk of a node that does not run.
+#[must_use]
+pub fn verdict(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) -> [String; 3] {
+    let Some((at, disk)) = fullest(disks) else {
+        return [
+            "No filesystem with a store could be looked at.".into(),
+            "Who holds what is unknown.".into(),
+            "Nothing can be said of what could be taken back.".into(),
+        ];
+    };
+    let here: Vec<_> = causes.iter().filter(|cause| cause.filesystem == at).collect();
+    let mut last = done(disk, &here, foreign);
+    if !complete {
+        last.push_str(" Something could not be read, so figures are lower bounds.");
+    }
+    [full(disks, disk), held(disk, &here), last]
+}
+
+/// The disk that the story is about: the fullest.
+fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
+    let percent = |disk: &Disk| disk.used_percent.unwrap_or(-1.0);
+    let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
+    fullest.map(|(at, disk)| (at.into(), disk))
+}
+
+/// What is full.
+fn full(disks: &[Disk], disk: &Disk) -> String {
+    let Some(percent) = disk.used_percent else {
+        return format!("How full {} is cannot be told: its numbers contradict each other.", disk.mount);
+    };
+    let marks = || disk.marks.iter().filter(|mark| mark.acts());
+    let passed: Vec<_> = marks().filter(|mark| mark.percent <= percent).collect();
+    let next = marks().filter(|mark| mark.percent > percent);
+    let next = next.min_by(|a, b| a.percent.total_cmp(&b.percent));
+    let marks = match (passed.as_slice(), next) {
+        ([], None) if percent >= FULL => "; no marks are set here".to_owned(),
+        ([], None) => String::new(),
+        ([], Some(next)) => format!(", below every mark (next: {})", next.words()),
+        (passed, _) => {
+            let names: Vec<_> = passed.iter().map(|mark| mark.words()).collect();
+            format!(", past {}", and(&names))
+        }
+    };
+    let others = match disks.len() {
+        0 | 1 => String::new(),
+        many => format!(" (the fullest of {many} filesystems with stores)"),
+    };
+    let word = if !passed.is_empty() || percent >= FULL { "full" } else { "in use" };
+    format!(
+        "{}{others} is {percent:.1}% {word}: {} of {} used, {} available{marks}.",
+        disk.mount,
+        bytes(disk.used_bytes),
+        bytes(disk.capacity_bytes),
+        bytes(disk.available_bytes),
+    )
+}
+
+/// Who holds it.
+fn held(disk: &Disk, causes: &[&Cause]) -> String {
+    let mut groups: Vec<(&'static str, u64)> = Vec::new();
+    for part in &disk.parts {
+        let name = group(part.kind);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += part.bytes,
+            None => groups.push((name, part.bytes)),
+        }
+    }
+    groups.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    let ours: u64 = disk.parts.iter().filter(|part| is_ours(part.kind)).map(|part| part.bytes).sum();
+    let named: Vec<_> = groups
+        .iter()
+        .filter(|(_, sum)| *sum > 0)
+        .take(NAMED)
+        .map(|(name, sum)| format!("{name} {} ({:.0}%)", bytes(*sum), share(*sum, disk.used_bytes)))
+        .collect();
+    if named.is_empty() {
+        return "Nobody holds anything on it.".into();
+    }
+    let foremost = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
+    let foremost = foremost.filter(|cause| share(cause.bytes, disk.used_bytes) >= 10.0);
+    let foremost = foremost.map_or_else(String::new, |cause| {
+        format!("; the largest single thing is {} with {}", cause.text, bytes(cause.bytes))
+    });
+    if share(ours, disk.used_bytes) < 50.0 {
+        return format!(
+            "Most of it is not containers' storage, which holds only {} ({:.0}%): {}{foremost}.",
+            bytes(ours),
+            share(ours, disk.used_bytes),
+            and(&named),
+        );
+    }
+    format!("It is held by {}{foremost}.", and(&named))
+}
+
+/// What can be done, and how much it gives.
+fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
+    let ours: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Ours).collect();
+    let theirs: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Operator).collect();
+    let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
+    let when = if foreign { "once the node runs again, " } else { "" };
+    let mut out = match ours.is_empty() {
+        true if theirs.is_empty() => {
+            return match held_by_nobody(disk) {
+                true => "There is nothing to take back.".into(),
+                false => {
+                    "Nothing of it can be taken back safely: what is in the stores is in use, and the rest \
+                          is not ours to judge; a larger disk, or less on it, is the way."
+                        .into()
+                }
+            };
+        }
+        true => "Nothing of it goes by itself".to_owned(),
+        false => {
+            let back = sum(&ours);
+            let images: u64 = of_kind(&ours, CauseKind::UnusedImages);
+            let leaks: u64 = of_kind(&ours, CauseKind::Leak);
+            let commands: Vec<_> = [
+                (images > 0).then(|| format!("`layersweep gc` (unused images, {})", bytes(images))),
+                (leaks > 0).then(|| format!("`layersweep sweep --delete` (leaks, {})", bytes(leaks))),
+            ]
+            .into_iter()
+            .flatten()
+            .collect();
+            let verb = if commands.len() == 1 { "gives" } else { "give" };
+            let after =
+                after(disk, back).map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
+            capital(&format!("{when}{} {verb} back up to {}{after}", and(&commands), bytes(back)))
+        }
+    };
+    if !theirs.is_empty() {
+        let named: Vec<_> = theirs
+            .iter()
+            .take(NAMED)
+            .map(|cause| format!("{} ({})", cause.text, bytes(cause.bytes)))
+            .collect();
+        let more = match theirs.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let hold = format!("{} to decide by hand: {}{more}", bytes(sum(&theirs)), named.join(", "));
+        out.push_str(&format!("; {hold}"));
+    }
+    out + "."
+}
+
+fn held_by_nobody(disk: &Disk) -> bool {
+    disk.used_percent.is_some_and(|percent| {
+        percent < FULL && disk.marks.iter().filter(|mark| mark.acts()).all(|mark| mark.percent > percent)
+    })
+}
+
+fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
+    causes.iter().filter(|cause| cause.kind == kind).map(|cause| cause.bytes).sum()
+}
+
+/// Percent used when `back` bytes have come back.
+fn after(disk: &Disk, back: u64) -> Option<f64> {
+    disk.used_percent?;
+    let taken = disk.capacity_bytes.saturating_sub(disk.available_bytes).saturating_sub(back);
+    Some(share(taken, disk.capacity_bytes))
+}
+
+fn group(kind: PartKind) -> &'static str {
+    match kind {
+        PartKind::Images => "images in use",
+        PartKind::ImagesPinned => "pinned images",
+        PartKind::ImagesUnused => "unused images",
+        PartKind::Containers => "containers' own layers",
+        PartKind::Leaks => "leaks",
+        PartKind::Metadata | PartKind::StoreOther => "stores' own files",
+        PartKind::Logs => "logs",
+        PartKind::Journal => "the journal",
+        PartKind::KubeletVolumes => "volumes of pods",
+        PartKind::VarTmp => "temporary files",
+        PartKind::Layersweep => "layersweep's records",
+        PartKind::CoreDumps => "core dumps",
+        PartKind::Swap => "swap",
+        PartKind::DeletedOpen => "deleted files held open",
+        PartKind::Directory | PartKind::Other => "other files",
+    }
+}
+
+/// Part of containers' storage, or what pods have written.
+fn is_ours(kind: PartKind) -> bool {
+    matches!(
+        kind,
+        PartKind::Images
+            | PartKind::ImagesPinned
+            | PartKind::ImagesUnused
+            | PartKind::Containers
+            | PartKind::Leaks
+            | PartKind::Metadata
+            | PartKind::StoreOther
+            | PartKind::Logs
+            | PartKind::KubeletVolumes
+    )
+}
+
+/// One thing, not a sum of many.
+fn is_single(kind: CauseKind) -> bool {
+    !matches!(kind, CauseKind::UnusedImages | CauseKind::Other)
+}
+
+#[allow(clippy::cast_precision_loss)] // shown with one decimal at most
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn and(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [front @ .., last] => format!("{} and {last}", front.join(", ")),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}
