@@ -40,11 +40,11 @@ function count(number) {
 }
 function many(number, one, more) { return count(number) + ' ' + (number === 1 ? one : more || one + 's'); }
 function exact(number) { return bytes(number) + (Math.abs(number) < 1024 ? '' : ' (' + count(number) + ' bytes)'); }
-function percent(number) { return number === null || number === undefined ? 'unknown' : (+number.toFixed(1)) + ' %'; }
+function percent(number) { return number === null || number === undefined ? 'unknown' : (+number.toFixed(1)) + '%'; }
 function share(part, whole) {
   if (!whole) return '–';
   const of = part / whole * 100;
-  return of > 0 && of < 0.1 ? '< 0.1 %' : of.toFixed(1) + ' %';
+  return of > 0 && of < 0.1 ? '< 0.1%' : of.toFixed(1) + '%';
 }
 function when(text) {
   if (!text) return '–';
@@ -77,6 +77,12 @@ function sentence(item) {
   const said = item.message || item.reason || item.text || '';
   const where = item.path || item.id || '';
   return safe(where && said ? where + ': ' + said : where || said || JSON.stringify(item));
+}
+
+// Running text in which commands stand in backquotes.
+function prose(text) {
+  const parts = safe(text).split('`');
+  return parts.length % 2 ? parts.map((part, at) => at % 2 ? el('code', { text: part }) : part) : [safe(text)];
 }
 
 const ruler = document.createElement('canvas').getContext('2d');

@@ -1,7 +1,8 @@
 // One bar for each filesystem: who holds which part of it, and where the thresholds are.
 
-const PARTS = { images: 'images', containers: 'containers', leaks: 'leak', metadata: 'metadata', logs: 'logs', journal: 'journal',
-  'kubelet-volumes': 'kubelet', 'var-tmp': 'vartmp', layersweep: 'own', other: 'rest' };
+const PARTS = { images: 'images', 'images-pinned': 'pinned', 'images-unused': 'unused', containers: 'containers', leaks: 'leak',
+  metadata: 'metadata', 'store-other': 'metadata', logs: 'logs', journal: 'journal', 'kubelet-volumes': 'kubelet', 'var-tmp': 'vartmp',
+  'core-dumps': 'vartmp', 'deleted-open': 'vartmp', swap: 'own', layersweep: 'own', directory: 'other', other: 'rest' };
 function partFill(kind) { return PARTS[kind] || 'other'; }
 
 function filesystems() {
@@ -12,7 +13,7 @@ function filesystems() {
 }
 
 function segmentsOf(filesystem) {
-  const segments = filesystem.parts.map(part => ({ label: safe(part.label || words(part.kind)), bytes: part.bytes, fill: partFill(part.kind), path: part.path, kind: part.kind }));
+  const segments = filesystem.parts.map(part => ({ label: capital(safe(part.label || words(part.kind))), bytes: part.bytes, fill: partFill(part.kind), path: part.path, kind: part.kind }));
   const reserved = filesystem.reserved_bytes || 0;
   if (reserved > 0) segments.push({ label: 'Reserved for root', bytes: reserved, fill: 'reserved', path: null, kind: 'reserved' });
   segments.push({ label: 'Available', bytes: filesystem.available_bytes, fill: 'free', path: null, kind: 'available' });
@@ -35,7 +36,7 @@ function oneFilesystem(filesystem) {
     rows.push(row);
   });
   const of = 'Of ' + bytes(filesystem.capacity_bytes) + ', ' + bytes(filesystem.used_bytes) + ' used, ' + bytes(filesystem.available_bytes) + ' available'
-    + (filesystem.used_percent === null || filesystem.used_percent === undefined ? '' : ': ' + percent(filesystem.used_percent) + ' full as the kubelet counts');
+    + (filesystem.used_percent === null || !filesystem.capacity_bytes ? '' : ': ' + percent((1 - filesystem.available_bytes / filesystem.capacity_bytes) * 100) + ' full as the kubelet counts');
   figure.append(
     el('h3', { text: safe(filesystem.mount) }),
     el('p', { class: 'facts', text: safe(filesystem.device) + ', ' + safe(filesystem.fstype) + '. ' + of + '.' }),
@@ -82,7 +83,7 @@ function barPicture(filesystem, segments, width) {
   for (const step of steps) {
     const at = step / 100 * width;
     picture.append(svg('g', { class: 'tick' }, svg('text', { x: Math.min(Math.max(at, 0), width), y: top + height + 15,
-      'text-anchor': step === 0 ? 'start' : step === 100 ? 'end' : 'middle', text: step === 0 ? '0' : step + ' % · ' + bytes(Math.round(capacity * step / 100)) })));
+      'text-anchor': step === 0 ? 'start' : step === 100 ? 'end' : 'middle', text: step === 0 ? '0' : step + '% · ' + bytes(Math.round(capacity * step / 100)) })));
   }
   return picture;
 }

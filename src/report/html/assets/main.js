@@ -13,6 +13,8 @@ function drawn(canvas, make) {
   }).observe(canvas);
 }
 
+const TAKEN = { layersweep: 'layersweep', operator: 'your decision', nobody: 'nobody: in use' };
+
 function verdict() {
   const place = REPORT.host ? safe(REPORT.host) : REPORT.sysroot ? safe(REPORT.sysroot) : 'this node';
   const node = el('section', { id: 'verdict', 'aria-labelledby': 'title', tabindex: '-1' }, el('h1', { id: 'title', text: 'Who holds the disk of ' + place }));
@@ -20,14 +22,15 @@ function verdict() {
     bytes(SCAN.totals.bytes) + ' in ' + many(SCAN.stores.length, 'store')];
   if (REPORT.sysroot) facts.push('read from the disk mounted at ' + safe(REPORT.sysroot));
   node.append(el('p', { class: 'facts', text: facts.join(' · ') }));
-  if (!SCAN.complete) node.append(el('p', { class: 'bad' }, 'Something could not be read: figures are lower bounds. ', el('a', { href: '#measured', text: 'What was skipped' })));
-  node.append(el('div', { class: 'verdict' }, (REPORT.verdict.sentences || []).map(text => el('p', { text: safe(text) }))));
+  if (REPORT.complete === false || !SCAN.complete) node.append(el('p', { class: 'bad' }, 'Something could not be read: figures are lower bounds. ', el('a', { href: '#measured', text: 'What was skipped' })));
+  node.append(el('div', { class: 'verdict' }, (REPORT.verdict.sentences || []).map(text => el('p', null, prose(text)))));
   const causes = REPORT.verdict.causes || [];
   if (causes.length) {
     node.append(new Table({ id: 'causes', caption: 'Who holds it, the largest first', rows: causes, one: 'cause', size: 10, columns: [
       { label: 'Cause', get: row => row.kind, cell: row => words(row.kind), kind: 'nowrap' },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
-      { label: 'What', get: row => row.text, cell: row => safe(row.text), kind: 'wide' },
+      { label: 'What', get: row => row.text, cell: row => [safe(row.text), row.remedy ? el('span', { class: 'remedy' }, prose(row.remedy)) : null], kind: 'wide' },
+      { label: 'Goes by', get: row => row.taken_by || '', cell: row => TAKEN[row.taken_by] || words(row.taken_by || '–'), kind: 'nowrap' },
       { label: 'Where', get: row => row.path || row.id || '', cell: row => row.path ? el('span', { class: 'path', text: safe(row.path) }) : row.id ? idCell(row.id) : '', kind: 'wide' }] }).element);
   }
   return node;
@@ -42,7 +45,7 @@ function measured() {
   list('How', said.how);
   list('What was skipped', said.skipped);
   list('Warnings', (said.warnings && said.warnings.length ? said.warnings : SCAN.warnings));
-  if (!(said.skipped || []).length && SCAN.complete) node.append(el('p', { text: 'Nothing was skipped.' }));
+  if (!(said.skipped || []).length && REPORT.complete !== false && SCAN.complete) node.append(el('p', { text: 'Nothing was skipped.' }));
   node.append(el('p', { class: 'note', text: count(SCAN.scan.inodes) + ' inodes examined in ' + SCAN.scan.seconds.toFixed(1) + ' s; ' + many(SCAN.scan.measured_layers, 'layer')
     + ' measured, ' + count(SCAN.scan.cached_layers) + ' taken from an earlier scan. All bytes are allocated bytes, as du counts them, in IEC units (1 KiB = 1024 bytes).' }));
   return node;
@@ -51,7 +54,7 @@ function measured() {
 function footer() {
   const foot = document.getElementById('footer');
   const save = el('button', { type: 'button', text: 'Save the data as JSON', on: { click: () => {
-    const url = URL.createObjectURL(new Blob([JSON.stringify(REPORT, null, 2) + '\n'], { type: 'application/json' }));
+    const url = URL.createObjectURL(new Blob([document.getElementById('report').textContent.trim() + '\n'], { type: 'application/json' }));
     const link = el('a', { href: url, download: 'layersweep-report.json' });
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);

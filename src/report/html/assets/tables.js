@@ -67,6 +67,23 @@ function tables(model) {
       { label: 'Path', get: row => row.path, cell: row => el('span', { class: 'path', text: safe(row.path) }), kind: 'wide' }]),
     matcher: includes(row => row.class, row => row.id, row => row.path, row => row.verdict, row => row.evidence),
   });
+  const { logs = [], pods = [] } = REPORT.top;
+  if (logs.length) {
+    part('logs-table', 'Largest logs', logs, { caption: 'The largest log files', one: 'log', sort: 0, placeholder: 'path, pod', columns: [
+      { label: 'Bytes', get: row => row.bytes, bytes: true },
+      { label: 'Pod', get: row => row.pod || '', cell: row => row.pod ? safe(row.pod) : '–', kind: 'nowrap' },
+      { label: 'Container', get: row => row.container || '', cell: row => row.container ? safe(row.container) : '–', kind: 'nowrap' },
+      { label: 'Path', get: row => row.path, cell: row => el('span', { class: 'path', text: safe(row.path) }), kind: 'wide' }],
+    matcher: includes(row => row.path, row => row.pod) });
+  }
+  if (pods.length) {
+    part('pods-table', 'Pods outside of the stores', pods, { caption: 'What pods hold outside of the stores', one: 'row', sort: 0, placeholder: 'pod, path', columns: [
+      { label: 'Bytes', get: row => row.bytes, bytes: true },
+      { label: 'Pod', get: row => row.pod, cell: row => safe(row.pod), kind: 'name' },
+      { label: 'What', get: row => row.kind },
+      { label: 'Path', get: row => row.path, cell: row => el('span', { class: 'path', text: safe(row.path) }), kind: 'wide' }],
+    matcher: includes(row => row.path, row => row.pod) });
+  }
   return node;
 }
 

@@ -19,7 +19,7 @@ function usage() {
 
 function oneSeries(series, runs, numbers) {
   const points = series.points.map(point => ({ ...point, time: Date.parse(point.at) })).filter(point => !isNaN(point.time)).sort((a, b) => a.time - b.time);
-  const filesystem = REPORT.filesystems.find(one => one.mount === series.filesystem);
+  const filesystem = REPORT.filesystems.find(one => one.mount === series.filesystem) || REPORT.filesystems.find(one => one.device === series.device);
   const canvas = el('div', { class: 'canvas' });
   const readout = el('p', { class: 'readout note' });
   const figure = el('figure', { class: 'series', 'data-mount': series.filesystem }, el('h3', { text: safe(series.filesystem) }), canvas,
@@ -47,7 +47,7 @@ function byteTicks(most, wanted) {
   while (most / unit >= 1024 && unit < 2 ** 60) unit *= 1024;
   const rough = most / unit / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(times => times * power).find(step => step >= rough) * unit;
+  const step = [1, 2, 5, 10].map(times => times * power).find(step => step >= rough * 0.8) * unit;
   const ticks = [];
   for (let at = 0; at <= most; at += step) ticks.push(at);
   return ticks;
@@ -101,7 +101,7 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
     const label = percent(mark.percent) + ' ' + safe(mark.name);
     if (taken.some(other => Math.abs(other - y(level)) < 13)) continue;
     taken.push(y(level));
-    picture.append(svg('text', { class: 'muted', x: left + 6, y: y(level) - 3, text: fit(label, width / 2) }));
+    picture.append(svg('text', { class: 'muted on-line', x: left + 6, y: y(level) - 3, text: fit(label, width / 2) }));
   }
   const line = value => points.map((point, at) => (at ? 'L' : 'M') + x(point.time).toFixed(1) + ' ' + y(value(point)).toFixed(1)).join('');
   const back = [...points].reverse().map(point => 'L' + x(point.time).toFixed(1) + ' ' + y(point.used_low_bytes).toFixed(1)).join('');
@@ -152,7 +152,7 @@ function runsPart(numbers) {
   const part = el('div', { id: 'runs' }, el('h3', { text: 'Runs: what was predicted, what was measured' }));
   if (!runs.length) { part.append(empty('No run has deleted anything, as far as the records go.')); return part; }
   const most = Math.max(1, ...runs.map(run => Math.max(run.predicted_bytes || 0, run.measured_bytes || 0)));
-  part.append(legend([['free', 'predicted (the frame)'], ['used', 'measured: what the filesystem gave back']]));
+  part.append(legend([['free', 'predicted (the frame)'], ['used', 'measured: what the filesystem gave back (the bar)']]));
   part.append(new Table({ id: 'runs-table', caption: 'Runs that were to delete something, the newest first', rows: runs, one: 'run', size: 15, sort: 1, columns: [
     { label: 'No.', get: run => numbers.get(run.run_id) || 0, cell: run => '' + (numbers.get(run.run_id) || '–'), kind: 'num' },
     { label: 'Started (UTC)', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },
