@@ -511,6 +511,11 @@ that disk's own records: see docs/post-mortem.md.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct ReportArgs {
+    /// Write it as one self-contained page that any browser opens without a network; `-` is standard
+    /// output
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+
     /// Only readings and runs since then: 36h, 7d, or a time like 2026-11-21 [default: 30d]
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,

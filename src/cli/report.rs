@@ -1,7 +1,9 @@
 //! `layersweep report`
 
 mod marks;
+mod page;
 
+use std::io;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +21,7 @@ use crate::inventory::words::bytes;
 use crate::node::places::Places;
 use crate::records::{runs, usage};
 use crate::report::json::{self, HistoryDoc, LogDoc, PodDoc, ReportDoc, ReportFacts, SeriesDoc, WarningDoc};
-use crate::report::text;
+use crate::report::{html, text};
 use crate::survey::Survey;
 use crate::survey::tenants::{self, TenantKind, Tenants};
 use crate::sys::processes::Processes;
@@ -32,7 +34,31 @@ const RUNS: usize = 100;
 const NAME_BYTES: u64 = 4096;
 
 pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<Exit, Failure> {
+    let target = match &own.html {
+        Some(path) => Some(page::Target::check(path, global.sysroot.as_deref())?),
+        None => None,
+    };
+    if matches!(target, Some(page::Target::Stdout)) && global.format == Format::Json {
+        return Err(Failure::BadArgument {
+            message: "--html - and --format json both want standard output".into(),
+            hint: "name a file for the page; its document is the same".into(),
+        });
+    }
     let (document, exit) = document(global, config, own)?;
+    if let Some(target) = target {
+        target.outside(document.scan.stores.iter().map(|store| store.root.as_str()))?;
+        let page = html::page(&document).map_err(io::Error::from).map_err(Failure::Output)?;
+        target.write(&page)?;
+        if let page::Target::File(path) = &target {
+            output::note(
+                global,
+                &format!("the report is in {} ({})", path.display(), bytes(page.len() as u64)),
+            );
+        }
+        if global.format == Format::Table {
+            return Ok(exit);
+        }
+    }
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::report(&document, &terminal::screen()))?,

@@ -4,6 +4,7 @@
 
 pub mod archive;
 pub mod ballast;
+pub mod browser;
 pub mod chunks;
 pub mod containerd;
 pub mod containerd_node;
@@ -17,6 +18,7 @@ pub mod metrics;
 pub mod node;
 pub mod past;
 pub mod program;
+pub mod report_document;
 pub mod rescan;
 pub mod running;
 pub mod schema;

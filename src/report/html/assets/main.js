@@ -1,0 +1,118 @@
+// The page: sections in their order, theme, print.
+
+// Draws a picture for the width that its place has, and again when that changes.
+const PICTURES = [];
+function drawn(canvas, make) {
+  const picture = { width: 0, draw: () => canvas.replaceChildren(make(picture.width)) };
+  PICTURES.push(picture);
+  new ResizeObserver(() => {
+    const width = Math.round(canvas.clientWidth);
+    if (!width || width === picture.width || printing) return;
+    picture.width = width;
+    picture.draw();
+  }).observe(canvas);
+}
+
+const TAKEN = { layersweep: 'layersweep', operator: 'your decision', nobody: 'nobody: in use' };
+
+function verdict() {
+  const place = REPORT.host ? safe(REPORT.host) : REPORT.sysroot ? safe(REPORT.sysroot) : 'this node';
+  const node = el('section', { id: 'verdict', 'aria-labelledby': 'title', tabindex: '-1' }, el('h1', { id: 'title', text: 'Who holds the disk of ' + place }));
+  const facts = [when(REPORT.generated_at) + ' UTC', many(SCAN.totals.images, 'image'), many(SCAN.totals.layers, 'layer'), many(SCAN.totals.containers, 'container'),
+    bytes(SCAN.totals.bytes) + ' in ' + many(SCAN.stores.length, 'store')];
+  if (REPORT.sysroot) facts.push('read from the disk mounted at ' + safe(REPORT.sysroot));
+  node.append(el('p', { class: 'facts', text: facts.join(' · ') }));
+  if (REPORT.complete === false || !SCAN.complete) node.append(el('p', { class: 'bad' }, 'Something could not be read: figures are lower bounds. ', el('a', { href: '#measured', text: 'What was skipped' })));
+  node.append(el('div', { class: 'verdict' }, (REPORT.verdict.sentences || []).map(text => el('p', null, prose(text)))));
+  const causes = REPORT.verdict.causes || [];
+  if (causes.length) {
+    node.append(new Table({ id: 'causes', caption: 'Who holds it, the largest first', rows: causes, one: 'cause', size: 10, columns: [
+      { label: 'Cause', get: row => row.kind, cell: row => words(row.kind), kind: 'nowrap' },
+      { label: 'Bytes', get: row => row.bytes, bytes: true },
+      { label: 'What', get: row => row.text, cell: row => [safe(row.text), row.remedy ? el('span', { class: 'remedy' }, prose(row.remedy)) : null], kind: 'wide' },
+      { label: 'Goes by', get: row => row.taken_by || '', cell: row => TAKEN[row.taken_by] || words(row.taken_by || '–'), kind: 'nowrap' },
+      { label: 'Where', get: row => row.path || row.id || '', cell: row => row.path ? el('span', { class: 'path', text: safe(row.path) }) : row.id ? idCell(row.id) : '', kind: 'wide' }] }).element);
+  }
+  return node;
+}
+
+function measured() {
+  const node = section('measured', 'How it was measured');
+  const list = (title, items) => {
+    if (items && items.length) node.append(el('h3', { text: title }), el('ul', { class: 'plain' }, items.map(item => el('li', { text: sentence(item) }))));
+  };
+  const said = REPORT.measured || {};
+  list('How', said.how);
+  list('What was skipped', said.skipped);
+  list('Warnings', (said.warnings && said.warnings.length ? said.warnings : SCAN.warnings));
+  if (!(said.skipped || []).length && REPORT.complete !== false && SCAN.complete) node.append(el('p', { text: 'Nothing was skipped.' }));
+  node.append(el('p', { class: 'note', text: count(SCAN.scan.inodes) + ' inodes examined in ' + SCAN.scan.seconds.toFixed(1) + ' s; ' + many(SCAN.scan.measured_layers, 'layer')
+    + ' measured, ' + count(SCAN.scan.cached_layers) + ' taken from an earlier scan. All bytes are allocated bytes, as du counts them, in IEC units (1 KiB = 1024 bytes).' }));
+  return node;
+}
+
+function footer() {
+  const foot = document.getElementById('footer');
+  const save = el('button', { type: 'button', text: 'Save the data as JSON', on: { click: () => {
+    const url = URL.createObjectURL(new Blob([document.getElementById('report').textContent.trim() + '\n'], { type: 'application/json' }));
+    const link = el('a', { href: url, download: 'layersweep-report.json' });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+  } } });
+  foot.append(el('p', null, 'The whole document of ', el('code', { text: 'layersweep report --format json' }), ' is in this file. ', save),
+    el('p', null, 'On a terminal: ', el('code', { text: "sed -n '/id=\"report\">$/{n;p;q}' report.html | jq ." })),
+    el('p', { class: 'note', text: 'The page loads nothing and sends nothing. The layouts are computed by d3-hierarchy (ISC licence, Mike Bostock).' }));
+}
+
+function theme() {
+  const button = document.getElementById('theme');
+  const dark = matchMedia('(prefers-color-scheme: dark)');
+  let chosen = null;
+  const now = () => chosen || (dark.matches ? 'dark' : 'light');
+  const apply = () => {
+    document.documentElement.dataset.theme = printing ? 'light' : now();
+    button.textContent = now() === 'dark' ? 'Light theme' : 'Dark theme';
+  };
+  button.hidden = false;
+  button.addEventListener('click', () => { chosen = now() === 'dark' ? 'light' : 'dark'; apply(); });
+  dark.addEventListener('change', apply);
+  apply();
+  return apply;
+}
+
+// On paper everything is unfolded and dark on white; afterwards it is as it was.
+function print(apply) {
+  let folded = [];
+  addEventListener('beforeprint', () => {
+    printing = true;
+    folded = [...document.querySelectorAll('details:not([open]):not(.no-print)')];
+    for (const one of folded) one.open = true;
+    apply();
+    for (const table of Table.all) table.show();
+  });
+  addEventListener('afterprint', () => {
+    printing = false;
+    for (const one of folded) one.open = false;
+    apply();
+    for (const table of Table.all) table.show();
+  });
+}
+
+function build() {
+  const apply = theme();
+  const model = buildModel();
+  const main = document.getElementById('main');
+  document.body.append(hatches(), el('div', { id: 'announcer', class: 'visually-hidden', role: 'status', 'aria-live': 'polite' }));
+  const layers = section('layers', 'Layers', 'Each layer once, below the layer it is built on. A layer is as wide as its own bytes and those of all layers above it; the darkest belong to one image alone.');
+  layers.append(icicle(model));
+  const images = section('images', 'Images', 'The area is what only that image holds: exclusive bytes, by registry, repository and tag.');
+  images.append(treemap(model));
+  main.append(verdict(), filesystems(), layers, images, usage(), tables(model), measured());
+  const titles = { verdict: 'Verdict', filesystems: 'Filesystems', layers: 'Layers', images: 'Images', usage: 'Usage', tables: 'Tables', measured: 'Measured' };
+  document.getElementById('contents').append(el('ol', null, Object.entries(titles).map(([id, title]) => el('li', null, el('a', { href: '#' + id, text: title })))));
+  footer();
+  print(apply);
+  // Who waits for the page (a test, a printer) can see that it is drawn.
+  requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawn = Math.round(performance.now()); }));
+}
+build();

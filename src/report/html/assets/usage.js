@@ -1,0 +1,189 @@
+// How full the filesystems were, with the runs that deleted something, and what each run promised and gave.
+
+// Runs that can be seen on a curve: they acted.
+function actingRuns() {
+  return (REPORT.runs || []).filter(run => run.command !== 'scan' && !run.dry_run && (run.deleted || []).length)
+    .sort((a, b) => a.started_at < b.started_at ? -1 : a.started_at > b.started_at ? 1 : 0);
+}
+
+function usage() {
+  const node = section('usage', 'Usage over time', 'How full each filesystem was, from the records that scans leave. Numbered lines are runs that deleted something.');
+  const runs = actingRuns();
+  const numbers = new Map(runs.map((run, at) => [run.run_id, at + 1]));
+  const series = (REPORT.usage || []).filter(one => one.points.length);
+  if (!series.length) node.append(empty('No records: nothing was scanned on this node before, or its database could not be read.'));
+  for (const one of series) node.append(oneSeries(one, runs.filter(run => run.filesystem === null || run.filesystem === one.filesystem), numbers));
+  node.append(runsPart(numbers));
+  return node;
+}
+
+function oneSeries(series, runs, numbers) {
+  const points = series.points.map(point => ({ ...point, time: Date.parse(point.at) })).filter(point => !isNaN(point.time)).sort((a, b) => a.time - b.time);
+  const filesystem = REPORT.filesystems.find(one => one.mount === series.filesystem) || REPORT.filesystems.find(one => one.device === series.device);
+  const canvas = el('div', { class: 'canvas' });
+  const readout = el('p', { class: 'readout note' });
+  const figure = el('figure', { class: 'series', 'data-mount': series.filesystem }, el('h3', { text: safe(series.filesystem) }), canvas,
+    legend([['used', 'used (the line is the mean, the band from the lowest to the highest reading)']]), readout);
+  const sum = 'From ' + when(series.points[0].at) + ' to ' + when(series.points[series.points.length - 1].at) + ' UTC, ' + many(points.length, 'reading') + ', '
+    + bytes(Math.min(...points.map(point => point.used_low_bytes))) + ' to ' + bytes(Math.max(...points.map(point => point.used_high_bytes))) + ' used.';
+  readout.textContent = sum;
+  drawn(canvas, width => usagePicture(points, filesystem, runs, numbers, width, point => {
+    readout.textContent = point ? when(point.at) + ' UTC: ' + bytes(point.used_mean_bytes) + ' used'
+      + (point.used_low_bytes === point.used_high_bytes ? '' : ' (' + bytes(point.used_low_bytes) + ' to ' + bytes(point.used_high_bytes) + ')') + ' of ' + bytes(point.capacity_bytes) : sum;
+  }, sum));
+  figure.append(el('details', { class: 'no-print' }, el('summary', { text: 'Readings as a table' }), new Table({
+    id: 'readings-' + safe(series.filesystem).replace(/\W/g, '-'), caption: 'Readings of ' + safe(series.filesystem), rows: [...points].reverse(), one: 'reading', columns: [
+      { label: 'Time (UTC)', get: point => point.time, cell: point => when(point.at), kind: 'nowrap' },
+      { label: 'Used, lowest', get: point => point.used_low_bytes, bytes: true },
+      { label: 'Used, mean', get: point => point.used_mean_bytes, bytes: true },
+      { label: 'Used, highest', get: point => point.used_high_bytes, bytes: true },
+      { label: 'Capacity', get: point => point.capacity_bytes, bytes: true }] }).element));
+  return figure;
+}
+
+// Round numbers of one IEC unit.
+function byteTicks(most, wanted) {
+  let unit = 1;
+  while (most / unit >= 1024 && unit < 2 ** 60) unit *= 1024;
+  const rough = most / unit / wanted;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map(times => times * power).find(step => step >= rough * 0.8) * unit;
+  const ticks = [];
+  for (let at = 0; at <= most; at += step) ticks.push(at);
+  return ticks;
+}
+
+const HOUR = 3600e3, DAY = 24 * HOUR;
+const STEPS = [60e3, 5 * 60e3, 15 * 60e3, 30 * 60e3, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 30 * DAY, 60 * DAY, 90 * DAY, 180 * DAY, 365 * DAY];
+function timeTicks(from, to, wanted) {
+  const step = STEPS.find(step => (to - from) / step <= wanted) || Math.ceil((to - from) / wanted / DAY) * DAY;
+  const ticks = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
+    const text = new Date(at).toISOString();
+    ticks.push({ at, text: step >= DAY ? text.slice(0, 10) : step >= HOUR && at % DAY === 0 ? text.slice(5, 10) : text.slice(11, 16) });
+  }
+  return ticks;
+}
+
+function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
+  const left = 66, right = 8, top = 26, height = 200, bottom = 22;
+  const first = points[0].time, last = points[points.length - 1].time;
+  // A single reading, or a span of none, still needs a width.
+  const runTimes = runs.map(run => Date.parse(run.started_at)).filter(time => time >= first - DAY && time <= last + DAY);
+  let from = Math.min(first, ...runTimes), to = Math.max(last, ...runTimes);
+  if (to - from < 60e3) { from -= 30 * 60e3; to += 30 * 60e3; }
+  const capacity = Math.max(...points.map(point => point.capacity_bytes), 1);
+  const most = Math.max(capacity, ...points.map(point => point.used_high_bytes));
+  const x = time => left + (time - from) / (to - from) * (width - left - right);
+  const y = value => top + height - value / most * height;
+  const picture = svg('svg', { viewBox: '0 0 ' + width + ' ' + (top + height + bottom), role: 'slider', tabindex: '0', 'aria-valuemin': 0, 'aria-valuemax': points.length - 1,
+    'aria-valuenow': points.length - 1, 'aria-valuetext': sum, 'aria-label': 'Curve of used bytes; the arrow keys go through the readings' });
+  for (const tick of byteTicks(most, 5)) {
+    picture.append(svg('line', { class: 'grid', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
+      svg('g', { class: 'tick' }, svg('text', { x: left - 8, y: y(tick) + 4, 'text-anchor': 'end', text: tick === 0 ? '0' : bytes(tick).replace('.0 ', ' ') })));
+  }
+  let free = -Infinity;
+  for (const tick of timeTicks(from, to, Math.max(2, Math.floor((width - left) / 90)))) {
+    const w = textWidth(tick.text);
+    const at = Math.min(Math.max(x(tick.at), left + w / 2 - 10), width - right - w / 2 + 8);
+    if (at - w / 2 < free) continue;
+    free = at + w / 2 + 10;
+    picture.append(svg('line', { class: 'grid', x1: x(tick.at), x2: x(tick.at), y1: top, y2: top + height }),
+      svg('g', { class: 'tick' }, svg('text', { x: at, y: top + height + 16, 'text-anchor': 'middle', text: tick.text })));
+  }
+  picture.append(svg('line', { class: 'capacity', x1: left, x2: width - right, y1: y(capacity), y2: y(capacity) }));
+  // A mark counts what root reserves as used, as the kubelet does.
+  let taken = [];
+  for (const mark of ((filesystem && filesystem.marks) || [])) {
+    const level = mark.percent / 100 * filesystem.capacity_bytes - (filesystem.reserved_bytes || 0);
+    if (!(level > 0)) continue;
+    picture.append(svg('line', { class: 'mark', x1: left, x2: width - right, y1: y(level), y2: y(level) }));
+    const label = percent(mark.percent) + ' ' + safe(mark.name);
+    if (taken.some(other => Math.abs(other - y(level)) < 13)) continue;
+    taken.push(y(level));
+    picture.append(svg('text', { class: 'muted on-line', x: left + 6, y: y(level) - 3, text: fit(label, width / 2) }));
+  }
+  const line = value => points.map((point, at) => (at ? 'L' : 'M') + x(point.time).toFixed(1) + ' ' + y(value(point)).toFixed(1)).join('');
+  const back = [...points].reverse().map(point => 'L' + x(point.time).toFixed(1) + ' ' + y(point.used_low_bytes).toFixed(1)).join('');
+  picture.append(svg('path', { class: 'band', d: line(point => point.used_high_bytes) + back + 'Z' }), svg('path', { class: 'mean', d: line(point => point.used_mean_bytes), 'data-points': points.length }));
+  if (points.length === 1) picture.append(svg('circle', { class: 'dot', cx: x(first), cy: y(points[0].used_mean_bytes), r: 4 }));
+  let edge = -Infinity;
+  for (const run of runs) {
+    const time = Date.parse(run.started_at);
+    if (!(time >= from && time <= to)) continue;
+    const at = x(time), number = '' + numbers.get(run.run_id), w = textWidth(number) + 8;
+    picture.append(svg('line', { class: 'run', 'data-run': run.run_id, x1: at, x2: at, y1: top - 6, y2: top + height }));
+    if (at - w / 2 < edge) continue;
+    edge = at + w / 2 + 2;
+    picture.append(svg('g', { class: 'run-label' }, svg('rect', { x: at - w / 2, y: 3, width: w, height: 15, rx: 3 }), svg('text', { x: at, y: 14.5, 'text-anchor': 'middle', text: number })));
+  }
+  const cross = svg('line', { class: 'cross', y1: top, y2: top + height, visibility: 'hidden' });
+  const dot = svg('circle', { class: 'dot', r: 4, visibility: 'hidden' });
+  picture.append(cross, dot);
+  let now = points.length - 1;
+  const point = at => {
+    now = Math.max(0, Math.min(points.length - 1, at));
+    const here = points[now];
+    fillIn(cross, { x1: x(here.time), x2: x(here.time), visibility: 'visible' }, []);
+    fillIn(dot, { cx: x(here.time), cy: y(here.used_mean_bytes), visibility: 'visible' }, []);
+    told(here);
+    picture.setAttribute('aria-valuenow', now);
+    picture.setAttribute('aria-valuetext', when(here.at) + ' UTC, ' + bytes(here.used_mean_bytes) + ' used');
+  };
+  const away = () => { cross.setAttribute('visibility', 'hidden'); dot.setAttribute('visibility', 'hidden'); told(null); };
+  picture.addEventListener('pointermove', event => {
+    const box = picture.getBoundingClientRect();
+    const time = from + ((event.clientX - box.left) / box.width * width - left) / (width - left - right) * (to - from);
+    let low = 0, high = points.length - 1;
+    while (low < high) { const middle = (low + high) >> 1; if (points[middle].time < time) low = middle + 1; else high = middle; }
+    point(low > 0 && time - points[low - 1].time < points[low].time - time ? low - 1 : low);
+  });
+  picture.addEventListener('pointerleave', away);
+  picture.addEventListener('blur', away);
+  picture.addEventListener('keydown', event => {
+    const moves = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1, Home: 0, End: points.length - 1, PageUp: now + 10, PageDown: now - 10 };
+    if (event.key in moves) { event.preventDefault(); point(moves[event.key]); }
+  });
+  return picture;
+}
+
+function runsPart(numbers) {
+  const runs = (REPORT.runs || []).filter(run => run.command !== 'scan');
+  const part = el('div', { id: 'runs' }, el('h3', { text: 'Runs: what was predicted, what was measured' }));
+  if (!runs.length) { part.append(empty('No run has deleted anything, as far as the records go.')); return part; }
+  const most = Math.max(1, ...runs.map(run => Math.max(run.predicted_bytes || 0, run.measured_bytes || 0)));
+  part.append(legend([['free', 'predicted (the frame)'], ['used', 'measured: what the filesystem gave back (the bar)']]));
+  part.append(new Table({ id: 'runs-table', caption: 'Runs that were to delete something, the newest first', rows: runs, one: 'run', size: 15, sort: 1, columns: [
+    { label: 'No.', get: run => numbers.get(run.run_id) || 0, cell: run => '' + (numbers.get(run.run_id) || '–'), kind: 'num' },
+    { label: 'Started (UTC)', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },
+    { label: 'Command', get: run => run.command, cell: run => safe(run.command) + (run.dry_run ? ' (dry run)' : '') },
+    { label: 'Outcome', get: run => run.outcome || '', cell: run => words(run.outcome || (run.killed ? 'killed' : 'under way')), kind: 'nowrap' },
+    { label: 'Full', get: run => run.usage_before_percent || 0, cell: run => run.usage_before_percent === null ? '–' : percent(run.usage_before_percent) + (run.usage_after_percent === null ? '' : ' → ' + percent(run.usage_after_percent)), kind: 'nowrap' },
+    { label: 'Deleted', get: run => run.deleted.filter(one => !one.error).length, kind: 'num' },
+    { label: 'Predicted', get: run => run.predicted_bytes, bytes: true },
+    { label: 'Measured', get: run => run.measured_bytes, bytes: true },
+    { label: 'Difference', get: run => run.measured_bytes === null || run.predicted_bytes === null ? null : run.measured_bytes - run.predicted_bytes, bytes: true },
+    { label: 'Predicted and measured', get: run => run.measured_bytes, cell: run => runBars(run, most), kind: 'chart-cell', fixed: true },
+  ] }).element);
+  const deletions = runs.flatMap(run => run.deleted.map(one => ({ run, one })));
+  if (deletions.length) {
+    part.append(el('details', null, el('summary', { text: many(deletions.length, 'deletion') }), new Table({ id: 'deletions', caption: 'Deletions, the newest first', rows: deletions, one: 'deletion', sort: 0, columns: [
+      { label: 'Time (UTC)', get: row => Date.parse(row.one.at) || 0, cell: row => when(row.one.at), kind: 'nowrap' },
+      { label: 'Run', get: row => numbers.get(row.run.run_id) || 0, cell: row => '' + (numbers.get(row.run.run_id) || '–'), kind: 'num' },
+      { label: 'Kind', get: row => row.one.kind, cell: row => safe(row.one.kind) },
+      { label: 'Name', get: row => row.one.names[0] || '', cell: row => row.one.names.length ? row.one.names.map(safe).join(', ') : '–', kind: 'name' },
+      { label: 'Id', get: row => row.one.id, cell: row => idCell(row.one.id), kind: 'nowrap' },
+      { label: 'Why', get: row => row.one.reason, cell: row => safe(row.one.reason) },
+      { label: 'Predicted', get: row => row.one.predicted_bytes, bytes: true },
+      { label: 'Measured', get: row => row.one.measured_bytes, bytes: true },
+      { label: 'Error', get: row => row.one.error || '', cell: row => row.one.error ? safe(row.one.error) : '', kind: 'wide' },
+    ] }).element));
+  }
+  return part;
+}
+
+function runBars(run, most) {
+  const wide = 200, predicted = (run.predicted_bytes || 0) / most * wide, measured = Math.max(run.measured_bytes || 0, 0) / most * wide;
+  return svg('svg', { viewBox: '0 0 202 16', preserveAspectRatio: 'none', role: 'img', height: 16, 'aria-label': 'predicted ' + bytes(run.predicted_bytes) + ', measured ' + bytes(run.measured_bytes) },
+    svg('rect', { class: 'measured', x: 1, y: 4, width: measured, height: 8 }), svg('rect', { class: 'predicted', x: 1, y: 1.5, width: predicted, height: 13 }));
+}

@@ -1,0 +1,203 @@
+//! Documents of `layersweep report` of any size, made up but whole: what the page is tested with where
+//! no store can be made fast enough, or as wicked.
+
+use serde_json::{Value, json};
+
+const MIB: u64 = 1 << 20;
+
+/// The root of the made-up store.
+pub const ROOT: &str = "/var/lib/containers/storage";
+
+/// A document without any image.
+pub fn empty() -> Value {
+    document(Vec::new(), Vec::new())
+}
+
+/// A document of one image with one layer.
+pub fn one() -> Value {
+    forest(1, 1)
+}
+
+/// So many images on about so many layers: twenty bases, on which images and their variants are built.
+/// The same every time.
+pub fn forest(images: usize, layers: usize) -> Value {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut made: Vec<Layer> = Vec::new();
+    let mut chains: Vec<Vec<usize>> = Vec::new();
+    for image in 0..images {
+        let mut chain = match rng.usize(..10) {
+            _ if chains.is_empty() => Vec::new(),
+            0 if chains.len() < 20 => Vec::new(),
+            _ => {
+                let other = &chains[rng.usize(..chains.len())];
+                other[..rng.usize(1..=other.len().min(40))].to_vec()
+            }
+        };
+        let more = (layers.saturating_sub(made.len()) / (images - image)).max(1);
+        let more = rng.usize(1..=more * 2 - 1);
+        for _ in 0..more.min(layers.saturating_sub(made.len()).max(1)) {
+            let parent = chain.last().copied();
+            chain.push(made.len());
+            // Sizes as they are: many small, few large.
+            let bytes = 4096 * (1 + rng.u64(..256) * 4_u64.pow(rng.u32(..5)));
+            made.push(Layer { parent, bytes, images: Vec::new() });
+        }
+        for layer in &chain {
+            made[*layer].images.push(image);
+        }
+        chains.push(chain);
+    }
+    let registries = ["quay.io", "registry.example.org:5000", "docker.io", "ghcr.io"];
+    let image_docs = chains.iter().enumerate().map(|(at, chain)| {
+        let sum = |of: &dyn Fn(&Layer) -> bool| -> u64 {
+            chain.iter().map(|layer| &made[*layer]).filter(|layer| of(layer)).map(|layer| layer.bytes).sum()
+        };
+        let total = sum(&|_| true);
+        let exclusive = sum(&|layer| layer.images.len() == 1);
+        let name = format!(
+            "{}/team-{}/service-{}:{}.{}",
+            registries[at % registries.len()],
+            at % 17,
+            at % 191,
+            at % 9,
+            at
+        );
+        image(
+            at,
+            &[name.as_str()],
+            chain.iter().rev().map(|layer| id("layer", *layer)).collect(),
+            [total, exclusive],
+        )
+    });
+    let image_docs = image_docs.collect();
+    let layer_docs = made.iter().enumerate().map(|(at, layer)| {
+        let images = layer.images.iter().map(|image| id("image", *image)).collect();
+        self::layer(at, layer.parent.map(|parent| id("layer", parent)), layer.bytes, images)
+    });
+    document(image_docs, layer_docs.collect())
+}
+
+struct Layer {
+    parent: Option<usize>,
+    bytes: u64,
+    images: Vec<usize>,
+}
+
+/// An id of 64 digits.
+pub fn id(kind: &str, at: usize) -> String {
+    let kind = kind.bytes().next().unwrap_or_default();
+    format!("{kind:02x}{at:010x}{:052x}", at * 7919 + 13)
+}
+
+/// A layer of the made-up store.
+pub fn layer(at: usize, parent: Option<String>, bytes: u64, images: Vec<String>) -> Value {
+    json!({
+        "id": id("layer", at), "store": ROOT, "kind": "layer", "parent": parent,
+        "diff_id": format!("sha256:{}", id("diff", at)), "created_at": "2026-11-01T00:00:00Z",
+        "read_write": false, "refcount": images.len(), "images": images, "containers": [],
+        "bytes": bytes, "apparent_bytes": bytes, "inodes": 1 + at % 500,
+        "path": format!("{ROOT}/overlay/{}", id("layer", at)),
+    })
+}
+
+/// An image of it; `sizes` are total and exclusive bytes.
+pub fn image(at: usize, names: &[&str], layers: Vec<String>, sizes: [u64; 2]) -> Value {
+    let [total, exclusive] = sizes;
+    json!({
+        "id": id("image", at), "names": names, "digests": [format!("sha256:{}", id("manifest", at))],
+        "store": ROOT, "manifest_list": false, "created_at": null,
+        "first_detected": "2026-11-02T00:00:00Z", "first_detected_from": "records",
+        "last_used": (at % 3 == 0).then_some("2026-11-20T00:00:00Z"), "use_count": 0, "lives": 1,
+        "in_use": at % 7 == 0, "used_by": [], "pinned": at % 31 == 5, "pinned_by": [], "layers": layers,
+        "total_bytes": total, "shared_bytes": total - exclusive, "exclusive_bytes": exclusive,
+        "frees_bytes": exclusive, "listed_bytes": total,
+    })
+}
+
+/// A document of these images and layers, with two days of readings and a run.
+pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
+    let held: u64 = layers.iter().filter_map(|layer| layer["bytes"].as_u64()).sum();
+    let used = held + 64 * MIB;
+    let capacity = used + used / 4 + 16 * MIB;
+    let available = capacity - used - 16 * MIB;
+    let percent = |bytes: u64| -> f64 {
+        #[allow(clippy::cast_precision_loss)] // two decimals
+        let share = bytes as f64 / capacity as f64;
+        (share * 10_000.0).round() / 100.0
+    };
+    let filesystem = json!({
+        "mount": "/", "device": "/dev/vda1", "fstype": "xfs", "capacity_bytes": capacity,
+        "used_bytes": used, "available_bytes": available, "used_percent": percent(capacity - available),
+        "inodes": 1_000_000, "inodes_free": 900_000,
+    });
+    let part = |kind: &str, label: &str, path: Option<&str>, bytes: u64| json!({ "kind": kind, "label": label, "path": path, "bytes": bytes, "measured_bytes": bytes, "store": null });
+    let mut whole = filesystem.clone();
+    whole["reserved_bytes"] = json!(16 * MIB);
+    whole["parts"] = json!([
+        part("images", "images in use", Some(ROOT), held),
+        part("logs", "logs of pods", Some("/var/log/pods"), 40 * MIB),
+        part("other", "everything else", None, 24 * MIB),
+    ]);
+    whole["marks"] = json!([
+        { "name": "gc low", "percent": 70.0, "source": "layersweep" },
+        { "name": "gc high", "percent": 75.0, "source": "layersweep" },
+        { "name": "image GC low", "percent": 80.0, "source": "kubelet" },
+        { "name": "image GC high", "percent": 85.0, "source": "kubelet" },
+        { "name": "hard eviction (imagefs.available)", "percent": 85.0, "source": "eviction" },
+    ]);
+    let points = (0..48_u64).map(|hour| {
+        let mean = used / 2 + used / 100 * hour;
+        json!({
+            "at": format!("2026-11-{:02}T{:02}:00:00Z", 19 + hour / 24, hour % 24), "span_seconds": 3600,
+            "used_low_bytes": mean - MIB, "used_mean_bytes": mean, "used_high_bytes": mean + MIB,
+            "capacity_bytes": capacity, "used_percent": percent(mean),
+        })
+    });
+    let points: Vec<Value> = points.collect();
+    let totals = json!({
+        "images": images.len(), "images_unused": 0, "layers": layers.len(), "containers": 0, "leaks": 0,
+        "bytes": held, "inodes": 1, "reclaimable_bytes": 0,
+    });
+    let store = json!({
+        "kind": "containers-storage", "root": ROOT, "driver": "overlay", "filesystem": "/",
+        "images": images.len(), "layers": layers.len(), "containers": 0,
+        "bytes": { "images": held, "containers": 0, "leaks": 0, "metadata": 0, "other": 0, "total": held },
+        "other": [], "reclaimable_bytes": 0, "read_only": false, "origin": "default", "consistency": "consistent",
+    });
+    json!({
+        "schema_version": 1, "kind": "report", "generated_at": "2026-11-21T12:00:00Z",
+        "program_version": "0.0.0", "complete": true, "sysroot": null, "host": "node-17.example.org",
+        "verdict": { "sentences": ["First.", "Second, of `layersweep gc`.", "Third."], "causes": [] },
+        "scan": {
+            "schema_version": 1, "kind": "scan", "generated_at": "2026-11-21T12:00:00Z", "complete": true,
+            "filesystems": [filesystem], "stores": [store], "images": images, "layers": layers,
+            "containers": [], "leaks": [], "totals": totals, "warnings": [],
+            "scan": { "seconds": 0.5, "inodes": 1000, "cached_layers": 0, "measured_layers": 1 },
+        },
+        "filesystems": [whole],
+        "usage": [{ "filesystem": "/", "device": "/dev/vda1", "points": points }],
+        "runs": [run()],
+        "top": { "layers": [], "images": [], "containers": [], "leaks": [], "logs": [], "pods": [] },
+        "measured": { "how": ["By hand."], "skipped": [], "warnings": [] },
+    })
+}
+
+fn run() -> Value {
+    let deletion = |at: usize, error: Option<&str>| {
+        json!({
+            "kind": "image", "id": id("gone", at), "names": [format!("quay.io/gone/image:{at}")], "store": ROOT,
+            "reason": "space", "predicted_bytes": 10 * MIB, "measured_bytes": error.is_none().then_some(9 * MIB),
+            "byproduct_bytes": 0, "differs": false, "usage_after_percent": 70.0,
+            "at": "2026-11-20T06:00:00Z", "error": error,
+        })
+    };
+    json!({
+        "run_id": "run-1", "command": "gc", "runs": 1, "started_at": "2026-11-20T06:00:00Z",
+        "ended_at": "2026-11-20T06:00:05Z", "outcome": "reached", "dry_run": false, "policy": "exact",
+        "via": "cri", "trigger": { "space": true, "age": false }, "filesystem": "/",
+        "usage_before_percent": 84.0, "usage_after_percent": 70.0, "wanted_bytes": 18 * MIB,
+        "predicted_bytes": 20 * MIB, "measured_bytes": 18 * MIB, "byproduct_bytes": 0, "believed_bytes": null,
+        "deleted": [deletion(1, None), deletion(2, None), deletion(3, Some("in use"))], "errors": [],
+        "events": [], "killed": false, "unsaved": false,
+    })
+}
