@@ -306,10 +306,90 @@ fn explain_knows_names_ids_prefixes_and_paths() {
         assert_eq!(said["id"], top, "{subject}");
         assert_eq!(text(&said, "/held_by/0/id"), id, "{subject}");
     }
-    for unknown in ["no/such/image:1", "0123456789abcdef", "/etc/passwd"] {
-        let run = explain(unknown);
-        assert!(matches!(run.code, 1 | 2), "{run:?}");
+    // Nothing is wrong with the usage where nothing has that name: as for `rm` and `pin remove`.
+    let missing = bed.store.root().join("overlay/none");
+    for unknown in ["no/such/image:1", "0123456789abcdef", "/etc/passwd", missing.to_str().unwrap()] {
+        let run = explain(unknown).expect_code(1);
         assert_one_error(&run);
         assert!(run.stderr.contains(unknown), "{run:?}");
     }
+    // What may mean several things was not said in full.
+    for image in ["base", "a"] {
+        bed.store.podman(["tag", &small::name(image), &format!("localhost/{image}/same:1")]);
+    }
+    let run = explain("same:1").expect_code(2);
+    assert_one_error(&run);
+}
+
+#[test]
+fn where_nothing_matches_that_is_said() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let images = |words: &[&str]| layersweep([&["images", "--graphroot", root], words].concat());
+    let none = images(&["--filter", "name=quay.io/*"]).expect_code(0);
+    assert_eq!((&*none.stdout, &*none.stderr), ("", "note: none of the 5 images matches --filter\n"));
+    for quiet in [&["-q"][..], &["--format", "json"]] {
+        let run = images(&[quiet, &["--filter", "name=quay.io/*"]].concat()).expect_code(0);
+        assert_eq!(run.stderr, "", "{run:?}");
+    }
+    let some = images(&["--filter", "name=*/small/a:*"]).expect_code(0);
+    assert!(some.stdout.contains("localhost/small/a:1") && some.stderr.is_empty(), "{some:?}");
+    let empty = bed.dir.path().join("empty");
+    let empty = Store::at(&empty, "overlay");
+    empty.podman(["images"]);
+    let run = layersweep(["images", "--graphroot", empty.root().to_str().unwrap()]).expect_code(0);
+    assert_eq!((&*run.stdout, &*run.stderr), ("", "note: there is no image\n"));
+}
+
+#[test]
+fn a_pin_tells_what_it_covers() {
+    let Some(bed) = bed() else { return };
+    let state = bed.dir.path().join("state");
+    let run = |words: &[&str]| {
+        let mut command = program::command();
+        program::run(command.args(words).arg("--state-dir").arg(&state)).expect_no_crash().expect_code(0)
+    };
+    // Before the first scan nobody knows.
+    assert_eq!(run(&["pin", "add", "localhost/*"]).stderr, "");
+    run(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
+    let added = run(&["pin", "add", "localhost/small/a*"]);
+    assert_eq!(added.stdout, "pinned localhost/small/a*\n");
+    assert_eq!(
+        added.stderr,
+        "note: \"localhost/small/a*\" covers 2 of the 5 images that the last scan saw\n"
+    );
+    let none = run(&["pin", "add", "quay.io/*"]);
+    assert_eq!(none.stdout, "pinned quay.io/*\n", "it is pinned all the same");
+    let warning = "warning: \"quay.io/*\" covers none of the 5 images that the last scan saw\nhint: ";
+    assert!(none.stderr.starts_with(warning), "{none:?}");
+    assert_eq!(run(&["pin", "add", "quay.io/*", "-q"]).stderr, "");
+    // The records do not have every digest, so nothing is said that may be wrong.
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    assert_eq!(run(&["pin", "add", &digest]).stderr, "");
+}
+
+#[test]
+fn a_state_directory_that_is_none_is_told_once() {
+    let Some(bed) = bed() else { return };
+    let file = bed.dir.path().join("file");
+    std::fs::write(&file, "in its place").unwrap();
+    let root = bed.store.root().to_str().unwrap();
+    for (words, code) in [
+        (&["usage"][..], 0),
+        (&["images"], 0),
+        (&["explain", "localhost/small/a:1"], 0),
+        (&["history"], 3),
+        (&["pin", "list"], 3),
+    ] {
+        for state in [&file, &file.join("deeper/still")] {
+            let mut command = program::command();
+            command.args(words).args(["--graphroot", root, "--state-dir"]).arg(state);
+            let run = program::run(&mut command).expect_no_crash().expect_code(code);
+            let told = run.stderr.lines().filter(|line| line.starts_with("warning: "));
+            assert_eq!(told.count(), 1, "{run:?}");
+            assert!(run.stderr.contains("is no directory"), "{run:?}");
+            assert!(run.stderr.contains("--state-dir"), "with a remedy: {run:?}");
+        }
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"in its place");
 }

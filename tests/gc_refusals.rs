@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use cri_server::gc_node::{GcNode, deleted, name};
+use cri_server::gc_node::{GcNode, IN_USE, deleted, name, rule};
 use cri_server::{Listing, Removal};
 use rusqlite::Connection;
 use support::loopfs::Fs;
@@ -80,19 +80,26 @@ fn a_listing_that_may_be_partial_deletes_nothing() {
     node.server.behave(|behaviour| behaviour.images = Listing::Error("out of order"));
     assert_refused(&node, &[&GC[..], &["--dry-run"]].concat(), &["out of order"], None);
     assert_eq!(node.removals(), 0);
-    // What the runtime leaves out is out of its reach; the others go.
-    node.server.behave(|behaviour| behaviour.images = Listing::LeaveOut(2));
-    let run = node.run(&[&GC[..], &["--format", "json"]].concat());
-    let document = node::document(run.clone());
-    match run.code {
-        5 => assert_eq!(document["outcome"], "refused"),
-        4 => {
-            assert_eq!(deleted(&document).len(), 3, "{document:#}");
-            let out = list(&document, "/kept").iter().filter(|kept| kept["rule"] == "out-of-reach");
-            assert_eq!(out.count(), 2, "{document:#}");
-        }
-        _ => panic!("{run:?}"),
+    node.server.behave(|behaviour| behaviour.images = Listing::Honest);
+    // None of what is on the disk: that is another store's listing, or none.
+    node.server.behave(|behaviour| behaviour.unlisted = node.names());
+    assert_refused(&node, &GC, &["none of the 6 images", "partial"], None);
+    assert_eq!(node.removals(), 0);
+    // What the runtime leaves out is out of its reach, as with containerd, which lists no image whose
+    // manifest is gone. The others go, and nothing is proven wrong by it: the low mark is not reached.
+    node.server.behave(|behaviour| behaviour.unlisted = vec![name(0), name(1)]);
+    let document = node.json(4, &GC);
+    assert_eq!(document["outcome"], "not_reached", "{document:#}");
+    assert_eq!(deleted(&document), [name(2), name(3), name(4)], "{document:#}");
+    for at in [0, 1] {
+        assert_eq!(rule(&document, &name(at)), "out-of-reach", "{document:#}");
     }
+    // An image in use stays by what the disk says, whether the runtime lists it or not.
+    node.server.behave(|behaviour| behaviour.unlisted = vec![name(IN_USE)]);
+    let document = node.json(4, &GC);
+    assert_eq!(deleted(&document), [name(0), name(1)], "{document:#}");
+    assert_eq!(rule(&document, &name(IN_USE)), "in-use", "{document:#}");
+    assert_eq!(node.names(), [name(IN_USE)]);
 }
 
 #[test]

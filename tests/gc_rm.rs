@@ -150,6 +150,10 @@ fn a_person_is_shown_the_plan_and_asked() {
     node.json(0, &["rm", "-y", &name(3)]);
     let run = on_terminal(&node, &gc, "yes\n").expect_code(4);
     assert!(run.stdout.contains("Low mark NOT reached"), "{run:?}");
+    // Table and log are on one screen: an event stands there once.
+    assert_eq!(run.stdout.matches("FreeDiskSpaceFailed").count(), 1, "{run:?}");
+    let elsewhere = node.run(&gc).expect_code(4);
+    assert_eq!(elsewhere.stderr.matches("FreeDiskSpaceFailed").count(), 1, "the log has it: {elsewhere:?}");
     assert_eq!(node.names(), names([IN_USE]));
 }
 

@@ -334,6 +334,31 @@ fn refusals() {
     assert_eq!(text(&json(0, &NOW), "/outcome"), "not_needed");
 }
 
+/// What a run may say while others write all the time, and why. It never fails.
+fn assert_kept_clear_of_the_storm(code: i32, document: &Value) {
+    let errors = list(document, "/errors");
+    let steps: BTreeSet<_> = errors.iter().map(|error| text(error, "/step")).collect();
+    match code {
+        // Everything could be read, and what was to go is gone or was proven to be used after all.
+        0 | 3 => {
+            assert!(["done", "not_needed"].contains(&text(document, "/outcome")), "{document:#}");
+            assert!(errors.is_empty(), "{document:#}");
+            // What was just being written could not be measured: lower bounds.
+            assert_eq!(document["complete"], code == 0, "{document:#}");
+            assert_eq!(list(document, "/warnings").iter().any(|one| one["incomplete"] == true), code == 3);
+        }
+        // No reading was consistent, or the locks were held for too long: nothing is proven.
+        5 => {
+            assert_eq!(text(document, "/outcome"), "refused", "{document:#}");
+            assert!(
+                !steps.is_empty() && steps.iter().all(|step| ["read", "lock"].contains(step)),
+                "{document:#}"
+            );
+        }
+        _ => panic!("exit code {code}: {document:#}"),
+    }
+}
+
 /// Deletion in a loop beside podman and buildah: none of them fails, nothing is lost.
 #[test]
 fn beside_a_storm_of_tools() {
@@ -378,9 +403,10 @@ fn beside_a_storm_of_tools() {
             let id = format!("{:064x}", start.elapsed().as_nanos());
             std::fs::create_dir_all(node.store.root().join("overlay").join(id).join("diff/a")).unwrap();
             let run = node.run(&[&NOW[..], &["--format", "json"]].concat());
-            // 3: others wrote while it measured. 5: they held the locks for too long.
-            assert!([0, 3, 5].contains(&run.code), "{run:?}");
-            swept += list(&node::document(run), "/deleted").len();
+            let code = run.code;
+            let document = node::document(run);
+            assert_kept_clear_of_the_storm(code, &document);
+            swept += list(&document, "/deleted").len();
         }
     });
     let rounds = rounds.into_inner();

@@ -15,20 +15,7 @@ use crate::survey::lookup::{self, Subject};
 pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result<Exit, Failure> {
     let surveyed = surveying::survey_to_judge(global, false, config)?;
     let survey = &surveyed.survey;
-    let subject = lookup::look_up(survey, &own.reference).map_err(|error| Failure::BadArgument {
-        message: error.to_string(),
-        hint: match error {
-            lookup::Error::Unknown(_) => {
-                "`layersweep images` and `layersweep layers` list what there is".into()
-            }
-            lookup::Error::Ambiguous { .. } => {
-                "give more of the id, the whole name, or the store with --graphroot or --containerd-root"
-                    .into()
-            }
-            lookup::Error::Store { .. } | lookup::Error::Missing { .. } => String::new(),
-            lookup::Error::Outside { .. } => "name its store with --graphroot DIR".into(),
-        },
-    })?;
+    let subject = lookup::look_up(survey, &own.reference).map_err(|error| Failure::of_lookup(&error))?;
     let mut document = json::explain(survey, subject);
     if let Subject::Image(at) = subject {
         document.remember(surveyed.ages.of(at), &surveyed.memory.lives(survey, at)?);

@@ -13,6 +13,7 @@ use crate::gc::run::hands::Blind;
 use crate::records;
 use crate::report::text::safe;
 use crate::survey;
+use crate::survey::lookup;
 
 /// Why a command ends without a result.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,33 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// A reference that leads to nothing has failed; one that may mean several things was not
+    /// given in full.
+    pub(super) fn of_lookup(error: &lookup::Error) -> Self {
+        let message = error.to_string();
+        let hint = match error {
+            lookup::Error::Unknown(_) => "`layersweep images` and `layersweep layers` list what there is",
+            lookup::Error::Ambiguous { .. } => {
+                return Self::BadArgument {
+                    message,
+                    hint: "give more of the id, the whole name, or the store with --graphroot or --containerd-root"
+                        .into(),
+                };
+            }
+            lookup::Error::Store { .. } | lookup::Error::Missing { .. } => "",
+            lookup::Error::Outside { .. } => "name its store with --graphroot DIR",
+        };
+        Self::NotThere { message, hint: hint.into() }
+    }
+
+    /// The same with more at the end of what is told.
+    pub(super) fn with(mut self, more: &str) -> Self {
+        if let Self::NotThere { message, .. } | Self::BadArgument { message, .. } = &mut self {
+            message.push_str(more);
+        }
+        self
+    }
+
     fn exit(&self) -> Exit {
         match self {
             Self::Survey(survey::Error::NotAStore { .. } | survey::Error::NoneFound { .. }) => Exit::NoStore,

@@ -11,6 +11,7 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
     let surveyed = surveying::survey(global)?;
     let survey = &surveyed.survey;
     let now = survey.taken_at;
+    let all = survey.inventory.images.len();
     let mut images: Vec<_> =
         surveyed.images().filter(|image| own.filter.iter().all(|filter| filter.passes(image, now))).collect();
     filter::sort(&mut images, own.sort);
@@ -27,10 +28,22 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
         Format::Table => {
             if global.quiet {
                 output::ids(document.images.iter().map(|image| image.id.as_str()))?;
+            } else if document.images.is_empty() {
+                // No headline over nothing. stdout holds results alone, and there is none.
+                output::note(global, &nothing_to_show(all));
             } else {
                 output::text(&text::images(&document.images, now, &terminal::screen()))?;
             }
         }
     }
     Ok(surveyed.exit())
+}
+
+/// Why there is no row, of so many images.
+fn nothing_to_show(all: usize) -> String {
+    match all {
+        0 => "there is no image".into(),
+        1 => "the only image does not match --filter".into(),
+        all => format!("none of the {all} images matches --filter"),
+    }
 }

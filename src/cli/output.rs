@@ -32,6 +32,14 @@ pub(super) fn note(global: &Global, message: &str) {
     }
 }
 
+/// A warning on stderr, with what to do about it.
+pub(super) fn warn(global: &Global, message: &str, hint: &str) {
+    if !global.quiet {
+        // As in `note`.
+        let _ = writeln!(io::stderr(), "warning: {}\nhint: {}", safe(message), safe(hint));
+    }
+}
+
 /// Shows text to a person on stderr: what is no result.
 pub(super) fn aside(text: &str) -> Result<(), Failure> {
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());

@@ -8,6 +8,7 @@ use super::failure::Failure;
 use super::records::Open;
 use super::{output, records, terminal};
 use crate::records::Access;
+use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pattern, Pin};
 use crate::report::{json, text};
 
@@ -37,6 +38,7 @@ fn add(global: &Global, patterns: &[String], note: Option<&str>) -> Result<Exit,
     let done = records.write(|tx| {
         patterns.iter().map(|pattern| pins::add(tx, pattern, note, now)).collect::<rusqlite::Result<Vec<_>>>()
     })?;
+    let known = records.read(known::images)?;
     let mut added = Vec::new();
     for (pattern, done) in patterns.iter().zip(done) {
         match done {
@@ -60,7 +62,30 @@ fn add(global: &Global, patterns: &[String], note: Option<&str>) -> Result<Exit,
         }
     }
     print(global, &records, added, Vec::new(), false)?;
+    for pattern in &patterns {
+        tell_reach(global, pattern, &known);
+    }
     Ok(Exit::Done)
+}
+
+/// How many images a pattern covers, of those that the last scan saw. Nothing where there was none.
+fn tell_reach(global: &Global, pattern: &Pattern, known: &Known) {
+    let (all, text) = (known.all().count(), pattern.text());
+    // The records have no digests of manifests.
+    let covers = |life: &&Life| pattern.covers(&life.names, &[] as &[&str], &life.image_id);
+    match known.all().filter(covers).count() {
+        _ if all == 0 => {}
+        0 if text.contains("sha256:") => {}
+        0 => output::warn(
+            global,
+            &format!("{text:?} covers none of the {all} images that the last scan saw"),
+            "it will cover images that come and match; `layersweep images` shows names in full",
+        ),
+        some => output::note(
+            global,
+            &format!("{text:?} covers {some} of the {all} images that the last scan saw"),
+        ),
+    }
 }
 
 fn remove(global: &Global, patterns: &[String]) -> Result<Exit, Failure> {

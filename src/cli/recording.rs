@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::args::Global;
+use super::args::{Format, Global};
 use super::collecting::Job;
 use super::deciding::Mind;
 use super::leak_recording::of_leak;
 use super::progress::Line;
-use super::records;
+use super::{records, terminal};
 use crate::gc::plan::{Reason, Step};
 use crate::gc::run::{self, Witness};
 use crate::gc::{Attempt, leaks};
@@ -111,8 +111,12 @@ impl<'a> Recording<'a> {
     pub(super) fn end(self, document: &mut GcDoc) -> bool {
         let Self { mut journal, line, global, mind, inventory, .. } = self;
         drop(line);
+        // The table has them too: whoever reads that from a terminal need not be told twice.
+        let shown = global.format == Format::Table && terminal::is_one();
         for event in &document.events {
-            tracing::warn!(event = event.reason, "{}", safe(&event.message));
+            if !shown {
+                tracing::warn!(event = event.reason, "{}", safe(&event.message));
+            }
             journal.event(event.reason, &event.message);
         }
         let errors = document.errors.iter().map(|error| RunError {

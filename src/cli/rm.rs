@@ -20,16 +20,12 @@ pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit
 
 /// The image that a reference means.
 pub(super) fn image(survey: &Survey, reference: &str) -> Result<ImageIx, Failure> {
-    let hint = "`layersweep images` lists what there is; nothing was deleted";
     match lookup::look_up(survey, reference) {
         Ok(Subject::Image(at)) => Ok(at),
-        Ok(_) => Err(Failure::NotThere { message: format!("{reference:?} is no image"), hint: hint.into() }),
-        Err(error @ lookup::Error::Unknown(_)) => {
-            Err(Failure::NotThere { message: error.to_string(), hint: hint.into() })
-        }
-        Err(error) => Err(Failure::BadArgument {
-            message: error.to_string(),
-            hint: "give more of the id, or the whole name; nothing was deleted".into(),
+        Ok(_) => Err(Failure::NotThere {
+            message: format!("{reference:?} is no image; nothing was deleted"),
+            hint: "`layersweep images` lists what there is".into(),
         }),
+        Err(error) => Err(Failure::of_lookup(&error).with("; nothing was deleted")),
     }
 }

@@ -23,6 +23,11 @@ pub(super) fn screen() -> Screen {
     Screen { width, unicode: is_utf8(&locale), zone: TimeZone::system() }
 }
 
+/// Whether stdout goes to one.
+pub(super) fn is_one() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Whether a locale writes UTF-8; the first variable that is set decides.
 fn is_utf8(locale: &[String]) -> bool {
     let decides = locale.iter().find(|value| !value.is_empty());

@@ -1,6 +1,8 @@
 //! What an image's blobs say: index, manifest, configuration. Pure; the caller brings the
 //! bytes.
 
+use oci_spec::image;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// One entry of an index or manifest.
@@ -28,19 +30,49 @@ pub enum Document {
     },
 }
 
-/// Parses an index or manifest; `None` for anything else.
+/// Parses an index or manifest, of OCI's or Docker's format; `None` for anything else.
+///
+/// The specification's types refuse a whole document for one odd field: a descriptor without
+/// media type or size, a digest that is none, an annotation that is null. containerd runs images
+/// from such documents all the same, so what the types refuse is read field by field.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Option<Document> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
-    if let Some(manifests) = json.get("manifests").and_then(Value::as_array) {
-        return Some(Document::Index(manifests.iter().filter_map(descriptor).collect()));
+    if json.get("manifests").is_some_and(Value::is_array) {
+        let index = image::ImageIndex::deserialize(&json).ok();
+        return index.map(|index| Document::Index(descriptors(index.manifests()))).or_else(|| odd(&json));
     }
-    let config = descriptor(json.get("config")?)?;
-    let layers = json.get("layers").and_then(Value::as_array)?;
-    Some(Document::Manifest { config, layers: layers.iter().filter_map(descriptor).collect() })
+    let Ok(manifest) = image::ImageManifest::deserialize(&json) else { return odd(&json) };
+    let (config, layers) = (Descriptor::from(manifest.config()), descriptors(manifest.layers()));
+    Some(Document::Manifest { config, layers })
 }
 
-fn descriptor(json: &Value) -> Option<Descriptor> {
+fn descriptors(all: &[image::Descriptor]) -> Vec<Descriptor> {
+    all.iter().map(Descriptor::from).collect()
+}
+
+impl From<&image::Descriptor> for Descriptor {
+    fn from(one: &image::Descriptor) -> Self {
+        let platform = |platform: &image::Platform| format!("{}/{}", platform.os(), platform.architecture());
+        Self {
+            digest: one.digest().to_string(),
+            size: Some(one.size()),
+            platform: one.platform().as_ref().map(platform),
+        }
+    }
+}
+
+/// The same by the few fields that count, whatever the others are.
+fn odd(json: &Value) -> Option<Document> {
+    let all = |list: &Vec<Value>| list.iter().filter_map(odd_descriptor).collect();
+    if let Some(manifests) = json.get("manifests").and_then(Value::as_array) {
+        return Some(Document::Index(all(manifests)));
+    }
+    let config = odd_descriptor(json.get("config")?)?;
+    Some(Document::Manifest { config, layers: json.get("layers").and_then(Value::as_array).map(all)? })
+}
+
+fn odd_descriptor(json: &Value) -> Option<Descriptor> {
     let of = |path: &str| json.pointer(path).and_then(Value::as_str);
     Some(Descriptor {
         digest: of("/digest")?.to_owned(),
@@ -119,63 +151,4 @@ pub fn resolve(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn manifest(config: &str) -> Document {
-        let one = |digest: &str| Descriptor { digest: digest.into(), size: Some(10), platform: None };
-        Document::Manifest { config: one(config), layers: vec![one("layer")] }
-    }
-
-    #[test]
-    fn documents() {
-        let index = br#"{"manifests":[{"digest":"sha256:a","size":7,"platform":{"os":"linux","architecture":"arm64"}},{"x":1}]}"#;
-        let child =
-            Descriptor { digest: "sha256:a".into(), size: Some(7), platform: Some("linux/arm64".into()) };
-        assert_eq!(parse(index), Some(Document::Index(vec![child])));
-        let plain = br#"{"config":{"digest":"c","size":10},"layers":[{"digest":"layer","size":10}]}"#;
-        assert_eq!(parse(plain), Some(manifest("c")));
-        for other in [b"".as_slice(), b"[]", b"{}", br#"{"config":{}}"#, br#"{"rootfs":{"diff_ids":[]}}"#] {
-            assert_eq!(parse(other), None);
-        }
-    }
-
-    #[test]
-    fn the_platform_that_is_here() {
-        let child = |digest: &str, platform: Option<&str>| Descriptor {
-            digest: digest.into(),
-            size: Some(100),
-            platform: platform.map(str::to_owned),
-        };
-        let children = vec![
-            child("m-arm", Some("linux/arm64")),
-            child("m-amd", Some("linux/amd64")),
-            child("m-notes", Some("unknown/unknown")),
-        ];
-        let resolve_with = |present: &[&str], unpacked: &[&str]| {
-            let document = |digest: &str| match digest {
-                "index" => Some(Document::Index(children.clone())),
-                _ => present.contains(&digest).then(|| manifest(&digest.replacen('m', "c", 1))),
-            };
-            let exists = |_: &str| true;
-            let unpacked = |digest: &str| unpacked.contains(&digest);
-            resolve(("index", Some(1000)), "linux/amd64", &document, &exists, &unpacked)
-        };
-        let all = ["m-arm", "m-amd", "m-notes"];
-        let chosen = |present: &[&str], unpacked: &[&str]| resolve_with(present, unpacked).manifest;
-        assert_eq!(chosen(&all, &[]).as_deref(), Some("m-amd"), "the platform");
-        assert_eq!(chosen(&all, &["c-arm"]).as_deref(), Some("m-arm"), "what was unpacked");
-        assert_eq!(chosen(&["m-arm", "m-notes"], &[]).as_deref(), Some("m-arm"), "what is there");
-        let image = resolve_with(&all, &[]);
-        assert_eq!((image.index, image.listed_bytes), (true, Some(1120)));
-        assert_eq!(resolve_with(&[], &[]).missing, ["m-amd"]);
-    }
-
-    #[test]
-    fn what_is_missing() {
-        let gone = resolve(("t", None), "linux/amd64", &|_| None, &|_| false, &|_| false);
-        assert_eq!((gone.missing, gone.config), (vec!["t".to_owned()], None));
-        let broken = resolve(("t", Some(5)), "linux/amd64", &|_| Some(manifest("c")), &|_| false, &|_| false);
-        assert_eq!((broken.missing, broken.listed_bytes), (vec!["c".to_owned()], Some(25)));
-    }
-}
+mod tests;

@@ -99,7 +99,8 @@ fn joined(left: Labels, right: Labels) -> Labels {
 }
 
 /// Manifests of OCI and of Docker's schema 2 name a configuration; Docker's schema 1 has it in
-/// the first entry of its history, as a text.
+/// the first entry of its history, as a text. Only where the configuration is matters here, so
+/// nothing else about the manifest has to be as `oci-spec` wants it.
 fn leads(manifest: &[u8]) -> Option<Leads> {
     let json: Value = serde_json::from_slice(manifest).ok()?;
     if let Some(digest) = json.pointer("/config/digest").and_then(Value::as_str) {

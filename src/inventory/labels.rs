@@ -51,7 +51,8 @@ impl Labels {
     /// The labels that an image's configuration has.
     ///
     /// OCI image specification, `config.md`, `config.Labels`; Docker's configuration has them in
-    /// the same place. Docker's tools are written in Go, which takes keys in any case.
+    /// the same place. Docker's tools are written in Go, which takes keys in any case: `oci-spec`'s
+    /// type takes them in one, and would miss labels that protect an image.
     #[must_use]
     pub fn of_configuration(bytes: &[u8]) -> Self {
         let json: Value = match serde_json::from_slice(bytes) {

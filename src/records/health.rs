@@ -27,6 +27,11 @@ pub enum Degraded {
         /// Why not.
         cause: String,
     },
+    /// What was named as the state directory is none, or lies in a file.
+    NoDirectory {
+        /// The state directory.
+        path: PathBuf,
+    },
     /// They may not be written by us.
     NotWritable {
         /// What cannot be written.
@@ -93,6 +98,7 @@ impl Degraded {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotReadable { .. } => "not-readable",
+            Self::NoDirectory { .. } => "no-directory",
             Self::NotWritable { .. } => "not-writable",
             Self::Locked { .. } => "locked",
             Self::DiskFull { .. } => "disk-full",
@@ -110,6 +116,9 @@ impl Degraded {
         match self {
             Self::NotReadable { .. } | Self::NotWritable { .. } => {
                 "run as the owner of the state directory, or name another one with --state-dir".into()
+            }
+            Self::NoDirectory { .. } => {
+                "move what is in its place away, or name another state directory with --state-dir".into()
             }
             Self::Locked { .. } => "nothing to do: the next run saves it".into(),
             Self::DiskFull { path } => {
@@ -142,6 +151,7 @@ impl Degraded {
             Some(Errno::NOSPC | Errno::DQUOT) => Self::DiskFull { path },
             Some(Errno::ROFS) => Self::ReadOnly { path },
             Some(Errno::ACCESS | Errno::PERM) => Self::NotWritable { path, cause },
+            Some(Errno::NOTDIR | Errno::EXIST) if is_no_directory(&path) => Self::NoDirectory { path },
             _ => Self::Io { path, cause },
         }
     }
@@ -149,7 +159,8 @@ impl Degraded {
     /// What a failed reading of `path` means.
     pub(super) fn from_reading(path: &Path, error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
+            io::ErrorKind::NotADirectory => Self::NoDirectory { path: path.to_path_buf() },
+            io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput => {
                 Self::NotReadable { path: path.to_path_buf(), cause: error.to_string() }
             }
             _ => Self::Io { path: path.to_path_buf(), cause: error.to_string() },
@@ -212,6 +223,15 @@ impl Degraded {
     }
 }
 
+/// Something else lies there, or the path leads through a file. A disk that says nothing of it is
+/// another matter.
+pub(super) fn is_no_directory(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(facts) => !facts.is_dir(),
+        Err(error) => error.kind() == io::ErrorKind::NotADirectory,
+    }
+}
+
 /// Tries to write as SQLite does: btrfs has none left for a new file while `statvfs` still
 /// shows space.
 fn attempt(dir: &Path) -> io::Result<()> {
@@ -227,6 +247,9 @@ impl fmt::Display for Degraded {
         match self {
             Self::NotReadable { path, cause } => {
                 write!(to, "the records in {} cannot be read ({cause}); working without them", path.display())
+            }
+            Self::NoDirectory { path } => {
+                write!(to, "the state directory {} is no directory; working without records", path.display())
             }
             Self::NotWritable { path, cause } => {
                 write!(to, "the records in {} cannot be written ({cause}); not saved", path.display())
@@ -272,13 +295,15 @@ mod tests {
 
     #[test]
     fn each_errno_has_its_meaning() {
-        let path = Path::new("/var/lib/layersweep");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = &file.path().join("var/lib/layersweep");
         for (errno, code) in [
             (Errno::NOSPC, "disk-full"),
             (Errno::DQUOT, "disk-full"),
             (Errno::ROFS, "read-only"),
             (Errno::ACCESS, "not-writable"),
             (Errno::IO, "io-error"),
+            (Errno::NOTDIR, "no-directory"),
         ] {
             let degraded = Degraded::from_io(path, &errno.into());
             assert_eq!(degraded.code(), code);

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::health::is_no_directory;
 use super::place::make_private;
 
 const ENDING: &str = ".json";
@@ -84,6 +85,9 @@ fn list(tried: &[(PathBuf, String)]) -> String {
     tried.iter().map(one).collect::<Vec<_>>().join(" nor in ")
 }
 
+/// How often a directory is made again that others remove meanwhile.
+const RETRIES: u32 = 100;
+
 /// One thing that waits to be saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting<T> {
@@ -124,11 +128,23 @@ impl Spool {
         let mut tried = Vec::new();
         for (number, path) in self.dirs.iter().enumerate() {
             let mut notes = Vec::new();
-            let put = Directory::make(path).and_then(|directory| {
+            let mut put = || {
+                let directory = Directory::make(path)?;
                 directory.make_room(content.len() as u64, self.limits, &mut notes)?;
                 directory.write(&content)
-            });
-            match put {
+            };
+            // Another run may just have removed the directory, since it was empty.
+            let mut result = put();
+            for _ in 0..RETRIES {
+                let vanished = |error: &io::Error| {
+                    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
+                };
+                match &result {
+                    Err(error) if vanished(error) => result = put(),
+                    _ => break,
+                }
+            }
+            match result {
                 Ok(path) => {
                     notes.push(Note::Kept { path, survives_reboot: number == 0 && self.dirs.len() > 1 });
                     return notes;
@@ -149,6 +165,13 @@ impl Spool {
             let directory = match Directory::open(path) {
                 Ok(Some(directory)) => directory,
                 Ok(None) => continue,
+                // Below a file nothing waits; that there is one is told of the state directory itself.
+                Err(error)
+                    if path.parent().is_some_and(is_no_directory)
+                        && error.kind() == io::ErrorKind::NotADirectory =>
+                {
+                    continue;
+                }
                 Err(error) => {
                     notes.push(Note::Unreachable { path: path.clone(), cause: error.to_string() });
                     continue;
@@ -169,7 +192,8 @@ impl Spool {
         (waiting, notes)
     }
 
-    /// Removes what is saved now.
+    /// Removes what is saved now; of the running system's directories, those too that are empty then.
+    /// The one in the state directory stays: on a full disk there may be no room to make it again.
     pub fn done(&self, paths: &[PathBuf]) -> Vec<Note> {
         let gone = |path: &PathBuf| match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -177,7 +201,16 @@ impl Spool {
             }
             _ => None,
         };
-        paths.iter().filter_map(gone).collect()
+        let notes = paths.iter().filter_map(gone).collect();
+        for dir in self.dirs.iter().skip(1).filter(|dir| paths.iter().any(|path| path.parent() == Some(dir)))
+        {
+            // Where something waits still, or a lock file lies, it stays; so does the one above it, which
+            // is for all state directories.
+            if std::fs::remove_dir(dir).is_ok() {
+                let _ = dir.parent().map(std::fs::remove_dir);
+            }
+        }
+        notes
     }
 
     /// Sets aside what can be read but not be saved.

@@ -139,7 +139,7 @@ impl Doctor<'_> {
                 }
                 _ => Status::Warning,
             };
-            self.unread |= matches!(why, Degraded::NotReadable { .. });
+            self.unread |= matches!(why, Degraded::NotReadable { .. } | Degraded::NoDirectory { .. });
             self.note(Check::new(RECORDS, status, object.clone(), why.to_string(), why.remedy()));
         }
         if open.found {

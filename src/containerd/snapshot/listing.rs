@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use oci_spec::image::{Digest, DigestAlgorithm};
+
 use super::{BlobFile, IngestDirectory, Listing};
 use crate::containerd::places::{CONTENT, CRI, Places, SNAPSHOTTER, TASKS, TMP_MOUNTS};
 use crate::inventory::Finding;
@@ -47,15 +49,16 @@ pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<(String, PathBuf)> {
 }
 
 /// The digest that a blob's file stands for; `None` for a stray name.
+///
+/// The specification allows any algorithm; containerd knows these three, and stops at a name of
+/// any other as it does at what is no digest at all.
 pub fn digest(algorithm: &str, name: &str) -> Option<String> {
-    let length = match algorithm {
-        "sha256" => 64,
-        "sha384" => 96,
-        "sha512" => 128,
-        _ => return None,
-    };
-    let hex = name.len() == length && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    hex.then(|| format!("{algorithm}:{name}"))
+    let digest = Digest::try_from(format!("{algorithm}:{name}")).ok()?;
+    let known = matches!(
+        digest.algorithm(),
+        DigestAlgorithm::Sha256 | DigestAlgorithm::Sha384 | DigestAlgorithm::Sha512
+    );
+    known.then(|| digest.to_string())
 }
 
 /// Lists all of the root that is not inside a layer.

@@ -68,3 +68,31 @@ fn a_damaged_record_makes_the_store_damaged() {
     }
     assert!(seen > 0, "some of the records are in use");
 }
+
+#[test]
+fn names_of_blobs() {
+    let hex = |length: usize| "0123456789abcdef".repeat(length / 16);
+    for (algorithm, length) in [("sha256", 64), ("sha384", 96), ("sha512", 128)] {
+        let name = hex(length);
+        assert_eq!(listing::digest(algorithm, &name), Some(format!("{algorithm}:{name}")));
+        for stray in [&name[1..], &format!("{name}0"), &name.to_uppercase(), &format!("{}g", &name[1..])] {
+            assert_eq!(listing::digest(algorithm, stray), None, "{algorithm} {stray}");
+        }
+    }
+    let name = hex(64);
+    for (algorithm, name) in [
+        ("", &*name),
+        ("SHA256", &name),
+        ("blake3", &name),
+        ("sha256:sha256", &name),
+        ("sha256+b64u", &name),
+        ("..", &name),
+        ("sha256", ""),
+        ("sha256", "."),
+        ("sha256", "../../../../etc/shadow"),
+        ("sha256", "lost+found"),
+        ("sha256", &format!("{}:", &name[1..])),
+    ] {
+        assert_eq!(listing::digest(algorithm, name), None, "{algorithm} {name}");
+    }
+}

@@ -43,6 +43,55 @@ fn what_is_put_waits_in_order_until_it_is_done() {
 }
 
 #[test]
+fn nothing_empty_is_left_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("file/unsaved");
+    std::fs::write(dir.path().join("file"), "no directory").unwrap();
+    let (ours, theirs) = (dir.path().join("run/unsaved/1"), dir.path().join("run/unsaved/2"));
+    let (both, other) = (spool(&[&state, &ours]), spool(&[&state, &theirs]));
+    both.put(&1);
+    both.put(&2);
+    other.put(&3);
+    let (waiting, notes) = both.take_all::<u32>();
+    assert_eq!((waiting.len(), notes), (2, vec![]), "below a file nothing waits");
+    let paths: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();
+    both.done(&paths[..1]);
+    assert_eq!(items(&both), [2], "one waits on");
+    both.done(&paths);
+    assert!(!ours.exists() && theirs.exists(), "what is another's stays");
+    let (waiting, _) = other.take_all::<u32>();
+    other.done(&[waiting[0].path.clone()]);
+    assert!(dir.path().join("run").exists() && !dir.path().join("run/unsaved").exists());
+    both.put(&4);
+    assert_eq!(items(&both), [4], "made anew");
+    // A lock of a run that took it for the state directory.
+    std::fs::write(ours.join("run.lock"), "").unwrap();
+    let (waiting, _) = both.take_all::<u32>();
+    both.done(&[waiting[0].path.clone()]);
+    assert_eq!(names(&ours), ["run.lock"]);
+}
+
+/// Many runs at once that make the directory and remove it again lose nothing.
+#[test]
+fn directories_that_come_and_go_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("run/unsaved/1");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let spool = spool(&[&dir.path().join("none/unsaved").join("\0"), &place]);
+                for item in 0..200_u32 {
+                    let notes = spool.put(&item);
+                    let [Note::Kept { path, .. }] = &notes[..] else { panic!("{notes:?}") };
+                    spool.done(std::slice::from_ref(path));
+                }
+            });
+        }
+    });
+    assert!(!dir.path().join("run/unsaved").exists());
+}
+
+#[test]
 fn the_next_directory_takes_what_the_first_cannot() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("state/unsaved"), dir.path().join("run/unsaved"));

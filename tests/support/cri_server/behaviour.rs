@@ -11,6 +11,8 @@ pub struct Behaviour {
     pub delay: Option<Duration>,
     /// `ListImages`.
     pub images: Listing,
+    /// Names whose images `ListImages` leaves out, which nothing in the answer shows.
+    pub unlisted: Vec<String>,
     /// `ListContainers`.
     pub containers: Listing,
     /// `ListPodSandbox`.

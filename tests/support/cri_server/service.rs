@@ -83,6 +83,7 @@ impl ImageService for Images {
         for image in &mut images {
             image.pinned = image.repo_tags.iter().any(|tag| behaviour.pinned.contains(tag));
         }
+        images.retain(|image| !image.repo_tags.iter().any(|tag| behaviour.unlisted.contains(tag)));
         images.extend((0..behaviour.extra_images).map(extra_image));
         let images = spoil(behaviour.images, images, |image| &mut image.id).await?;
         Ok(Response::new(v1::ListImagesResponse { images }))
