@@ -3,6 +3,7 @@
 mod kubelet;
 mod runtime;
 mod state;
+mod timers;
 
 use std::path::Path;
 
@@ -71,6 +72,7 @@ impl Doctor<'_> {
         self.crio();
         self.static_pods();
         self.state(survey.as_ref());
+        self.timers();
     }
 
     fn note(&mut self, check: Check) {

@@ -9,6 +9,7 @@ pub mod pods;
 mod scalars;
 pub mod static_pods;
 pub mod thresholds;
+pub mod timers;
 mod yaml;
 
 use std::io;

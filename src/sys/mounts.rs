@@ -34,6 +34,32 @@ pub fn read() -> io::Result<Vec<Mount>> {
     std::fs::read("/proc/self/mountinfo").map(|text| parse(&text))
 }
 
+/// The mount number `id`, or the one that it only repeats: a directory that is mounted on
+/// itself (as the sandbox of a systemd unit does with what may be written to, and storage
+/// drivers with their own directory) is the same place on the same filesystem as without.
+#[must_use]
+pub fn underlying(all: &[Mount], id: u64) -> Option<&Mount> {
+    let by_id = |id| all.iter().find(|mount| mount.id == id);
+    let mut mount = by_id(id)?;
+    // As often as there are mounts at most, whatever a table says.
+    for _ in all {
+        let below = by_id(mount.parent).filter(|below| below.id != mount.id);
+        match below.filter(|below| mount.repeats(below)) {
+            Some(below) => mount = below,
+            None => break,
+        }
+    }
+    Some(mount)
+}
+
+impl Mount {
+    /// Whether it shows, at its mount point, what `below` shows there.
+    fn repeats(&self, below: &Self) -> bool {
+        let inside = self.mount_point.strip_prefix(&below.mount_point);
+        self.device == below.device && inside.is_ok_and(|inside| below.root.join(inside) == self.root)
+    }
+}
+
 /// Mount points strictly below `path` (absolute, without symlinks), in the kernel's order.
 ///
 /// # Errors
@@ -205,6 +231,37 @@ mod tests {
     fn a_bad_line_hides_no_other() {
         let text = b"1 0 8:1 / / rw - xfs /dev/a rw\nnonsense\n2 1 8:2 / /b rw - xfs /dev/b rw\n";
         assert_eq!(parse(text).iter().map(|mount| mount.id).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_directory_mounted_on_itself_is_no_other_place() {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+            2 1 8:1 /var/lib/containers /var/lib/containers rw - ext4 /dev/a rw\n\
+            3 2 8:1 /var/lib/containers/storage/overlay /var/lib/containers/storage/overlay rw - ext4 /dev/a rw\n\
+            4 1 8:2 /sub /data rw - btrfs /dev/b rw\n\
+            5 4 8:2 /sub/x /data/x rw - btrfs /dev/b rw\n\
+            6 4 8:2 /other /data/y rw - btrfs /dev/b rw\n\
+            7 1 8:1 /srv /mnt rw - ext4 /dev/a rw\n\
+            8 4 8:1 /data/z /data/z rw - ext4 /dev/a rw\n\
+            9 1 8:1 / / rw - ext4 /dev/a rw\n";
+        let all = parse(text);
+        for (id, expected) in [
+            (1, "/"),
+            (2, "/"),
+            (3, "/"),
+            (4, "/data"),
+            (5, "/data"),
+            (6, "/data/y"),
+            (7, "/mnt"),
+            // What lies below it is another filesystem.
+            (8, "/data/z"),
+            (9, "/"),
+        ] {
+            assert_eq!(underlying(&all, id).unwrap().mount_point, Path::new(expected), "{id}");
+        }
+        assert_eq!(underlying(&all, 99), None);
+        let circle = parse(b"1 2 8:1 / / rw - t s rw\n2 1 8:1 / / rw - t s rw\n");
+        assert!(underlying(&circle, 1).is_some());
     }
 
     #[test]

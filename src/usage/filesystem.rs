@@ -115,7 +115,7 @@ fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<File
     // Not the longest mount point that `path` starts with: of several mounts on one point
     // only one is in effect, and `path` may be relative or lead through symlinks.
     let mount = match (mount_id(fd), mounts::read()) {
-        (Ok(id), Ok(mounts)) => mounts.into_iter().find(|mount| mount.id == id),
+        (Ok(id), Ok(mounts)) => mounts::underlying(&mounts, id).cloned(),
         (id, mounts) => {
             tracing::debug!(?id, mounts = ?mounts.err(), "the mount table cannot be used");
             None

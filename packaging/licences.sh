@@ -1,0 +1,69 @@
+#!/bin/sh
+# licences.sh            LICENSE.dependencies to stdout: what is linked into the program, under which licence,
+#                        and the texts
+# licences.sh --spdx     the union of all licences as one SPDX expression
+# Fails on a licence that nobody has looked at yet.
+set -eu
+cd "$(dirname "$0")/.."
+PATH="$PATH:$HOME/.cargo/bin"
+target=${TARGET:-x86_64-unknown-linux-gnu}
+# Permissive, and compatible with Apache-2.0.
+good='MIT MIT-0 Apache-2.0 BSD-2-Clause BSD-3-Clause Zlib Unicode-3.0 Unlicense 0BSD ISC LLVM-exception'
+
+command -v jq >/dev/null || { echo 'licences.sh: jq is not there' >&2; echo 'hint: apt-get install jq' >&2; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# What is linked: neither programs that run while building nor what tests need.
+cargo tree --locked --edges normal,no-proc-macro --prefix none --target "$target" --no-dedupe \
+    --format '{p}	{l}' >"$work/tree"
+sed -e 's/ (proc-macro)//' -e 's/ ([^)]*)	/	/' -e 's, */ *, OR ,g' "$work/tree" |
+    awk -F '\t' '{ split($1, name, " "); print name[1] "\t" substr(name[2], 2) "\t" $2 }' |
+    grep -v '^layersweep	' | LC_ALL=C sort -u >"$work/crates"
+# Linked in as well, from no registry.
+cat >>"$work/crates" <<EOF
+sqlite	bundled with libsqlite3-sys	blessing
+rust-std	of the compiler	MIT OR Apache-2.0
+llvm-libunwind	of zig, where it links	Apache-2.0 WITH LLVM-exception
+EOF
+awk -F '\t' -v good="$good blessing" '
+    BEGIN { count = split(good, names, " "); for (at = 1; at <= count; at++) known[names[at]] = 1 }
+    {
+        words = $3; gsub(/[()]/, "", words); gsub(/ (AND|OR|WITH) /, "\n", words)
+        count = split(words, ids, "\n")
+        for (at = 1; at <= count; at++) if (!(ids[at] in known)) { print $1 " " $2 ": " $3; bad = 1; break }
+        if (count == 0) { print $1 " " $2 ": no licence"; bad = 1 }
+    }
+    END { exit bad }' "$work/crates" >"$work/bad" || {
+    sed 's/^/licences.sh: not a licence that we know: /' "$work/bad" >&2
+    echo 'hint: look whether it may be linked into an Apache-2.0 program, and name it in licences.sh' >&2
+    exit 1
+}
+
+if [ "${1:-}" = --spdx ]; then
+    cut -f 3 "$work/crates" | { cat; echo Apache-2.0; } | LC_ALL=C sort -u |
+        awk '{ if ($0 ~ / OR / && $0 !~ /^\(/) $0 = "(" $0 ")"; printf "%s%s", sep, $0; sep = " AND " } END { print "" }'
+    exit
+fi
+
+echo 'What is linked into layersweep, and under which licence. The texts follow.'
+echo
+awk -F '\t' '{ printf "%s: %s %s\n", $3, $1, $2 }' "$work/crates" | LC_ALL=C sort
+cargo metadata --locked --format-version 1 --filter-platform "$target" |
+    jq -r '.packages[] | [.name, .version, (.manifest_path | sub("/Cargo.toml$"; ""))] | @tsv' >"$work/places"
+# The texts, each once, below the names of those who have it.
+awk -F '\t' 'NR == FNR { linked[$1 " " $2] = 1; next } ($1 " " $2) in linked' "$work/crates" "$work/places" |
+    LC_ALL=C sort | while IFS='	' read -r name version dir; do
+    for file in "$dir"/LICEN[SC]E* "$dir"/license* "$dir"/COPYING* "$dir"/COPYRIGHT* "$dir"/NOTICE* "$dir"/UNLICENSE*; do
+        [ -f "$file" ] || continue
+        sum=$(tr -d '\r' <"$file" | sha256sum | cut -c 1-64)
+        [ -e "$work/$sum.text" ] || tr -d '\r' <"$file" >"$work/$sum.text"
+        [ -e "$work/$sum.who" ] || echo "$sum" >>"$work/order"
+        echo "$name $version: $(basename "$file")" >>"$work/$sum.who"
+    done
+done
+while read -r sum; do
+    printf '\n%s\n' '================================================================================'
+    cat "$work/$sum.who"
+    printf '%s\n\n' '--------------------------------------------------------------------------------'
+    cat "$work/$sum.text"
+done <"$work/order"

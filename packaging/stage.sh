@@ -1,0 +1,69 @@
+#!/bin/sh
+# stage.sh BINARY [DESTDIR]: every file that a package has, below DESTDIR. PREFIX (/usr) is for the program
+# and what belongs to it, SYSCONFDIR (/etc) for the configuration. Runs again over what is there.
+# GENERATOR: a layersweep that runs here, for man pages and completions, where BINARY is for another machine.
+set -eu
+binary=$(realpath "$1")
+dest=$(realpath --canonicalize-missing "${2:-/}")
+prefix=${PREFIX:-/usr}
+etc=${SYSCONFDIR:-/etc}
+generator=${GENERATOR:-$binary}
+cd "$(dirname "$0")/.."
+umask 022
+root=${dest%/}
+usr=$root$prefix
+
+put() { # MODE FROM TO
+    install -D -m "$1" "$2" "$3"
+}
+# Ours is everywhere the path of the program in the units.
+units() { sed "s,/usr/bin/layersweep,$prefix/bin/layersweep,g; s,/usr/share/doc/,$prefix/share/doc/,g" "$1"; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+put 755 "$binary" "$usr/bin/layersweep"
+put 644 packaging/etc/vendor.toml "$usr/lib/layersweep/layersweep.toml"
+# The administrator's files stay as they are.
+[ -e "$root$etc/layersweep/layersweep.toml" ] ||
+    put 644 packaging/etc/layersweep.toml "$root$etc/layersweep/layersweep.toml"
+install -d -m 755 "$root$etc/layersweep/layersweep.toml.d"
+for unit in packaging/systemd/*.service packaging/systemd/*.timer; do
+    units "$unit" >"$work/unit"
+    put 644 "$work/unit" "$usr/lib/systemd/system/$(basename "$unit")"
+done
+put 644 packaging/systemd/90-layersweep.preset "$usr/lib/systemd/system-preset/90-layersweep.preset"
+put 644 packaging/systemd/layersweep.tmpfiles "$usr/lib/tmpfiles.d/layersweep.conf"
+
+"$generator" man "$work/man"
+for page in "$work"/man/*.1; do
+    put 644 "$page" "$usr/share/man/man1/$(basename "$page")"
+done
+"$generator" completions bash >"$work/bash"
+"$generator" completions zsh >"$work/zsh"
+"$generator" completions fish >"$work/fish"
+put 644 "$work/bash" "$usr/share/bash-completion/completions/layersweep"
+put 644 "$work/zsh" "$usr/share/zsh/site-functions/_layersweep"
+put 644 "$work/fish" "$usr/share/fish/vendor_completions.d/layersweep.fish"
+
+put 644 LICENSE "$usr/share/licenses/layersweep/LICENSE"
+packaging/licences.sh >"$work/licences"
+put 644 "$work/licences" "$usr/share/licenses/layersweep/LICENSE.dependencies"
+doc=$usr/share/doc/layersweep
+put 644 README.md "$doc/README.md"
+put 644 CHANGELOG.md "$doc/CHANGELOG.md"
+for page in docs/*.md; do
+    put 644 "$page" "$doc/$(basename "$page")"
+done
+for schema in docs/schema/*.json; do
+    put 644 "$schema" "$doc/schema/$(basename "$schema")"
+done
+for dir in openshift kubernetes; do
+    for example in packaging/"$dir"/*; do
+        put 644 "$example" "$doc/examples/$dir/$(basename "$example")"
+    done
+done
+
+# Its own package: for nodes without systemd.
+put 644 packaging/cron/layersweep.cron "$root$etc/cron.d/layersweep-cron"
+put 644 packaging/cron/layersweep.logrotate "$root$etc/logrotate.d/layersweep-cron"
+put 755 packaging/cron/cron.sh "$usr/lib/layersweep/cron"

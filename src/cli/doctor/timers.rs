@@ -1,0 +1,123 @@
+//! What scans and deletes by itself here.
+
+use std::time::SystemTime;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Doctor;
+use crate::gc::doctor::Check;
+use crate::node::timers::{self, State, Timer};
+
+const SCAN: &str = "scan-timer";
+const GC: &str = "gc-timer";
+
+/// Both timers run every five minutes; a scan may take its time.
+const LATE: SignedDuration = SignedDuration::from_hours(1);
+
+impl Doctor<'_> {
+    pub(super) fn timers(&mut self) {
+        if let Some(timer) = self.timer(SCAN, timers::SCAN) {
+            self.scan_timer(&timer);
+        }
+        if let Some(timer) = self.timer(GC, timers::GC) {
+            self.gc_timer(&timer);
+        }
+    }
+
+    fn timer(&mut self, name: &'static str, unit: &str) -> Option<Timer> {
+        match timers::read(&self.request.sysroot, unit) {
+            Ok(timer) => Some(timer),
+            Err((path, error)) => {
+                self.unread(name, path.display().to_string(), &error);
+                None
+            }
+        }
+    }
+
+    fn scan_timer(&mut self, timer: &Timer) {
+        let cron = match timers::cron(&self.request.sysroot) {
+            Ok(cron) => cron,
+            Err(error) => return self.unread(SCAN, "/etc/cron.d", &error),
+        };
+        match (&timer.state, cron) {
+            (State::Enabled, _) => self.pace(SCAN, timers::SCAN, timer),
+            (_, Some(job)) => {
+                self.note(Check::ok(SCAN, job.display().to_string(), "cron runs layersweep"));
+            }
+            (State::Missing, None) => self.note(Check::note(
+                SCAN,
+                timers::SCAN,
+                "neither a timer nor a cron job of ours is here: when images are used is seen only when you scan \
+                 (docs/installing.md)",
+            )),
+            (State::Masked(path), None) => self.warning(
+                SCAN,
+                path.display().to_string(),
+                "the timer is masked: nothing scans by itself, and no use of an image is seen",
+                format!("systemctl unmask {0} && systemctl enable --now {0}", timers::SCAN),
+            ),
+            (State::Disabled, None) => self.warning(
+                SCAN,
+                timers::SCAN,
+                "the timer is not enabled: nothing scans by itself, and no use of an image is seen",
+                format!("systemctl enable --now {}", timers::SCAN),
+            ),
+        }
+    }
+
+    fn gc_timer(&mut self, timer: &Timer) {
+        let enabled = timer.state == State::Enabled;
+        match &timer.state {
+            State::Missing => {}
+            State::Enabled => self.pace(GC, timers::GC, timer),
+            State::Disabled | State::Masked(_) => self.note(Check::note(
+                GC,
+                timers::GC,
+                format!(
+                    "nothing is deleted by itself. `layersweep gc --dry-run` shows what would be; `systemctl enable \
+                     --now {}` lets it",
+                    timers::GC
+                ),
+            )),
+        }
+        for (path, since) in timers::holds(&self.request.sysroot) {
+            let object = path.display().to_string();
+            let since = since.and_then(|since| Timestamp::try_from(since).ok());
+            let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
+            let message = format!("it holds deleting back{since}");
+            match enabled {
+                true => self.warning("hold", object.clone(), message, format!("rm {object}")),
+                false => self.note(Check::note("hold", object, message)),
+            }
+        }
+    }
+
+    /// Whether an enabled timer really elapses.
+    fn pace(&mut self, name: &'static str, unit: &str, timer: &Timer) {
+        if self.is_foreign() {
+            return self.note(Check::ok(name, unit, "enabled"));
+        }
+        let ago = timer.last.map(|last| SystemTime::now().duration_since(last).unwrap_or_default());
+        match ago.and_then(|ago| SignedDuration::try_from(ago).ok()) {
+            Some(ago) if ago <= LATE => {
+                self.note(Check::ok(name, unit, format!("enabled; it elapsed {}s ago", ago.as_secs())));
+            }
+            Some(ago) => {
+                let ago = SignedDuration::from_mins(ago.as_mins());
+                let message = format!("it is enabled, and has not elapsed for {ago:#}");
+                self.warning(
+                    name,
+                    unit,
+                    message,
+                    format!("systemctl status {unit}, and systemctl restart {unit}"),
+                );
+            }
+            None => self.warning(
+                name,
+                unit,
+                "it is enabled, and was never started",
+                format!("systemctl start {unit}"),
+            ),
+        }
+    }
+}
