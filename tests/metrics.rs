@@ -142,6 +142,11 @@ fn the_commands_that_change_them_leave_them() {
     // A store that a flag names need not be the node's, and what is looked at without acting is no run.
     let root = node.store.root().to_str().unwrap();
     quiet(&["scan", "--graphroot", root]).expect_code(0);
+    // Nor are other records.
+    let other = node.dir.path().join("other");
+    quiet(&["scan", "--state-dir", other.to_str().unwrap()]).expect_code(0);
+    program::run(node.command(&["scan", "--quiet"]).env("LAYERSWEEP_STATE_DIR", &other)).expect_code(0);
+    assert!(!node.prom().exists());
     quiet(&["usage"]).expect_code(0);
     let image = small::name("other");
     quiet(&["rm", "--via", "direct", "--min-age", "0s", "--dry-run", &image]).expect_code(0);
@@ -161,6 +166,9 @@ fn the_commands_that_change_them_leave_them() {
     assert_eq!(file.one("gc_last_run_outcome", &[("command", "rm"), ("outcome", "reached")]), 1.0);
     assert_eq!(file.sum("gc_last_run_outcome", &[("command", "rm")]), 1.0);
 
+    // Named once more they are the same.
+    std::fs::remove_file(node.prom()).unwrap();
+    node.run(&["scan", "--quiet", "--state-dir", node.state().to_str().unwrap()]).expect_code(0);
     std::fs::remove_file(node.prom()).unwrap();
     // A mark of one run is not what is configured.
     node.run(&["gc", "--via", "direct", "--high", "99", "--low", "98"]).expect_code(0);
@@ -324,12 +332,27 @@ fn what_waits_to_be_saved_is_told_already() {
     assert_same(&waiting, &scan.json());
     assert_eq!(waiting.one("records_waiting", &[]), 1.0);
     assert_eq!(waiting.one("scans_total", &[("outcome", "done")]), 2.0);
+    let rm = ["rm", "--via", "direct", "--min-age", "0s", &small::name("a2")];
+    assert!(node.run(&rm).expect_code(0).stderr.contains("waits in"));
+    let (image, ended) =
+        ([("command", "rm"), ("kind", "image")], [("command", "rm"), ("outcome", "reached")]);
+    let counted = |scrape: &Scrape| {
+        let bytes = ["gc_freed_bytes_total", "gc_predicted_bytes_total"].map(|name| scrape.one(name, &image));
+        (scrape.one("gc_deletions_total", &image), scrape.one("gc_runs_total", &ended), bytes)
+    };
+    let waiting = node.file();
+    let once = counted(&waiting);
+    assert_eq!((once.0, once.1), (1.0, 1.0));
+    let scans = waiting.one("scans_total", &[("outcome", "done")]);
+    assert_eq!(scans, 3.0, "that of rm, too");
     writer.execute_batch("ROLLBACK").unwrap();
     drop(writer);
     let scan = node.scan();
     let after = node.file();
     assert_same(&after, &scan);
     assert_eq!(after.one("records_waiting", &[]), 0.0);
-    assert_eq!(after.one("scans_total", &[("outcome", "done")]), 3.0);
+    assert_eq!(after.one("scans_total", &[("outcome", "done")]), 4.0);
+    assert_eq!(counted(&after), once, "counted once");
+    assert_eq!(counted(&node.scrape()), once);
     assert_eq!(before.one("scans_total", &[("outcome", "done")]), 1.0);
 }
