@@ -13,7 +13,7 @@ use serde_json::Value;
 use support::metrics::{Scrape, assert_same, check, float};
 use support::program::{self, Run, list, number};
 use support::store::{self, Store};
-use support::{past, small};
+use support::{past, small, tree};
 
 /// A node whose configuration names everything, so that it speaks for itself.
 struct Configured {
@@ -291,6 +291,24 @@ fn what_was_recorded_before_is_counted_and_damage_is_told() {
     let damaged = Scrape::read(&run.stdout);
     assert_eq!(damaged.one("database_ok", &[]), 0.0);
     assert_eq!(damaged.counters().len(), 0);
+}
+
+/// A dead node's disk: what it remembered, and nothing of this machine.
+#[test]
+fn another_disk_is_only_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("var/lib/layersweep");
+    std::fs::create_dir_all(&state).unwrap();
+    past::ten_days(&state, jiff::Timestamp::now());
+    let before = tree::listing(dir.path());
+    let mut command = program::command();
+    command.args(["metrics", "--sysroot"]).arg(dir.path());
+    let scrape = Scrape::read(&program::run(&mut command).expect_code(0).stdout);
+    assert!(scrape.sum("scans_total", &[]) > 2700.0);
+    assert_eq!(scrape.one("database_ok", &[]), 1.0);
+    assert_eq!(scrape.all("filesystem_size_bytes", &[]).count(), 0);
+    assert_eq!(scrape.all("records_waiting", &[]).count(), 0);
+    assert_eq!(tree::listing(dir.path()), before);
 }
 
 #[test]
