@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use support::metrics::{Scrape, check};
-use support::program::{self, Run, list, number, text};
+use support::metrics::{Scrape, assert_same, check, float};
+use support::program::{self, Run, list, number};
 use support::store::{self, Store};
-use support::{past, small};
+use support::{past, small, tree};
 
 /// A node whose configuration names everything, so that it speaks for itself.
 struct Configured {
@@ -92,77 +92,6 @@ fn plant(store: &Store) {
     std::fs::write(orphan.join("file"), vec![7; 70_000]).unwrap();
 }
 
-#[allow(clippy::cast_precision_loss)] // small figures
-fn float(number: u64) -> f64 {
-    number as f64
-}
-
-/// Every figure of the metrics is that of the scan, element by element.
-fn assert_same(scrape: &Scrape, scan: &Value) {
-    let stores = list(scan, "/stores");
-    assert!(!stores.is_empty());
-    assert_eq!(scrape.all("scan_complete", &[]).count(), stores.len());
-    for store in stores {
-        let root = text(store, "/root");
-        let is = [("store", root), ("driver", text(store, "/driver"))];
-        let with = |name: &'static str, value| [is[0], is[1], (name, value)];
-        let mut total = 0.0;
-        for kind in ["images", "containers", "leaks", "metadata", "other"] {
-            let bytes = scrape.one("storage_bytes", &with("kind", kind));
-            assert_eq!(bytes, float(number(store, &format!("/bytes/{kind}"))), "{kind}");
-            total += bytes;
-        }
-        assert_eq!(total, float(number(store, "/bytes/total")));
-        assert_eq!(scrape.sum("storage_bytes", &is), total, "no other kind");
-        assert_eq!(scrape.one("storage_reclaimable_bytes", &is), float(number(store, "/reclaimable_bytes")));
-        assert_eq!(scrape.one("layers", &is), float(number(store, "/layers")));
-        let images = list(scan, "/images").iter().filter(|image| image["store"] == root);
-        let (mut used, mut pinned, mut unused) = (0, 0, 0);
-        for image in images {
-            match (image["in_use"] == true, image["pinned"] == true) {
-                (true, _) => used += 1,
-                (false, true) => pinned += 1,
-                (false, false) => unused += 1,
-            }
-        }
-        for (state, count) in [("in_use", used), ("pinned", pinned), ("unused", unused), ("read_only", 0)] {
-            assert_eq!(scrape.one("images", &with("state", state)), float(count), "{state}");
-        }
-        for state in ["created", "running", "exited", "unknown"] {
-            let containers = list(scan, "/containers").iter();
-            let count = containers.filter(|one| one["store"] == root && one["state"] == state).count();
-            assert_eq!(scrape.one("containers", &with("state", state)), float(count as u64), "{state}");
-        }
-        let leaks: Vec<_> = list(scan, "/leaks").iter().filter(|leak| leak["store"] == root).collect();
-        assert_eq!(scrape.sum("leaks", &is), float(leaks.len() as u64));
-        for leak in leaks {
-            let (class, verdict) = (text(leak, "/class"), text(leak, "/verdict"));
-            let labels = [is[0], is[1], ("class", class), ("verdict", verdict)];
-            let same = list(scan, "/leaks").iter().filter(|other| {
-                other["store"] == root && other["class"] == class && other["verdict"] == verdict
-            });
-            let bytes: u64 = same.clone().map(|leak| number(leak, "/bytes")).sum();
-            assert_eq!(scrape.one("leaks", &labels), float(same.count() as u64), "{class}");
-            assert_eq!(scrape.one("leak_bytes", &labels), float(bytes), "{class}");
-        }
-        assert_eq!(scrape.one("scan_complete", &is), f64::from(u8::from(scan["complete"] == true)));
-        let took = scan["scan"]["seconds"].as_f64().unwrap();
-        assert!((scrape.one("scan_duration_seconds", &is) - took).abs() < 0.01);
-        let info = [is[0], is[1], ("kind", text(store, "/kind")), ("mountpoint", text(store, "/filesystem"))];
-        assert_eq!(scrape.one("store_info", &info), 1.0);
-        let at = jiff::Timestamp::now().as_second() - scrape.one("scan_timestamp_seconds", &is) as i64;
-        assert!((0..300).contains(&at), "scanned {at} s ago");
-    }
-    assert_eq!(scrape.sum("storage_inodes", &[]), float(number(scan, "/totals/inodes")));
-    assert_eq!(scrape.sum("images", &[]), float(number(scan, "/totals/images")));
-    for filesystem in list(scan, "/filesystems") {
-        let mount = [("mountpoint", text(filesystem, "/mount"))];
-        assert_eq!(scrape.one("filesystem_size_bytes", &mount), float(number(filesystem, "/capacity_bytes")));
-        let avail = scrape.one("filesystem_avail_bytes", &mount);
-        assert!(avail > 0.0 && avail <= scrape.one("filesystem_size_bytes", &mount));
-    }
-}
-
 #[test]
 fn the_figures_are_those_of_the_last_scan() {
     let Some(node) = Configured::new("[images]\nhigh_percent = 81\nlow_percent = 61\nmin_free = \"1MiB\"")
@@ -213,6 +142,11 @@ fn the_commands_that_change_them_leave_them() {
     // A store that a flag names need not be the node's, and what is looked at without acting is no run.
     let root = node.store.root().to_str().unwrap();
     quiet(&["scan", "--graphroot", root]).expect_code(0);
+    // Nor are other records.
+    let other = node.dir.path().join("other");
+    quiet(&["scan", "--state-dir", other.to_str().unwrap()]).expect_code(0);
+    program::run(node.command(&["scan", "--quiet"]).env("LAYERSWEEP_STATE_DIR", &other)).expect_code(0);
+    assert!(!node.prom().exists());
     quiet(&["usage"]).expect_code(0);
     let image = small::name("other");
     quiet(&["rm", "--via", "direct", "--min-age", "0s", "--dry-run", &image]).expect_code(0);
@@ -232,6 +166,9 @@ fn the_commands_that_change_them_leave_them() {
     assert_eq!(file.one("gc_last_run_outcome", &[("command", "rm"), ("outcome", "reached")]), 1.0);
     assert_eq!(file.sum("gc_last_run_outcome", &[("command", "rm")]), 1.0);
 
+    // Named once more they are the same.
+    std::fs::remove_file(node.prom()).unwrap();
+    node.run(&["scan", "--quiet", "--state-dir", node.state().to_str().unwrap()]).expect_code(0);
     std::fs::remove_file(node.prom()).unwrap();
     // A mark of one run is not what is configured.
     node.run(&["gc", "--via", "direct", "--high", "99", "--low", "98"]).expect_code(0);
@@ -356,6 +293,24 @@ fn what_was_recorded_before_is_counted_and_damage_is_told() {
     assert_eq!(damaged.counters().len(), 0);
 }
 
+/// A dead node's disk: what it remembered, and nothing of this machine.
+#[test]
+fn another_disk_is_only_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("var/lib/layersweep");
+    std::fs::create_dir_all(&state).unwrap();
+    past::ten_days(&state, jiff::Timestamp::now());
+    let before = tree::listing(dir.path());
+    let mut command = program::command();
+    command.args(["metrics", "--sysroot"]).arg(dir.path());
+    let scrape = Scrape::read(&program::run(&mut command).expect_code(0).stdout);
+    assert!(scrape.sum("scans_total", &[]) > 2700.0);
+    assert_eq!(scrape.one("database_ok", &[]), 1.0);
+    assert_eq!(scrape.all("filesystem_size_bytes", &[]).count(), 0);
+    assert_eq!(scrape.all("records_waiting", &[]).count(), 0);
+    assert_eq!(tree::listing(dir.path()), before);
+}
+
 #[test]
 fn hostile_names_stay_inside_their_labels() {
     let Some(node) = Configured::new("") else { return };
@@ -395,12 +350,27 @@ fn what_waits_to_be_saved_is_told_already() {
     assert_same(&waiting, &scan.json());
     assert_eq!(waiting.one("records_waiting", &[]), 1.0);
     assert_eq!(waiting.one("scans_total", &[("outcome", "done")]), 2.0);
+    let rm = ["rm", "--via", "direct", "--min-age", "0s", &small::name("a2")];
+    assert!(node.run(&rm).expect_code(0).stderr.contains("waits in"));
+    let (image, ended) =
+        ([("command", "rm"), ("kind", "image")], [("command", "rm"), ("outcome", "reached")]);
+    let counted = |scrape: &Scrape| {
+        let bytes = ["gc_freed_bytes_total", "gc_predicted_bytes_total"].map(|name| scrape.one(name, &image));
+        (scrape.one("gc_deletions_total", &image), scrape.one("gc_runs_total", &ended), bytes)
+    };
+    let waiting = node.file();
+    let once = counted(&waiting);
+    assert_eq!((once.0, once.1), (1.0, 1.0));
+    let scans = waiting.one("scans_total", &[("outcome", "done")]);
+    assert_eq!(scans, 3.0, "that of rm, too");
     writer.execute_batch("ROLLBACK").unwrap();
     drop(writer);
     let scan = node.scan();
     let after = node.file();
     assert_same(&after, &scan);
     assert_eq!(after.one("records_waiting", &[]), 0.0);
-    assert_eq!(after.one("scans_total", &[("outcome", "done")]), 3.0);
+    assert_eq!(after.one("scans_total", &[("outcome", "done")]), 4.0);
+    assert_eq!(counted(&after), once, "counted once");
+    assert_eq!(counted(&node.scrape()), once);
     assert_eq!(before.one("scans_total", &[("outcome", "done")]), 1.0);
 }

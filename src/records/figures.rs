@@ -11,7 +11,7 @@ use super::paths;
 use super::values::{damaged, micros, moment};
 use crate::inventory::refs::{self, Refs};
 use crate::inventory::{
-    Consistency, ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreIx, StoreKey, StoreKind,
+    ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreIx, StoreKey, StoreKind,
 };
 
 /// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
@@ -97,8 +97,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
         Figures {
             mount: inventory.filesystems[store.filesystem.get()].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,
-            complete: store.consistency == Consistency::Consistent
-                && !inventory.findings.iter().any(|finding| concerns(inventory, at, finding)),
+            complete: !inventory.findings.iter().any(|finding| concerns(inventory, at, finding)),
             bytes: [
                 ("images", sums.images.bytes),
                 ("containers", sums.containers.bytes),
