@@ -41,6 +41,11 @@ fn bad_usage_is_2() {
         &["history", "--limit", "-1"],
         &["history", "--kind", "layer"],
         &["history", "future"],
+        &["history", "--scans", "--limit", "1"],
+        &["report", "--since", "yesterday"],
+        &["diff", "yesterday"],
+        &["diff", "last~", "last"],
+        &["diff", "last", "last", "last"],
         &["history", "usage", "--filesystem"],
         &["pin"],
         &["pin", "add"],
@@ -72,9 +77,18 @@ fn help_and_version_are_0_and_on_stdout() {
         assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
         assert!(run.stderr.is_empty(), "{run:?}");
     }
-    for command in
-        READING.iter().chain(&["explain", "gc", "rm", "history", "pin", "doctor", "completions", "man"])
-    {
+    for command in READING.iter().chain(&[
+        "explain",
+        "gc",
+        "rm",
+        "history",
+        "report",
+        "diff",
+        "pin",
+        "doctor",
+        "completions",
+        "man",
+    ]) {
         layersweep([command, "--help"]).expect_code(0);
     }
 }
@@ -105,7 +119,7 @@ fn completions_and_man_pages() {
 fn no_store_is_10() {
     let empty = tempfile::tempdir().unwrap();
     let sysroot = empty.path().to_str().unwrap();
-    for command in READING {
+    for command in READING.into_iter().chain(["report"]) {
         let run = layersweep([command, "--sysroot", sysroot]).expect_code(10);
         assert!(run.stdout.is_empty(), "{run:?}");
         assert_one_error(&run);
