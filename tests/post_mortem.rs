@@ -257,8 +257,11 @@ fn records_that_cannot_be_used() {
     store.unmount();
     let database = root.join("var/lib/layersweep/layersweep.db");
     let newer = || {
+        let mut scan = program::command();
+        scan.args(["scan", "-q", "--graphroot"]).arg(store.root()).arg("--state-dir");
+        program::run(scan.arg(database.parent().unwrap())).expect_code(0);
         let connection = rusqlite::Connection::open(&database).unwrap();
-        connection.execute_batch("PRAGMA user_version = 99; CREATE TABLE x (y);").unwrap();
+        connection.execute_batch("PRAGMA user_version = 99").unwrap();
     };
     let states: [(&str, &dyn Fn(), Option<&str>); 4] = [
         ("missing", &|| {}, None),
