@@ -61,6 +61,8 @@ fn bad_usage_is_2() {
         &["gc", "--cri-endpoint", "tcp://127.0.0.1:1"],
         &["gc", "--sysroot", "/"],
         &["rm"],
+        &["metrics", "--top", "101"],
+        &["metrics", "--listen", "localhost:1"],
         &["completions", "cobol"],
         &["man"],
     ] {
@@ -85,6 +87,7 @@ fn help_and_version_are_0_and_on_stdout() {
         "report",
         "diff",
         "pin",
+        "metrics",
         "doctor",
         "completions",
         "man",
