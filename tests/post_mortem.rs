@@ -263,7 +263,9 @@ fn records_that_cannot_be_used() {
         let connection = rusqlite::Connection::open(&database).unwrap();
         connection.execute_batch("PRAGMA user_version = 99").unwrap();
     };
-    let states: [(&str, &dyn Fn(), Option<&str>); 4] = [
+    /// A name, what makes it so, and what has to be told of it.
+    type State<'a> = (&'a str, &'a dyn Fn(), Option<&'a str>);
+    let states: [State<'_>; 4] = [
         ("missing", &|| {}, None),
         ("damaged", &|| put(root, "var/lib/layersweep/layersweep.db", "no database"), Some("is damaged")),
         ("newer", &newer, Some("schema version 99")),
