@@ -41,6 +41,11 @@ fn bad_usage_is_2() {
         &["history", "--limit", "-1"],
         &["history", "--kind", "layer"],
         &["history", "future"],
+        &["history", "--scans", "--limit", "1"],
+        &["report", "--since", "yesterday"],
+        &["diff", "yesterday"],
+        &["diff", "last~", "last"],
+        &["diff", "last", "last", "last"],
         &["history", "usage", "--filesystem"],
         &["pin"],
         &["pin", "add"],
@@ -79,6 +84,8 @@ fn help_and_version_are_0_and_on_stdout() {
         "gc",
         "rm",
         "history",
+        "report",
+        "diff",
         "pin",
         "metrics",
         "doctor",
@@ -115,7 +122,7 @@ fn completions_and_man_pages() {
 fn no_store_is_10() {
     let empty = tempfile::tempdir().unwrap();
     let sysroot = empty.path().to_str().unwrap();
-    for command in READING {
+    for command in READING.into_iter().chain(["report"]) {
         let run = layersweep([command, "--sysroot", sysroot]).expect_code(10);
         assert!(run.stdout.is_empty(), "{run:?}");
         assert_one_error(&run);

@@ -68,7 +68,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
 
 /// The whole story.
 fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(ReportDoc, Exit), Failure> {
-    let surveyed = surveying::survey(global)?;
+    let surveyed = surveying::survey_to_tell(global)?;
     let survey = &surveyed.survey;
     let places = places(config, survey);
     let known = tenants::Known {
@@ -163,7 +163,7 @@ fn places(config: &Config, survey: &Survey) -> Places {
 fn past(global: &Global, own: &ReportArgs) -> Result<(HistoryDoc, Vec<SeriesDoc>), Failure> {
     let now = Timestamp::now();
     let since = Some(own.since.unwrap_or(Since::Ago(WINDOW)).at(now));
-    let (open, unsaved) = records::open_with_waiting_quietly(global)?;
+    let (open, unsaved) = records::open_with_waiting_anyway(global)?;
     let origin = |open: &Open| json::Origin {
         now,
         database: open.database(),
