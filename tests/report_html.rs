@@ -672,8 +672,11 @@ fn pictures() {
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
     std::fs::create_dir_all(&out).unwrap();
     let mut browser = Browser::start();
-    for (name, dark) in [("report-light.png", false), ("report-dark.png", true)] {
-        let mut page = browser.open(&file, Window { width: 1200, height: 1500, dark, ..Window::default() });
+    for (name, dark, part) in [("report-light.png", false, "main"), ("report-dark.png", true, "#layers")] {
+        let mut page = browser.open(&file, Window { width: 1160, height: 1400, dark, ..Window::default() });
+        page.eval(&format!(
+            "scrollTo({{ top: document.querySelector('{part}').offsetTop - 60, behavior: 'instant' }})"
+        ));
         page.expect_quiet();
         std::fs::write(out.join(name), page.picture()).unwrap();
     }
