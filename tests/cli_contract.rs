@@ -56,6 +56,9 @@ fn bad_usage_is_2() {
         &["gc", "--cri-endpoint", "tcp://127.0.0.1:1"],
         &["gc", "--sysroot", "/"],
         &["rm"],
+        &["report", "--html"],
+        &["report", "--html", "/dev/null"],
+        &["report", "--html", "-", "--format", "json"],
         &["completions", "cobol"],
         &["man"],
     ] {
