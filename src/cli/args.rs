@@ -6,6 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::filter::{Filter, SortKey};
+use super::metrics::Address;
 use super::values::Since;
 use crate::config::Flag;
 use crate::gc::leaks::classes;
@@ -29,7 +30,7 @@ pub(super) struct Args {
 }
 
 /// Flags that stand before or after any command.
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Debug, ClapArgs)]
 pub(super) struct Global {
     /// Read this containers/storage graphroot and no other store; may be repeated
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
@@ -98,6 +99,15 @@ pub(super) struct Global {
     /// Priority of our disk reads, for nodes that are busy
     #[arg(long, global = true, value_enum, default_value_t = Priority::Normal, help_heading = "Measuring")]
     pub(super) io_priority: Priority,
+
+    /// A flag names the stores, so that they may not be all of the node's. Worked out before those
+    /// of the configuration are filled in.
+    #[arg(skip)]
+    pub(super) names_stores: bool,
+
+    /// A flag or the environment names the state directory.
+    #[arg(skip)]
+    pub(super) names_state: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -160,6 +170,12 @@ pub(super) enum Command {
     /// Tell the story of a disk: what is full, who holds it, what can be done
     #[command(after_help = REPORT_HELP)]
     Report(ReportArgs),
+    /// Print metrics for Prometheus, write them to a file, or serve them
+    #[command(after_help = METRICS_HELP)]
+    Metrics(MetricsArgs),
+    /// Show what came, went and grew between two scans
+    #[command(after_help = DIFF_HELP)]
+    Diff(DiffArgs),
     /// Keep images: add to, remove from or show our own keep-list
     Pin(PinArgs),
     /// Check the node: stores, runtime, the kubelet's thresholds against ours, our own state
@@ -409,6 +425,10 @@ pub(super) struct HistoryArgs {
     /// Also runs of which there is nothing to tell: scans, and gc with nothing to do
     #[arg(long)]
     pub(super) all: bool,
+
+    /// List the scans that `layersweep diff` can compare instead
+    #[arg(long, conflicts_with_all = ["limit", "kind", "all"])]
+    pub(super) scans: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -449,6 +469,28 @@ impl From<DeletionKind> for Kind {
     }
 }
 
+const METRICS_HELP: &str = "\
+Tells what the last recorded scans found, what was deleted ever since, and how full the filesystems are now. \
+No store is read: let a timer run `layersweep scan`, which also leaves the metrics where node_exporter reads \
+them (metrics.textfile in the configuration). --listen answers /metrics and /healthz until SIGTERM, without \
+encryption and for whoever can connect: stay on 127.0.0.1 or a unix socket, or put a proxy in front.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct MetricsArgs {
+    /// Write them to this file, whole or not at all; to layersweep.prom if it is a directory
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    pub(super) textfile: Option<PathBuf>,
+
+    /// Serve them over HTTP, each answer made anew: unix:PATH, IP:PORT, or PORT of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
+    pub(super) listen: Option<Address>,
+
+    /// Also so many images one by one, those with the most exclusive bytes; at most 100, since each is
+    /// a series of its own
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u16).range(..=100))]
+    pub(super) top: u16,
+}
+
 #[derive(Debug, ClapArgs)]
 pub(super) struct CompletionsArgs {
     /// The shell
@@ -477,6 +519,27 @@ pub(super) struct ReportArgs {
     /// Only readings and runs since then: 36h, 7d, or a time like 2026-11-21 [default: 30d]
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub(super) since: Option<Since>,
+}
+
+const DIFF_HELP: &str = "\
+A scan is named by
+  last, last~1, last~2              the newest one that is kept, the one before it
+  20261120T100000Z-12ab3c           its id, or the start of it, as `layersweep history --scans` lists it
+  2026-11-20T10:00, 36h             the last one before that time
+  now                               what there is now: looks, and keeps nothing
+  FILE, -                           a document of `layersweep scan --format json` (or of `report`)
+Every `layersweep scan` is kept until the next one; of older ones the first of each hour for two days, the \
+first of each day for ninety.";
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct DiffArgs {
+    /// The earlier scan [default: last~1]
+    #[arg(value_name = "BEFORE")]
+    pub(super) before: Option<String>,
+
+    /// The later scan, or `now` [default: last]
+    #[arg(value_name = "AFTER")]
+    pub(super) after: Option<String>,
 }
 
 const PATTERNS: &str = "\

@@ -1,5 +1,6 @@
 //! `layersweep history`, `layersweep history usage`
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +10,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::values::Since;
 use super::{output, records, terminal};
-use crate::records::{runs, usage};
+use crate::records::{Access, pictures, runs, usage};
 use crate::report::{json, text};
 
 /// Runs shown unless asked otherwise.
@@ -19,6 +20,7 @@ const WINDOW: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     match &own.command {
+        None if own.scans => kept_scans(global, own),
         None => past_runs(global, own),
         Some(HistoryCommand::Usage(more)) => past_usage(global, own, more),
     }
@@ -45,10 +47,25 @@ fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     Ok(if records.blind { Exit::Incomplete } else { Exit::Done })
 }
 
+fn kept_scans(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
+    let now = Timestamp::now();
+    let since = own.since.map(|since| since.at(now));
+    let open = records::open(global, Access::Read)?;
+    let kept = open.read(pictures::all)?;
+    let unsaved = HashSet::new();
+    let origin = json::Origin { now, database: open.database(), complete: !open.blind, since, unsaved };
+    let document = json::history_scans(origin, kept);
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => output::text(&text::history_scans(&document, &terminal::screen()))?,
+    }
+    Ok(if open.blind { Exit::Incomplete } else { Exit::Done })
+}
+
 fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Result<Exit, Failure> {
-    if own.all || own.kind.is_some() || own.limit.is_some() {
+    if own.all || own.kind.is_some() || own.limit.is_some() || own.scans {
         return Err(Failure::BadArgument {
-            message: "--all, --kind and --limit are about runs; `history usage` shows none".into(),
+            message: "--all, --kind, --limit and --scans are about runs; `history usage` shows none".into(),
             hint: "`layersweep history usage --help` lists its own flags".into(),
         });
     }

@@ -7,6 +7,7 @@ mod completions;
 mod containing;
 mod containing_recording;
 mod deciding;
+mod diff;
 mod directly;
 mod doctor;
 mod exit;
@@ -18,6 +19,7 @@ mod history;
 mod images;
 mod layers;
 mod leak_recording;
+mod metrics;
 mod output;
 mod pin;
 mod progress;
@@ -68,7 +70,7 @@ fn carry_out(mut args: Args) -> Result<Exit, Failure> {
             settings::settle(&mut args.global, &flags)?
         }
     };
-    match &args.command {
+    let done = match &args.command {
         Command::Scan(own) => scan::run(&args.global, own),
         Command::Usage => usage::run(&args.global),
         Command::Images(own) => images::run(&args.global, own),
@@ -79,11 +81,15 @@ fn carry_out(mut args: Args) -> Result<Exit, Failure> {
         Command::Rm(own) => rm::run(&args.global, &config, own),
         Command::History(own) => history::run(&args.global, own),
         Command::Report(own) => report::run(&args.global, &config, own),
+        Command::Diff(own) => diff::run(&args.global, own),
         Command::Pin(own) => pin::run(&args.global, own),
         Command::Doctor => doctor::run(&mut args.global),
         Command::Completions(own) => completions::run(own),
+        Command::Metrics(own) => metrics::run(&args.global, &config, own),
         Command::Man(own) => completions::man(own),
-    }
+    };
+    metrics::after(&args.global, &config, &args.command, &done);
+    done
 }
 
 /// Help and version go to stdout and are no error; the rest is bad usage.

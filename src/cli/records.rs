@@ -10,16 +10,19 @@ use jiff::Timestamp;
 
 use super::args::Global;
 use super::failure::Failure;
+use crate::inventory::picture::Picture;
 use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
+use crate::records::pictures;
 use crate::records::pins::{self, Pins};
 use crate::records::runs::{self, Command};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::Sighting;
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, journal, sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, figures, journal,
+    sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -111,11 +114,19 @@ pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String
     Ok((open, unsaved))
 }
 
-/// The same for who tells in the document what is wrong.
-pub(super) fn open_with_waiting_quietly(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
-    let (mut open, _) = open_quietly(global, Access::Read)?;
+/// The same for who tells in the document what is wrong, and goes without records that a newer
+/// layersweep made.
+pub(super) fn open_with_waiting_anyway(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
+    let (mut open, _, _) = open_anyway(global)?;
     let (unsaved, _) = foresee(&mut open)?;
     Ok((open, unsaved))
+}
+
+/// The same, with what is wrong handed to the caller.
+pub(super) fn look(global: &Global) -> Result<(Open, Vec<Degraded>, Vec<Note>), Failure> {
+    let (mut open, degraded) = open_quietly(global, Access::Read)?;
+    let (_, notes) = foresee(&mut open)?;
+    Ok((open, degraded, notes))
 }
 
 /// Applies what waits to a copy of the records; ids of the runs that delete among that.
@@ -154,11 +165,41 @@ fn own_paths(survey: &Survey) -> Inventory {
     inventory
 }
 
+/// What a survey saw, under the names that the node itself has for it.
+pub(super) fn picture(survey: &Survey) -> Picture {
+    let mut inventory = own_paths(survey);
+    for filesystem in &mut inventory.filesystems {
+        filesystem.mount = own_path(survey, &filesystem.mount);
+    }
+    Picture::of(&inventory, &survey.refs, survey.is_complete())
+}
+
 pub(super) fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
     let place = place(global);
     let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
     let blind = !opened.found && hides_something(&place, &opened.degraded);
     Ok((Open { records: opened.records, place, found: opened.found, blind }, opened.degraded))
+}
+
+/// Opens the records to look; those that a newer layersweep made are left aside, and why is told.
+fn open_anyway(global: &Global) -> Result<(Open, Vec<Degraded>, Option<String>), Failure> {
+    match open_quietly(global, Access::Read) {
+        Ok((open, degraded)) => Ok((open, degraded, None)),
+        Err(Failure::Records { source: newer @ records::Error::Newer { .. }, .. }) => {
+            let why = newer.to_string();
+            let place = place(global);
+            let nowhere = Some((std::io::ErrorKind::NotFound, why.clone()));
+            let empty = Place { unresolved: nowhere, ..place.clone() };
+            let opened =
+                Records::open_at(&empty, Access::Read, PATIENCE).map_err(|source| failed(&place, source))?;
+            Ok((
+                Open { records: opened.records, place, found: false, blind: true },
+                opened.degraded,
+                Some(why),
+            ))
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Whether there may be records that could not be read. Where a new database only could not be
@@ -248,14 +289,30 @@ pub(super) struct Memory {
     degraded: Vec<Degraded>,
     /// There were none at all.
     new: bool,
+    /// Nothing is decided by them: what they may pin is no reason to call an image pinned.
+    tells_only: bool,
 }
 
 impl Memory {
     /// Opens the records for reading. What is wrong with what waits goes to `findings`; what is
     /// wrong with the records themselves, see [`Self::tell`].
     pub(super) fn open(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
+        let (open, degraded) = open_quietly(global, Access::Read)?;
+        Self::of(open, degraded, findings)
+    }
+
+    /// The same for who only tells of them, and decides nothing: of a disk whose records cannot be
+    /// read there is still a lot to tell.
+    pub(super) fn open_to_tell(global: &Global, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
+        let (open, degraded, newer) = open_anyway(global)?;
+        findings.extend(newer.map(|why| {
+            finding(&open.place, format!("{why}; there is no history, and ages are from the disk"))
+        }));
+        Ok(Self { tells_only: true, ..Self::of(open, degraded, findings)? })
+    }
+
+    fn of(mut open: Open, degraded: Vec<Degraded>, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
         let clock = read_clocks()?;
-        let (mut open, degraded) = open_quietly(global, Access::Read)?;
         let (_, notes) = foresee(&mut open)?;
         findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
         // Which sizes are put to the proof: others in each process.
@@ -275,6 +332,7 @@ impl Memory {
             clock,
             degraded,
             new: !open_found && !blind,
+            tells_only: false,
         })
     }
 
@@ -292,7 +350,7 @@ impl Memory {
     /// Adds our own keep-list to what keeps the images.
     pub(super) fn pin(&self, survey: &mut Survey) {
         for image in &mut survey.inventory.images {
-            if self.open.blind {
+            if self.open.blind && !self.tells_only {
                 image.pinned_by.push("our keep-list may name it, but cannot be read".into());
             }
             let pins = self.pins.of(&image.names, &image.digests, &image.id);
@@ -395,6 +453,8 @@ impl Memory {
             ),
             seconds: survey.effort.seconds,
             complete: survey.is_complete(),
+            figures: figures::of(&survey.inventory, &survey.refs),
+            all_stores: !global.names_stores,
         };
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
@@ -411,7 +471,13 @@ impl Memory {
             }
         }
         self.tell(survey);
+        let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
         let findings = &mut survey.inventory.findings;
+        if saved.kept
+            && let Err(error) = open.records.write(|tx| pictures::store(tx, &picture))
+        {
+            findings.push(finding(&open.place, format!("the scan was not kept for `diff`: {error}")));
+        }
         findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);

@@ -68,7 +68,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
 
 /// The whole story.
 fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(ReportDoc, Exit), Failure> {
-    let surveyed = surveying::survey(global)?;
+    let surveyed = surveying::survey_to_tell(global)?;
     let survey = &surveyed.survey;
     let places = places(config, survey);
     let known = tenants::Known {
@@ -107,7 +107,7 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
             capacity_bytes: facts.capacity_bytes,
             used_bytes: facts.used_bytes,
             available_bytes: facts.available_bytes,
-            used_percent: facts.used_percent(),
+            used_percent: json::filesystem(facts).used_percent,
             parts: divided.parts,
             marks,
         })
@@ -163,7 +163,7 @@ fn places(config: &Config, survey: &Survey) -> Places {
 fn past(global: &Global, own: &ReportArgs) -> Result<(HistoryDoc, Vec<SeriesDoc>), Failure> {
     let now = Timestamp::now();
     let since = Some(own.since.unwrap_or(Since::Ago(WINDOW)).at(now));
-    let (open, unsaved) = records::open_with_waiting_quietly(global)?;
+    let (open, unsaved) = records::open_with_waiting_anyway(global)?;
     let origin = |open: &Open| json::Origin {
         now,
         database: open.database(),

@@ -43,6 +43,11 @@ pub(super) fn settle_anyway(global: &mut Global) -> Result<(Config, Vec<Problem>
     Ok((config, problems))
 }
 
+/// What the files say alone; `None` where they cannot be used.
+pub(super) fn without_flags(global: &Global) -> Option<Config> {
+    load(global, &[]).ok()?.ok()
+}
+
 fn load(global: &Global, flags: &[Flag]) -> Result<Result<Config, Invalid>, Failure> {
     let root = global.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
     let only = global.config.as_deref().map(std::path::absolute).transpose();
@@ -54,8 +59,12 @@ fn load(global: &Global, flags: &[Flag]) -> Result<Result<Config, Invalid>, Fail
 }
 
 fn fill_in(global: &mut Global, config: &Config) {
+    let by_variable =
+        global.sysroot.is_none() && std::env::var_os(STATE_DIR).is_some_and(|dir| !dir.is_empty());
+    global.names_state = global.state_dir.is_some() || by_variable;
+    global.names_stores = !global.graphroot.is_empty() || !global.containerd_root.is_empty();
     // Whoever names a store or a socket means that one and nothing of what is configured.
-    if global.graphroot.is_empty() && global.containerd_root.is_empty() {
+    if !global.names_stores {
         let stores = &config.stores;
         global.graphroot.clone_from(&stores.graphroots);
         global.containerd_root.clone_from(&stores.containerd_roots);
@@ -66,8 +75,6 @@ fn fill_in(global: &mut Global, config: &Config) {
             global.cri_endpoint.clone_from(&stores.cri_endpoint);
         }
     }
-    let by_variable =
-        global.sysroot.is_none() && std::env::var_os(STATE_DIR).is_some_and(|dir| !dir.is_empty());
     if global.state_dir.is_none() && !by_variable && config.state_dir != *config::STATE_DIR {
         global.state_dir = Some(config.state_dir.clone());
     }

@@ -74,13 +74,30 @@ pub(super) fn survey_to_judge(global: &Global, record: bool, config: &Config) ->
     surveyed(global, |memory| record && !memory.is_blind(), labels_for(&config.images.protect))
 }
 
+/// Surveys what the flags name, for who only tells of it, whatever state the records are in.
+pub(super) fn survey_to_tell(global: &Global) -> Result<Surveyed, Failure> {
+    let mut findings = Vec::new();
+    let memory = Memory::open_to_tell(global, &mut findings)?;
+    surveyed_with(global, memory, findings, |_| false, LabelsOf::Nobody)
+}
+
 fn surveyed(
     global: &Global,
     record: impl FnOnce(&Memory) -> bool,
     labels: LabelsOf,
 ) -> Result<Surveyed, Failure> {
     let mut findings = Vec::new();
-    let mut memory = Memory::open(global, &mut findings)?;
+    let memory = Memory::open(global, &mut findings)?;
+    surveyed_with(global, memory, findings, record, labels)
+}
+
+fn surveyed_with(
+    global: &Global,
+    mut memory: Memory,
+    findings: Vec<Finding>,
+    record: impl FnOnce(&Memory) -> bool,
+    labels: LabelsOf,
+) -> Result<Surveyed, Failure> {
     let mut survey = measured(global, memory.sizes(), labels)?;
     memory.ended()?;
     let record = record(&memory);

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::keys::{Settings, Value};
-use super::{Config, Containers, Decides, Kubelet, Leaks, Origin, Problem, STATE_DIR, Stores};
+use super::{
+    Config, Containers, Decides, Kubelet, Leaks, Metrics, Origin, Problem, STATE_DIR, Stores, Textfile,
+};
 use crate::gc::containers;
 use crate::gc::kubelet::{ConfigFault, KubeletConfig};
 use crate::gc::{FreeFloor, Marks, Policy, Protect, Targets};
@@ -85,6 +87,13 @@ impl Set<'_> {
             leaks: Leaks {
                 delete: self.truth("leaks.delete"),
                 min_age: self.duration("leaks.min_age", Some(LEAK_MIN_AGE)).unwrap_or_default(),
+            },
+            metrics: Metrics {
+                textfile: match self.value("metrics.textfile") {
+                    Some(Value::Path(None)) => Textfile::Off,
+                    Some(Value::Path(Some(path))) => Textfile::At(path),
+                    _ => Textfile::Auto,
+                },
             },
             files,
         }

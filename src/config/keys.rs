@@ -48,6 +48,8 @@ pub enum Kind {
         /// It may be off.
         off: bool,
     },
+    /// `"auto"`, `"off"` or an absolute path.
+    AutoPath,
     /// A runtime's socket.
     Endpoint,
     /// A list of absolute paths.
@@ -83,6 +85,7 @@ pub const KEYS: &[Key] = &[
     key("kubelet.root_dir", Kind::Path { off: false }, "the kubelet's own directory"),
     key("leaks.delete", Kind::Truth, "delete leaks that are proven safe"),
     key("leaks.min_age", Kind::Duration { off: false }, "but none younger than this"),
+    key("metrics.textfile", Kind::AutoPath, "where node_exporter finds our metrics"),
     key("protect.keep_newest", Kind::Count, "keep so many of the newest images of each repository"),
     key("protect.labels", Kind::Labels, "keep images that have one of these labels"),
     key("protect.names", Kind::Patterns, "keep images with a name that matches one of these"),
@@ -169,7 +172,11 @@ impl Kind {
             (Self::Truth, Raw::Truth(truth)) => Ok(Value::Truth(truth)),
             (Self::Word(words), Raw::Text(text)) if words.contains(&text) => Ok(Value::Text(text.into())),
             (Self::Path { off: true }, Raw::Text("off")) => Ok(Value::Path(None)),
-            (Self::Path { .. }, Raw::Text(text)) => absolute(text).map(|path| Value::Path(Some(path))),
+            (Self::AutoPath, Raw::Text("auto")) => Ok(Value::Text("auto".into())),
+            (Self::AutoPath, Raw::Text("off")) => Ok(Value::Path(None)),
+            (Self::Path { .. } | Self::AutoPath, Raw::Text(text)) => {
+                absolute(text).map(|path| Value::Path(Some(path)))
+            }
             (Self::Paths, Raw::Text(text)) => absolute(text).map(|path| Value::Paths(vec![path])),
             (Self::Endpoint, Raw::Text(text)) => match text.parse::<Endpoint>() {
                 Ok(_) => Ok(Value::Text(text.into())),
@@ -217,6 +224,7 @@ impl Kind {
             Self::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
             Self::Path { off: true } => "an absolute path, or \"off\"".into(),
             Self::Path { off: false } => "an absolute path".into(),
+            Self::AutoPath => "\"auto\", \"off\" or an absolute path".into(),
             Self::Endpoint => "a socket like \"unix:///run/crio/crio.sock\"".into(),
             Self::Paths => "a list of absolute paths".into(),
             Self::Patterns => "a list of patterns like [\"quay.io/team/*\"]".into(),

@@ -54,6 +54,8 @@ pub struct Config {
     pub kubelet: Kubelet,
     /// Leaks.
     pub leaks: Leaks,
+    /// Metrics.
+    pub metrics: Metrics,
     /// The files that all this was read from, in order.
     pub files: Vec<PathBuf>,
 }
@@ -109,6 +111,24 @@ pub struct Leaks {
     pub delete: bool,
     /// None younger than this.
     pub min_age: SignedDuration,
+}
+
+/// What is done about metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where commands that change them write them to at their end.
+    pub textfile: Textfile,
+}
+
+/// Where metrics are written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Textfile {
+    /// Where node_exporter looks, if there is such a place.
+    Auto,
+    /// Nowhere.
+    Off,
+    /// To this file, or to `layersweep.prom` in this directory.
+    At(PathBuf),
 }
 
 /// A flag that sets a key: `Flag { key: "images.high_percent", flag: "--high", text }`.

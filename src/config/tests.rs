@@ -43,6 +43,8 @@ fn no_file_is_the_defaults() {
     );
     assert_eq!(config.containers.policy, gc::containers::Policy::default());
     assert_eq!(config.kubelet, Kubelet::default());
+    assert_eq!(config.metrics.textfile, Textfile::Auto);
+    assert_eq!(of("metrics.textfile = \"off\"").unwrap().metrics.textfile, Textfile::Off);
     assert_eq!(config.stores, Stores::default());
     assert_eq!(config.images.protect, crate::gc::Protect::default());
     assert!(config.files.is_empty());
@@ -121,7 +123,7 @@ fn every_mistake_is_told_with_its_line() {
         "3: images.high_pecent: there is no such key [did you mean images.high_percent?]",
         "3: images.low_percent: \"70\" is not a whole number from 0 to 100 \
          [write a whole number from 0 to 100]",
-        "5: gc: there is no such key [at the top there are containers, images, kubelet, leaks, protect, state_dir, stores]",
+        "5: gc: there is no such key [at the top there are containers, images, kubelet, leaks, metrics, protect, state_dir, stores]",
         "11: protect.names: \"quay.io/[\" is no pattern: unclosed character class; missing ']' \
          [write a list of patterns like [\"quay.io/team/*\"]]",
         "12: protect.names: 7 is not a list of patterns like [\"quay.io/team/*\"] \
@@ -135,6 +137,8 @@ fn every_mistake_is_told_with_its_line() {
         "24: state_dir: is to be an absolute path, not table [write an absolute path]",
         "28: stores.cri_endpoint: \"http://localhost:8080\" is no endpoint of a runtime: only unix sockets \
          are supported, as `unix:///path` [write a socket like \"unix:///run/crio/crio.sock\"]",
+        "31: metrics.textfile: \"layersweep.prom\" is not an absolute path \
+         [write \"auto\", \"off\" or an absolute path]",
     ];
     for (told, expected) in told.iter().zip(expected) {
         assert_eq!(*told, format!("{file} {expected}"));
@@ -182,6 +186,7 @@ fn every_key_arrives() {
     assert_eq!(config.kubelet.pod_logs_dir, Some("/data/log/pods".into()));
     assert_eq!(config.kubelet.container_logs_dir, Some("/data/log/containers".into()));
     assert_eq!(config.leaks, Leaks { delete: true, min_age: SignedDuration::from_hours(14 * 24) });
+    assert_eq!(config.metrics.textfile, Textfile::At("/data/metrics/layersweep.prom".into()));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 pub mod evidence;
 mod ids;
 mod labels;
+pub mod picture;
 pub mod refs;
 pub mod rules;
 mod store_key;

@@ -1,6 +1,6 @@
 //! The words for kinds, owners, states and sizes: the same in documents, records and messages. Pure.
 
-use super::{ContainerState, Owner, StoreKind};
+use super::{ContainerState, Owner, StoreKind, Verdict};
 
 impl StoreKind {
     /// Its word.
@@ -62,4 +62,17 @@ pub fn bytes(bytes: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", UNITS[unit])
+}
+
+impl Verdict {
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reclaim => "reclaim",
+            Self::Repair => "repair",
+            Self::Keep => "keep",
+            Self::Report => "report",
+        }
+    }
 }

@@ -50,6 +50,15 @@ pub fn set_aside(place: &Place) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Length of the database and its log; `None` where there is none, or it cannot be looked at.
+#[must_use]
+pub fn bytes(place: &Place) -> Option<u64> {
+    let path = place.dir.join(DATABASE);
+    let length = |path: &Path| quiet::facts(path).ok().map(|facts| facts.length);
+    let log = length(&beside(&path, "-wal")).unwrap_or(0);
+    length(&path).map(|length| length.saturating_add(log))
+}
+
 /// How many files wait to be saved, and the first directory that has any.
 ///
 /// # Errors

@@ -20,6 +20,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0003_history.sql"),
     include_str!("../../migrations/0004_journal.sql"),
     CONTAINERD_STORES,
+    include_str!("../../migrations/0006_metrics.sql"),
+    include_str!("../../migrations/0007_kept_scans.sql"),
 ];
 
 /// What brings rows of older schemas to one row a containerd root. It may be applied to the

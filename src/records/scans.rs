@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
 
+use super::figures::{self, Figures};
 use super::observe::{Observed, observe};
 use super::sighting::{SeenFilesystem, Sighting};
 use super::{runs, usage};
@@ -18,6 +19,12 @@ pub struct Scan {
     pub seconds: f64,
     /// Everything could be read.
     pub complete: bool,
+    /// Counts and bytes of the stores of `sighting`, in their order.
+    #[serde(default)]
+    pub figures: Vec<Figures>,
+    /// All stores of the node were looked for: none was named in their place.
+    #[serde(default)]
+    pub all_stores: bool,
 }
 
 /// Records a scan. Scans may come in any order and more than once, as sightings may.
@@ -29,6 +36,15 @@ pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Observed> {
     let at = observed.record_time;
     let filesystems: Vec<_> = scan.sighting.filesystems.iter().map(Filesystem::from).collect();
     usage::record(to, at, &filesystems)?;
+    let scanned = figures::Scanned {
+        at,
+        wall: scan.sighting.taken_at,
+        seconds: scan.seconds,
+        all: scan.all_stores && scan.complete,
+    };
+    let stores = scan.sighting.stores.iter().zip(&scan.figures);
+    let stores: Vec<_> = stores.map(|(store, figures)| figures::Seen { key: &store.key, figures }).collect();
+    figures::record(to, &scanned, &stores)?;
     let start = runs::Start::of(runs::Command::Scan, at);
     let outcome = if scan.complete { runs::Outcome::Done } else { runs::Outcome::Incomplete };
     let ended = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0))

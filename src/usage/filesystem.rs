@@ -95,12 +95,20 @@ fn btrfs_metadata_percent(path: &Path) -> u32 {
 /// # Errors
 /// When `path` cannot be examined.
 pub fn of(path: &Path) -> io::Result<(Filesystem, CostModel)> {
+    let filesystem = at(path)?;
+    let cost = CostModel::of(&filesystem.fstype, path);
+    Ok((filesystem, cost))
+}
+
+/// The filesystem that holds `path`, as it is now. Symlinks in `path` are followed.
+///
+/// # Errors
+/// When `path` cannot be examined.
+pub fn at(path: &Path) -> io::Result<Filesystem> {
     // O_PATH: neither a device nor an automount is woken.
     let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let space = rustix::fs::fstatvfs(&fd)?;
-    let filesystem = describe(path, fd.as_fd(), &space)?;
-    let cost = CostModel::of(&filesystem.fstype, path);
-    Ok((filesystem, cost))
+    describe(path, fd.as_fd(), &space)
 }
 
 fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<Filesystem> {

@@ -148,10 +148,21 @@ impl LoopFs {
         self.mount();
     }
 
+    /// With patience: a process in mounts of its own (podman's) may hold the filesystem for a moment
+    /// after it was unmounted here, and then it cannot be mounted with other options.
     fn mount(&self) {
-        run(sbin("mount")
-            .args(["-t", self.fs.name(), "-o", &self.options])
-            .args([self.image.as_os_str(), self.mount.as_os_str()]));
+        let mut message = String::new();
+        for _ in 0..100 {
+            let mut mount = sbin("mount");
+            mount.args(["-t", self.fs.name(), "-o", &self.options]);
+            match attempt(mount.args([self.image.as_os_str(), self.mount.as_os_str()])) {
+                Ok(()) => return,
+                Err(error) if error.contains("busy") => message = error,
+                Err(error) => panic!("{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        panic!("{message}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::{Cause, CauseKind, Divided, Hands, PartKind};
-use crate::inventory::refs::{self, Root, Standing};
+use crate::inventory::refs::{self, Live, Root, Standing};
 use crate::inventory::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
     Verdict,
@@ -70,6 +70,12 @@ impl Context<'_> {
         self.survey.sysroot.display(path).to_string_lossy().into_owned()
     }
 
+    /// Bytes that one root gives back on one filesystem when it alone goes.
+    fn alone(&self, live: &Live<'_>, at: FilesystemIx, root: Root) -> u64 {
+        let nodes = live.last_held(root).map(|node| &self.survey.inventory.nodes[node.get()]);
+        nodes.filter(|node| node.filesystem == at).map(|node| node.size.frees_bytes).sum()
+    }
+
     /// Bytes that a set gives back on one filesystem when it goes.
     fn frees(&self, at: FilesystemIx, roots: &[Root]) -> u64 {
         let inventory = &self.survey.inventory;
@@ -100,10 +106,14 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
     let unused = images_of(context, Standing::Unused);
     let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
     let bytes = context.frees(at, &roots);
-    let count = roots.iter().filter(|root| context.frees(at, &[**root]) > 0 || bytes > 0).count();
+    let inventory = &context.survey.inventory;
+    let is_here =
+        |image: &&ImageIx| inventory.stores[inventory.images[image.get()].store.get()].filesystem == at;
+    let count = unused.iter().filter(is_here).count();
     (bytes >= LEAST).then(|| Cause {
         kind: CauseKind::UnusedImages,
         filesystem: at,
+        title: "images not in use".into(),
         text: match count {
             1 => "1 image that no container uses".into(),
             many => format!("{many} images that no container uses"),
@@ -120,25 +130,26 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
 fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.survey.inventory;
     let now = context.survey.taken_at;
+    let live = context.survey.refs.live();
     let cause = |image: ImageIx| {
-        let bytes = context.frees(at, &[Root::Image(image)]);
+        let bytes = context.alone(&live, at, Root::Image(image));
         let facts = &inventory.images[image.get()];
         let name = facts.names.first().map_or_else(|| short(&facts.id), Clone::clone);
         let used = match context.ages.of(image).last_used {
             Some(last) => format!("last seen in use {}", ago(last, now)),
             None => "never seen in use".into(),
         };
-        (bytes >= LEAST).then(|| Cause {
+        // Every pod needs it, whether one is there just now or not.
+        let pause = facts.pinned_by.iter().any(|by| by.contains("pause_image"));
+        (bytes >= context.least(at) && !pause).then(|| Cause {
             kind: CauseKind::PinnedImage,
             filesystem: at,
+            title: format!("pinned image {name}"),
             text: format!(
                 "image {name}, which no container uses ({used}), pinned by {}",
                 facts.pinned_by.join(", ")
             ),
-            remedy: format!(
-                "if nothing needs it, take the pin away ({}); then `layersweep gc` may delete it",
-                facts.pinned_by.join(", ")
-            ),
+            remedy: "if nothing needs it, take that pin away; then `layersweep gc` may delete it".into(),
             bytes,
             id: Some(facts.id.clone()),
             path: None,
@@ -152,20 +163,23 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
 fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.survey.inventory;
     let foreign = context.survey.sysroot.is_foreign();
+    let live = context.survey.refs.live();
     let mut found = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
-        let bytes = context.frees(at, &[Root::Container(position.into())]);
+        let bytes = context.alone(&live, at, Root::Container(position.into()));
         if bytes < context.least(at) {
             continue;
         }
         let (kind, state) = match (container.state, foreign) {
-            (ContainerState::Exited, _) => (CauseKind::DeadContainer, "has ended"),
-            (ContainerState::Created, _) => (CauseKind::DeadContainer, "was made and never started"),
-            (ContainerState::Running, false) => (CauseKind::Container, "runs"),
-            (ContainerState::Unknown, false) => (CauseKind::Container, "may run: the disk does not tell"),
+            (ContainerState::Exited, _) => (CauseKind::DeadContainer, "which has ended"),
+            (ContainerState::Created, _) => (CauseKind::DeadContainer, "which was made and never started"),
+            (ContainerState::Running, false) => (CauseKind::Container, "which runs"),
+            (ContainerState::Unknown, false) => {
+                (CauseKind::Container, "which may run (the disk does not tell)")
+            }
             // On a disk that is mounted elsewhere nothing runs any more.
             (ContainerState::Running, true) => {
-                (CauseKind::DeadContainer, "ran when the disk was last in use")
+                (CauseKind::DeadContainer, "which ran when the disk was last in use")
             }
             (ContainerState::Unknown, true) => {
                 (CauseKind::DeadContainer, "whose last state the disk does not tell")
@@ -177,12 +191,12 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         found.push(Cause {
             kind,
             filesystem: at,
+            title: format!("container {}", container.name),
             text: format!(
-                "container {} of {}, which {state}, in its own writable layer",
+                "container {} of {}, {state}, in its own writable layer",
                 container.name,
                 container.owner.word()
-            )
-            .replace(", which whose", ", whose"),
+            ),
             remedy: match dead {
                 true => removal(container),
                 false => {
@@ -212,9 +226,10 @@ fn removal(container: &Container) -> String {
 
 fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.survey.inventory;
+    let live = context.survey.refs.live();
     let mut found = Vec::new();
     for (position, leak) in inventory.leaks.iter().enumerate() {
-        let bytes = context.frees(at, &[Root::Leak(LeakIx::from(position))]);
+        let bytes = context.alone(&live, at, Root::Leak(LeakIx::from(position)));
         if bytes < LEAST {
             continue;
         }
@@ -238,6 +253,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         found.push(Cause {
             kind: CauseKind::Leak,
             filesystem: at,
+            title: format!("leak {} {}", leak.class, short(&leak.id)),
             text: format!("{} {}: {}", leak.class, short(&leak.id), leak.evidence),
             remedy,
             bytes,
@@ -262,6 +278,10 @@ fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         Cause {
             kind: CauseKind::Log,
             filesystem: at,
+            title: match &log.pod {
+                Some(pod) => format!("log of pod {pod}"),
+                None => format!("log {path}"),
+            },
             text: format!("log {path}{whose}"),
             remedy: match log.pod.is_some() {
                 true => "the runtime rotates logs of pods by containerLogMaxSize; `truncate -s 0` empties it at once".into(),
@@ -283,6 +303,7 @@ fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         .map(|pod| Cause {
             kind: CauseKind::KubeletVolume,
             filesystem: at,
+            title: format!("volumes of pod {}", pod.pod),
             text: format!("volumes of pod {} on this disk", pod.pod),
             remedy: "they go with the pod; an emptyDir can have a sizeLimit".into(),
             bytes: pod.bytes,
@@ -336,6 +357,7 @@ fn tenants(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         Some(Cause {
             kind,
             filesystem: at,
+            title: text.clone(),
             text,
             remedy: remedy.into(),
             bytes,
@@ -357,10 +379,12 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         .filter(|part| part.bytes >= (used / 20).max(LEAST))
         .map(|part| {
             let path = part.path.as_deref().map(|path| context.inside(path));
+            let text = path.as_ref().map_or_else(|| part.label.clone(), |path| format!("files in {path}"));
             Cause {
                 kind: CauseKind::Other,
                 filesystem: at,
-                text: path.as_ref().map_or_else(|| part.label.clone(), |path| format!("files in {path}")),
+                title: text.clone(),
+                text,
                 remedy: String::new(),
                 bytes: part.bytes,
                 id: None,

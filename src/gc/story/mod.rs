@@ -130,7 +130,9 @@ pub struct Cause {
     pub kind: CauseKind,
     /// The filesystem.
     pub filesystem: FilesystemIx,
-    /// What it is, for people, without its bytes.
+    /// A name for it, in a few words.
+    pub title: String,
+    /// What it is, in words, without its bytes.
     pub text: String,
     /// What to do about it; empty where there is nothing.
     pub remedy: String,

@@ -1,1 +1,236 @@
+//! The verdict, as a table: which disk gets which sentences.
 
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+/// A disk of 100 GiB with these parts, in GiB, under the usual marks.
+fn disk(parts: &[(PartKind, u64)]) -> Disk {
+    let used: u64 = parts.iter().map(|(_, gib)| gib * GIB).sum();
+    let part = |(kind, gib): &(PartKind, u64)| Part {
+        kind: *kind,
+        label: kind.word().into(),
+        path: None,
+        bytes: gib * GIB,
+        measured_bytes: gib * GIB,
+        store: None,
+    };
+    let mark = |name: &str, percent, source| Mark { name: name.into(), percent, source };
+    let available = 100 * GIB - used;
+    Disk {
+        mount: "/var".into(),
+        capacity_bytes: 100 * GIB,
+        used_bytes: used,
+        available_bytes: available,
+        #[allow(clippy::cast_precision_loss)]
+        used_percent: Some(100.0 - available as f64 / GIB as f64),
+        parts: parts.iter().map(part).collect(),
+        marks: vec![
+            mark("gc low", 70.0, "layersweep"),
+            mark("gc high", 75.0, "layersweep"),
+            mark("image GC high", 85.0, "kubelet"),
+            mark("hard eviction (imagefs.available)", 85.0, "eviction"),
+        ],
+    }
+}
+
+fn cause(kind: CauseKind, hands: Hands, gib: u64, title: &str) -> Cause {
+    Cause {
+        kind,
+        filesystem: FilesystemIx::from(0),
+        title: title.into(),
+        text: format!("{title}, in full"),
+        remedy: String::new(),
+        bytes: gib * GIB,
+        id: None,
+        path: None,
+        hands,
+    }
+}
+
+/// A name, the parts in GiB, the causes, whether all could be read, and what each sentence has in it.
+type Case = (&'static str, Vec<(PartKind, u64)>, Vec<Cause>, bool, [&'static [&'static str]; 3]);
+
+#[test]
+#[allow(clippy::too_many_lines)] // a table
+fn which_disk_gets_which_sentences() {
+    use CauseKind as C;
+    use Hands::{Nobody, Operator, Ours};
+    use PartKind as P;
+    let cases: Vec<Case> = vec![
+        (
+            "healthy",
+            vec![(P::Images, 20), (P::Other, 10)],
+            vec![],
+            true,
+            [
+                &["/var is 30.0% in use", "below every mark (next: layersweep's gc at 75%)"],
+                &["held by images in use 20.0 GiB (67%) and other files 10.0 GiB (33%)"],
+                &["nothing to take back"],
+            ],
+        ),
+        (
+            "full of unused images",
+            vec![(P::Images, 20), (P::ImagesUnused, 60), (P::Other, 10)],
+            vec![cause(C::UnusedImages, Ours, 60, "images not in use")],
+            true,
+            [
+                &[
+                    "90.0% full",
+                    "past layersweep's gc at 75%, the kubelet's image GC at 85% and hard eviction",
+                ],
+                &["held by unused images 60.0 GiB (67%)"],
+                &["`layersweep gc` (unused images, 60.0 GiB) gives back up to 60.0 GiB", "leaves 30.0%"],
+            ],
+        ),
+        (
+            "full of leaks",
+            vec![(P::Images, 20), (P::Leaks, 60)],
+            vec![
+                cause(C::Leak, Ours, 40, "leak orphan-dir 1"),
+                cause(C::Leak, Ours, 20, "leak orphan-dir 2"),
+            ],
+            true,
+            [
+                &["80.0% full"],
+                &["leaks 60.0 GiB (75%)", "largest single thing: leak orphan-dir 1 with 40.0 GiB"],
+                &["`layersweep sweep --delete` (leaks, 60.0 GiB) gives back", "leaves 20.0%"],
+            ],
+        ),
+        (
+            "full of dead containers' layers",
+            vec![(P::Images, 20), (P::Containers, 65)],
+            vec![
+                cause(C::DeadContainer, Operator, 50, "container batch"),
+                cause(C::DeadContainer, Operator, 15, "container b"),
+            ],
+            true,
+            [
+                &["85.0% full"],
+                &["containers' own layers 65.0 GiB (76%)", "container batch with 50.0 GiB"],
+                &["65.0 GiB to decide by hand: container batch (50.0 GiB), container b (15.0 GiB)"],
+            ],
+        ),
+        (
+            "a log that runs away",
+            vec![(P::Images, 20), (P::Logs, 70)],
+            vec![cause(C::Log, Operator, 68, "log of pod shop/cart")],
+            true,
+            [
+                &["90.0% full"],
+                &["logs 70.0 GiB (78%)", "log of pod shop/cart with 68.0 GiB"],
+                &["68.0 GiB to decide by hand"],
+            ],
+        ),
+        (
+            "pinned for no reason",
+            vec![(P::Images, 20), (P::ImagesPinned, 56)],
+            vec![cause(C::PinnedImage, Operator, 56, "pinned image old:1")],
+            true,
+            [
+                &["76.0% full"],
+                &["pinned images 56.0 GiB"],
+                &["56.0 GiB to decide by hand: pinned image old:1"],
+            ],
+        ),
+        (
+            "mostly not ours",
+            vec![(P::Images, 5), (P::Directory, 75), (P::Other, 10)],
+            vec![cause(C::Other, Nobody, 75, "files in /home")],
+            true,
+            [
+                &["90.0% full"],
+                &[
+                    "Most of it is not containers' storage, which holds only 5.0 GiB (6%)",
+                    "other files 85.0 GiB",
+                ],
+                &["Nothing of it can be taken back safely"],
+            ],
+        ),
+        (
+            "nothing to take back",
+            vec![(P::Images, 88), (P::Other, 2)],
+            vec![],
+            true,
+            [&["90.0% full"], &["images in use 88.0 GiB (98%)"], &["Nothing of it can be taken back safely"]],
+        ),
+        (
+            "not all could be read",
+            vec![(P::Images, 40), (P::Other, 40)],
+            vec![cause(C::UnusedImages, Ours, 1, "images not in use")],
+            false,
+            [&["80.0% full"], &["images in use"], &["gives back up to 1.0 GiB", "figures are lower bounds"]],
+        ),
+        (
+            "images and leaks and more",
+            vec![(P::Images, 10), (P::ImagesUnused, 30), (P::Leaks, 20), (P::Logs, 20)],
+            vec![
+                cause(C::UnusedImages, Ours, 30, "images not in use"),
+                cause(C::Leak, Ours, 20, "leak"),
+                cause(C::Leak, Nobody, 1, "kept"),
+                cause(C::Log, Operator, 9, "l1"),
+                cause(C::Log, Operator, 8, "l2"),
+                cause(C::Log, Operator, 1, "l3"),
+                cause(C::Log, Operator, 1, "l4"),
+            ],
+            true,
+            [
+                &["80.0% full"],
+                &["unused images 30.0 GiB"],
+                &[
+                    "`layersweep gc` (unused images, 30.0 GiB) and `layersweep sweep --delete` (leaks, 20.0 GiB) give back up to 50.0 GiB, which leaves 30.0%; 19.0 GiB to decide by hand: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more.",
+                ],
+            ],
+        ),
+    ];
+    for (name, parts, causes, complete, expected) in cases {
+        let sentences = verdict(&[disk(&parts)], &causes, complete, false);
+        for (sentence, expected) in sentences.iter().zip(expected) {
+            for words in expected {
+                assert!(sentence.contains(words), "{name}: {words:?} is not in {sentence:?}");
+            }
+        }
+        assert!(sentences.iter().all(|sentence| sentence.ends_with('.')), "{name}: {sentences:#?}");
+    }
+}
+
+#[test]
+fn numbers_that_contradict_each_other_and_no_disk_at_all() {
+    let mut broken = disk(&[(PartKind::Images, 10)]);
+    broken.used_percent = None;
+    let sentences = verdict(&[broken], &[], true, false);
+    assert!(sentences[0].contains("contradict"), "{sentences:?}");
+    assert!(!sentences[2].contains('%'), "{sentences:?}");
+    assert!(verdict(&[], &[], true, false)[0].contains("No filesystem"));
+    let empty = verdict(&[disk(&[])], &[], true, false);
+    assert!(empty[1].contains("Nobody"), "{empty:?}");
+}
+
+#[test]
+fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
+    let (calm, mut full) = (disk(&[(PartKind::Images, 10)]), disk(&[(PartKind::Leaks, 90)]));
+    full.mount = "/data".into();
+    let elsewhere = cause(CauseKind::Leak, Hands::Ours, 5, "leak elsewhere");
+    let here =
+        Cause { filesystem: FilesystemIx::from(1), ..cause(CauseKind::Leak, Hands::Ours, 80, "leak here") };
+    let sentences = verdict(&[calm, full], &[here, elsewhere], true, true);
+    assert!(sentences[0].starts_with("/data (the fullest of 2 filesystems"), "{sentences:?}");
+    assert!(sentences[1].contains("leak here"), "{sentences:?}");
+    assert!(
+        sentences[2].starts_with("Once the node runs again, `layersweep sweep --delete`"),
+        "{sentences:?}"
+    );
+    assert!(sentences[2].contains("80.0 GiB") && !sentences[2].contains("85.0"), "{sentences:?}");
+}
+
+#[test]
+fn marks_in_words() {
+    let mark = |name: &str, source| Mark { name: name.into(), percent: 85.4, source };
+    assert_eq!(mark("gc high", "layersweep").words(), "layersweep's gc at 85%");
+    assert_eq!(mark("image GC high", "kubelet").words(), "the kubelet's image GC at 85%");
+    assert_eq!(
+        mark("hard eviction (nodefs.available)", "eviction").words(),
+        "hard eviction (nodefs.available) at 85%"
+    );
+    assert!(!mark("image GC low", "kubelet").acts() && mark("gc high", "layersweep").acts());
+}

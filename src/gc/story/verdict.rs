@@ -91,7 +91,7 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
     let foremost = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
     let foremost = foremost.filter(|cause| share(cause.bytes, disk.used_bytes) >= 10.0);
     let foremost = foremost.map_or_else(String::new, |cause| {
-        format!("; the largest single thing is {} with {}", cause.text, bytes(cause.bytes))
+        format!("; the largest single thing: {} with {}", cause.title, bytes(cause.bytes))
     });
     if share(ours, disk.used_bytes) < 50.0 {
         return format!(
@@ -143,7 +143,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         let named: Vec<_> = theirs
             .iter()
             .take(NAMED)
-            .map(|cause| format!("{} ({})", cause.text, bytes(cause.bytes)))
+            .map(|cause| format!("{} ({})", cause.title, bytes(cause.bytes)))
             .collect();
         let more = match theirs.len().saturating_sub(NAMED) {
             0 => String::new(),

@@ -18,6 +18,22 @@ pub enum Standing {
     Unused,
 }
 
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::InUse, Self::Pinned, Self::ReadOnly, Self::Unused];
+
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InUse => "in_use",
+            Self::Pinned => "pinned",
+            Self::ReadOnly => "read_only",
+            Self::Unused => "unused",
+        }
+    }
+}
+
 /// Works out why an image stays.
 #[must_use]
 pub fn standing(inventory: &Inventory, at: ImageIx) -> Standing {

@@ -19,12 +19,7 @@ fn path(path: &Path) -> String {
 /// The word for a verdict.
 #[must_use]
 pub fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Reclaim => "reclaim",
-        Verdict::Repair => "repair",
-        Verdict::Keep => "keep",
-        Verdict::Report => "report",
-    }
+    verdict.word()
 }
 
 /// A filesystem.

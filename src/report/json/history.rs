@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::SCHEMA_VERSION;
 use crate::gc::measure::tolerance;
+use crate::records::pictures::Kept;
 use crate::records::runs::{Act, Deletion, Event, Outcome, Quiet, RunError};
 use crate::records::usage::{Point, Range, Series};
 
@@ -216,6 +217,67 @@ pub struct SeriesDoc {
     pub last_seen: Timestamp,
     /// The oldest first.
     pub points: Vec<PointDoc>,
+}
+
+/// `layersweep history --scans`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HistoryScansDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `history-scans`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// The database; null where nothing was ever recorded.
+    pub database: Option<String>,
+    /// The database could be read, or there is none; if false, what it says is unknown.
+    pub complete: bool,
+    /// Only scans since then; null for all.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub since: Option<Timestamp>,
+    /// Scans that `layersweep diff` can compare, the newest first.
+    pub scans: Vec<KeptScanDoc>,
+}
+
+/// A scan that is kept.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KeptScanDoc {
+    /// Its id.
+    pub run_id: String,
+    /// What `diff` calls it besides: `last`, `last~1`.
+    pub name: String,
+    /// When it began.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub at: Timestamp,
+    /// Everything could be read.
+    pub complete: bool,
+    /// Allocated bytes of all stores.
+    pub bytes: u64,
+}
+
+/// The document of kept scans; they come the oldest first.
+#[must_use]
+pub fn history_scans(origin: Origin, kept: Vec<Kept>) -> HistoryScansDoc {
+    let name = |back: usize| if back == 0 { "last".into() } else { format!("last~{back}") };
+    let scans = kept.into_iter().rev().enumerate().map(|(back, scan)| KeptScanDoc {
+        run_id: scan.run_id,
+        name: name(back),
+        at: scan.at,
+        complete: scan.complete,
+        bytes: scan.bytes,
+    });
+    HistoryScansDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "history-scans",
+        generated_at: origin.now,
+        database: origin.database,
+        complete: origin.complete,
+        since: origin.since,
+        scans: scans.filter(|scan| origin.since.is_none_or(|since| scan.at >= since)).collect(),
+    }
 }
 
 /// A point: one reading, or all of an hour or day.

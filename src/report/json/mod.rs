@@ -2,6 +2,7 @@
 //! (`docs/schema/`). Every `*_bytes` is allocated bytes unless its name says otherwise.
 
 mod build;
+mod diff;
 mod doctor;
 mod explain;
 mod gc;
@@ -11,12 +12,16 @@ mod parts;
 mod pins;
 mod remembered;
 mod report;
+mod scan_file;
 mod sweep;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
+pub use diff::{
+    ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc, TakenDoc, diff,
+};
 pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{
@@ -25,8 +30,9 @@ pub use gc::{
 };
 pub use gc_containers::add_containers;
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryUsageDoc, Origin, PercentRangeDoc, PointDoc, QuietDoc, RangeDoc, RunDoc,
-    RunErrorDoc, SeriesDoc, TriggerDoc, differs, history, history_usage,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, Origin, PercentRangeDoc,
+    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, differs, history,
+    history_scans, history_usage,
 };
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
@@ -39,6 +45,7 @@ pub use report::{
     CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFacts, ReportFilesystemDoc,
     TopDoc, UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
 };
+pub use scan_file::scan_of;
 pub use sweep::{
     RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepFacts, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
 };

@@ -58,6 +58,8 @@ pub struct CauseDoc {
     /// `leak`, `pinned-image`, `dead-container`, `container`, `log`, `unused-images`, `journal`,
     /// `kubelet-volume`, `var-tmp`, `core-dumps`, `deleted-open` or `other`.
     pub kind: &'static str,
+    /// A name for it, in a few words.
+    pub title: String,
     /// What it is, in words.
     pub text: String,
     /// What to do about it, in words; empty where there is nothing to do.
@@ -308,6 +310,7 @@ fn part_doc(
 fn cause_doc(cause: Cause, mounts: &[String]) -> CauseDoc {
     CauseDoc {
         kind: cause.kind.word(),
+        title: cause.title,
         text: cause.text,
         remedy: cause.remedy,
         bytes: cause.bytes,

@@ -16,6 +16,8 @@ fn schemas_are_the_committed_ones() {
         ("explain", schema::<ExplainDoc>()),
         ("gc", schema::<GcDoc>()),
         ("history", schema::<HistoryDoc>()),
+        ("history-scans", schema::<HistoryScansDoc>()),
+        ("diff", schema::<DiffDoc>()),
         ("history-usage", schema::<HistoryUsageDoc>()),
         ("pins", schema::<PinsDoc>()),
         ("report", schema::<ReportDoc>()),

@@ -59,7 +59,7 @@ fn entry(check: &CheckDoc, width: usize) -> String {
 }
 
 /// Lines of at most `width` columns; a word that is longer stays whole, so that it can be copied.
-fn wrapped(text: &str, width: usize, indent: &str) -> String {
+pub(super) fn wrapped(text: &str, width: usize, indent: &str) -> String {
     let room = width.saturating_sub(indent.len());
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -6,7 +6,9 @@ use super::chart::{Chart, Sample, window};
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::report::json::{DeletionDoc, HistoryDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc};
+use crate::report::json::{
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, PointDoc, QuietDoc, RunDoc, SeriesDoc,
+};
 
 /// Runs, the newest first, each with what it deleted.
 #[must_use]
@@ -218,6 +220,30 @@ pub fn history_usage(document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]
         out.push_str("Nothing has been recorded yet.\n");
     }
     out
+}
+
+/// The scans that can be compared, the newest first.
+#[must_use]
+pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
+    if document.scans.is_empty() {
+        return match (document.complete, document.since) {
+            (false, _) => "What was recorded cannot be read.\n".into(),
+            (true, None) => "No scan is kept yet: `layersweep scan` keeps one.\n".into(),
+            (true, Some(_)) => "No scan of this time is kept.\n".into(),
+        };
+    }
+    let mut table = Table::new(&["TIME", "SCAN", "OR", ">STORES", ""]);
+    for scan in &document.scans {
+        let note = if scan.complete { "" } else { "incomplete" };
+        table.row(vec![
+            screen.time(scan.at),
+            safe(&scan.run_id),
+            scan.name.clone(),
+            bytes(scan.bytes),
+            note.into(),
+        ]);
+    }
+    table.render() + "`layersweep diff SCAN SCAN` compares two of them; without names, the last two.\n"
 }
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels: &[f64]) -> String {

@@ -1,6 +1,7 @@
 //! What a person reads: tables and trees, built from the same documents as the JSON.
 
 mod chart;
+mod diff;
 mod doctor;
 mod explain;
 mod format;
@@ -16,11 +17,12 @@ mod sweep;
 mod table;
 mod usage;
 
+pub use diff::diff;
 pub use doctor::doctor;
 pub use explain::explain;
 pub use format::{acts_on_terminal, age, bytes, safe, short_id};
 pub use gc::gc;
-pub use history::{history, history_usage};
+pub use history::{history, history_scans, history_usage};
 pub use images::images;
 pub use layers::{Names, layers, tree};
 pub use pins::{pins, pins_changed};

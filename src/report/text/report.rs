@@ -1,16 +1,196 @@
-//! The story of a disk, on one screen.
+//! The story of a disk, on one screen of a terminal.
 
-use super::format::safe;
+mod bar;
+
+use unicode_width::UnicodeWidthStr;
+
+use super::doctor::wrapped;
+use super::format::{bytes, safe, short_id};
 use super::screen::Screen;
-use crate::report::json::ReportDoc;
+use super::table::heading;
+use crate::report::json::{CauseDoc, ReportDoc, ReportFilesystemDoc, UsageSeriesDoc};
+use bar::{bar, legend, sparkline};
+
+/// Width where no terminal says one.
+const WIDTH: usize = 80;
+/// Causes that are shown; the document has all.
+const CAUSES: usize = 6;
+/// Of these with what to do about them.
+const REMEDIES: usize = 3;
+/// Rows of a filesystem's legend.
+const ROWS: usize = 7;
+/// Largest things of each kind.
+const TOP: usize = 2;
+/// Lines about what could not be read.
+const SKIPPED: usize = 3;
 
 /// The story.
 #[must_use]
-pub fn report(document: &ReportDoc, _screen: &Screen) -> String {
-    let mut out = String::new();
+pub fn report(document: &ReportDoc, screen: &Screen) -> String {
+    let width = screen.width.unwrap_or(WIDTH).max(40);
+    let mut out = heading(&title(document, screen));
     for sentence in &document.verdict.sentences {
-        out.push_str(&safe(sentence));
+        out.push_str(&wrapped(&safe(sentence), width, ""));
+    }
+    for filesystem in &document.filesystems {
         out.push('\n');
+        out.push_str(&disk(document, filesystem, screen, width));
+    }
+    out.push_str(&causes(&document.verdict.causes, screen, width));
+    out.push_str(&largest(document, screen, width));
+    out + &skipped(document, width)
+}
+
+fn title(document: &ReportDoc, screen: &Screen) -> String {
+    let host = document.host.as_deref().map_or_else(|| "this node".into(), safe);
+    let disk = document.sysroot.as_deref();
+    let disk = disk.map_or_else(String::new, |path| format!(", its disk mounted on {}", safe(path)));
+    format!("{host}{disk}, {}", screen.minute(document.generated_at))
+}
+
+/// A filesystem as one bar, its parts, and how full it was.
+fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> String {
+    let facts = &disk.filesystem;
+    let percent = match facts.used_percent {
+        Some(percent) => format!("{percent:.1}%"),
+        None => "?".into(),
+    };
+    let head = format!(
+        "{} ({} on {}): {percent} of {}, {} used, {} available",
+        safe(&facts.mount),
+        safe(&facts.fstype),
+        safe(&facts.device),
+        bytes(facts.capacity_bytes),
+        bytes(facts.used_bytes),
+        bytes(facts.available_bytes),
+    );
+    let mut out = heading(wrapped(&head, width, "").trim_end());
+    out.push_str(&bar(disk, screen, width));
+    out.push_str(&legend(disk, screen, width, ROWS));
+    if let Some(series) = series_of(document, disk) {
+        out.push_str(&sparkline(series, &document.runs, screen, width));
     }
     out
 }
+
+/// The readings of a filesystem. A disk that is mounted elsewhere has another mount point and
+/// device than in its own records: its size says which it is, where only one series fits.
+fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<&'a UsageSeriesDoc> {
+    let facts = &disk.filesystem;
+    let all = || document.usage.iter();
+    let latest = |series: &&UsageSeriesDoc| series.points.last().map(|point| point.at);
+    if document.sysroot.is_none() {
+        return all().filter(|series| series.filesystem == facts.mount).max_by_key(latest);
+    }
+    let fits = |series: &&UsageSeriesDoc| {
+        series.points.last().is_some_and(|point| point.capacity_bytes == facts.capacity_bytes)
+    };
+    all().filter(fits).max_by_key(latest)
+}
+
+fn causes(causes: &[CauseDoc], screen: &Screen, width: usize) -> String {
+    if causes.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}", heading("What fills it"));
+    for (number, cause) in causes.iter().take(CAUSES).enumerate() {
+        let size = format!("{:>10}  ", bytes(cause.bytes));
+        let room = width.saturating_sub(size.len());
+        let text = match screen.width {
+            Some(_) => in_a_line(cause, screen, room),
+            // Whoever has no terminal searches for whole names.
+            None => match cause.path.as_deref().filter(|path| !cause.text.contains(*path)) {
+                Some(path) => format!("{}, {}", safe(&cause.text), safe(path)),
+                None => safe(&cause.text),
+            },
+        };
+        out.push_str(&format!("{size}{text}\n"));
+        if number < REMEDIES && !cause.remedy.is_empty() {
+            let arrow = if screen.unicode { "→" } else { "->" };
+            let remedy = format!("{arrow} {}", safe(&cause.remedy));
+            let remedy = if screen.width.is_some() { screen.shorten(&remedy, room) } else { remedy };
+            out.push_str(&format!("{:12}{remedy}\n", ""));
+        }
+    }
+    let more = causes.len().saturating_sub(CAUSES);
+    if more > 0 {
+        out.push_str(&format!("{:12}and {more} more: --format json has them all\n", ""));
+    }
+    out
+}
+
+/// A cause where there is room for one line: in full, or its name and as much of its path as fits.
+fn in_a_line(cause: &CauseDoc, screen: &Screen, room: usize) -> String {
+    const LEAST: usize = 16;
+    let text = safe(&cause.text);
+    if text.width() <= room {
+        return text;
+    }
+    let title = screen.shorten(&safe(&cause.title), room);
+    let left = room.saturating_sub(title.width() + 2);
+    match cause.path.as_deref().filter(|path| left >= LEAST && !cause.title.contains(*path)) {
+        Some(path) => format!("{title}  {}", screen.shorten(&safe(path), left)),
+        None => title,
+    }
+}
+
+/// The largest things of each kind, a line each.
+fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
+    let (scan, top) = (&document.scan, &document.top);
+    let size = |name: String, size: u64| format!("{name} {}", bytes(size));
+    let images = top.images.iter().filter_map(|id| {
+        let image = scan.images.iter().find(|image| image.id == *id)?;
+        let name = image.names.first().map_or_else(|| short_id(id), |name| safe(name));
+        Some(size(screen.shorten(&name, 40), image.exclusive_bytes))
+    });
+    let layers = top.layers.iter().filter_map(|id| {
+        let layer = scan.layers.iter().find(|layer| layer.id == *id)?;
+        let held = match layer.refcount {
+            0 => ", held by nobody".to_owned(),
+            1 => String::new(),
+            many => format!(", held by {many}"),
+        };
+        Some(size(short_id(id), layer.bytes) + &held)
+    });
+    let containers = top.containers.iter().filter_map(|id| {
+        let container = scan.containers.iter().find(|container| container.id == *id)?;
+        Some(size(screen.shorten(&safe(&container.name), 40), container.bytes))
+    });
+    let leaks = top.leaks.iter().filter_map(|id| {
+        let leak = scan.leaks.iter().find(|leak| leak.id == *id)?;
+        Some(size(format!("{} {}", leak.class, short_id(id)), leak.bytes))
+    });
+    let rows: [(&str, Vec<String>); 4] = [
+        ("images", images.take(TOP).collect()),
+        ("layers", layers.take(TOP).collect()),
+        ("containers", containers.take(TOP).collect()),
+        ("leaks", leaks.take(TOP).collect()),
+    ];
+    let mut out = format!("\n{}", heading("Largest (images by what only they hold)"));
+    let mut any = false;
+    for (kind, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
+        any = true;
+        let text = wrapped(&names.join("; "), width, "            ");
+        out.push_str(&format!("{kind:<10}  {}", text.trim_start()));
+    }
+    if any { out } else { String::new() }
+}
+
+fn skipped(document: &ReportDoc, width: usize) -> String {
+    let skipped = &document.measured.skipped;
+    if skipped.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{}", heading("Not read (figures are lower bounds)"));
+    for one in skipped.iter().take(SKIPPED) {
+        out.push_str(&wrapped(&safe(&format!("{}: {}", one.path, one.message)), width, "  "));
+    }
+    let more = skipped.len().saturating_sub(SKIPPED);
+    if more > 0 {
+        out.push_str(&format!("  and {more} more\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,13 @@
 //! The largest log files, by name: the one that runs away fills a disk alone.
 
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-
-use walkdir::WalkDir;
+use std::path::{Path, PathBuf};
 
 use super::TenantKind;
 use super::places::{Place, pod_name};
 use crate::inventory::FilesystemIx;
 use crate::node::places::Places;
+use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
 /// A file.
@@ -35,23 +33,16 @@ const MOST: usize = 20;
 pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<BigFile> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
-    let journal: Vec<_> = places.iter().filter(|place| place.kind == TenantKind::Journal).collect();
+    let journal: Vec<_> =
+        places.iter().filter(|place| place.kind == TenantKind::Journal).map(|place| &place.path).collect();
     let logs = |place: &&Place| matches!(place.kind, TenantKind::PodLogs | TenantKind::Logs);
     for place in places.iter().filter(logs) {
         let Some(filesystem) = place.filesystem else { continue };
-        let entries = WalkDir::new(&place.path).same_file_system(true).follow_links(false).into_iter();
-        let entries = entries.filter_entry(|entry| journal.iter().all(|place| place.path != entry.path()));
-        // What cannot be read is told of by the walk that measures.
-        for entry in entries.flatten().filter(|entry| entry.file_type().is_file()) {
-            let Ok(facts) = entry.metadata() else { continue };
-            if seen.insert((facts.dev(), facts.ino())) {
-                found.push(BigFile {
-                    filesystem,
-                    path: entry.into_path(),
-                    bytes: facts.blocks().saturating_mul(512),
-                    pod: None,
-                    container: None,
-                });
+        for (path, inode) in files(&place.path, &journal) {
+            // What is gone meanwhile holds nothing; what cannot be read the walk tells of.
+            let Ok((bytes, _)) = quiet::weight(&path) else { continue };
+            if seen.insert(inode) {
+                found.push(BigFile { filesystem, path, bytes, pod: None, container: None });
             }
         }
     }
@@ -66,4 +57,24 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<B
         }
     }
     found
+}
+
+/// The regular files below a directory, on its own filesystem, with what tells their inodes.
+fn files(top: &Path, without: &[&PathBuf]) -> Vec<(PathBuf, (u64, u64))> {
+    let Ok(device) = quiet::facts(top).map(|facts| facts.device) else { return Vec::new() };
+    let mut directories = vec![top.to_path_buf()];
+    let mut files = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in quiet::list(&directory).unwrap_or_default() {
+            let path = directory.join(&entry.name);
+            let Ok(facts) = quiet::facts(&path) else { continue };
+            match facts.kind {
+                _ if facts.device != device => {}
+                quiet::Kind::Directory if !without.contains(&&path) => directories.push(path),
+                quiet::Kind::File => files.push((path, (facts.device, facts.inode))),
+                _ => {}
+            }
+        }
+    }
+    files
 }

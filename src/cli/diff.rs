@@ -1,0 +1,156 @@
+//! `layersweep diff A B`
+
+use std::io::Read;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::args::{DiffArgs, Format, Global};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::records::Open;
+use super::values::Since;
+use super::{output, records, surveying, terminal};
+use crate::inventory::picture::Taken;
+use crate::records::Access;
+use crate::records::pictures::{self, Missing, Name};
+use crate::report::{json, text};
+
+/// What is compared unless it is named.
+const BEFORE: &str = "last~1";
+const AFTER: &str = "last";
+/// Looks, and keeps nothing.
+const NOW: &str = "now";
+/// A scan of 20,000 layers is some 20 MB.
+const FILE_BYTES: u64 = 1 << 30;
+
+pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Failure> {
+    let mut open = None;
+    let before = taken(global, own.before.as_deref().unwrap_or(BEFORE), &mut open)?;
+    let after = taken(global, own.after.as_deref().unwrap_or(AFTER), &mut open)?;
+    let (here, there) = (before.picture.places(), after.picture.places());
+    if here.is_disjoint(&there) {
+        let roots = |places: std::collections::BTreeSet<&crate::inventory::picture::Place>| {
+            let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
+            if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
+        };
+        return Err(Failure::BadArgument {
+            message: format!(
+                "{} and {} have no store in common: the first has {}, the second {}",
+                before.id,
+                after.id,
+                roots(here),
+                roots(there)
+            ),
+            hint: "name two scans of the same node".into(),
+        });
+    }
+    let document = json::diff(Timestamp::now(), &before, &after);
+    match global.format {
+        Format::Json => output::json(&document)?,
+        Format::Table => output::text(&text::diff(&document, &terminal::screen()))?,
+    }
+    Ok(if document.complete { Exit::Done } else { Exit::Incomplete })
+}
+
+/// The scan that a word means: a file, the present, or one of the records, which are opened for the
+/// first.
+fn taken(global: &Global, word: &str, open: &mut Option<Open>) -> Result<Taken, Failure> {
+    if word == "-" || word.contains('/') || Path::new(word).is_file() {
+        return of_file(word);
+    }
+    if word == NOW {
+        let surveyed = surveying::survey(global)?;
+        let survey = &surveyed.survey;
+        return Ok(Taken { id: NOW.into(), at: survey.taken_at, picture: records::picture(survey) });
+    }
+    let name = name(word).ok_or_else(|| Failure::BadArgument {
+        message: format!("{word:?} names no scan"),
+        hint: "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
+               2026-11-20T10:00, or a file of `layersweep scan --format json`"
+            .into(),
+    })?;
+    let open = match open {
+        Some(open) => open,
+        none => none.insert(records::open(global, Access::Read)?),
+    };
+    let scans = open.read(pictures::all)?;
+    let found = pictures::find(&scans, &name).map_err(|missing| match missing {
+        _ if open.blind => Failure::NotThere {
+            message: format!("{word}: the records cannot be read"),
+            hint: "`layersweep doctor` tells what is wrong with them".into(),
+        },
+        Missing::None => Failure::NotThere {
+            message: format!("{word}: {missing}"),
+            hint: "`layersweep scan` keeps one; `layersweep scan --format json` writes one to a file".into(),
+        },
+        missing => Failure::NotThere {
+            message: format!("{word}: {missing}"),
+            hint: "`layersweep history --scans` lists the scans that are kept".into(),
+        },
+    })?;
+    open.read(|connection| pictures::load(connection, found))
+}
+
+/// What is meant by a word that is no file.
+fn name(word: &str) -> Option<Name> {
+    match word.strip_prefix("last") {
+        Some("") => return Some(Name::Last(0)),
+        Some(rest) => return Some(Name::Last(rest.strip_prefix('~')?.parse().ok()?)),
+        None => {}
+    }
+    // 20261120T100000Z-12ab3c: as no other time is written.
+    let is_id = word.len() >= 4
+        && word.get(..4)?.bytes().all(|digit| digit.is_ascii_digit())
+        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && word.as_bytes().get(4).is_none_or(u8::is_ascii_digit);
+    match is_id {
+        true => Some(Name::Id(word.to_owned())),
+        false => Since::parse(word).ok().map(|since| Name::At(since.at(Timestamp::now()))),
+    }
+}
+
+fn of_file(word: &str) -> Result<Taken, Failure> {
+    let unreadable = |error: std::io::Error| Failure::NotThere {
+        message: format!("{word}: {error}"),
+        hint: "name a file that `layersweep scan --format json` has written".into(),
+    };
+    let mut text = Vec::new();
+    if word == "-" {
+        std::io::stdin().lock().take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
+    } else {
+        let file = std::fs::File::open(word).map_err(unreadable)?;
+        file.take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
+    }
+    json::scan_of(&text, word.to_owned()).map_err(|why| Failure::BadArgument {
+        message: format!("{word}: {why}"),
+        hint: "name a file that `layersweep scan --format json` has written".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_scans() {
+        let time = |text: &str| Some(Name::At(text.parse().unwrap()));
+        let id = |text: &str| Some(Name::Id(text.into()));
+        for (word, expected) in [
+            ("last", Some(Name::Last(0))),
+            ("last~3", Some(Name::Last(3))),
+            ("last~", None),
+            ("last3", None),
+            ("20261120T100000Z-12ab3c", id("20261120T100000Z-12ab3c")),
+            ("20261120", id("20261120")),
+            ("2026", id("2026")),
+            ("2026-11-20T10:00:00Z", time("2026-11-20T10:00:00Z")),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            assert_eq!(name(word), expected, "{word}");
+        }
+        assert!(matches!(name("36h"), Some(Name::At(_))));
+        assert!(matches!(name("2026-11-20"), Some(Name::At(_))));
+    }
+}

@@ -1,0 +1,218 @@
+//! `layersweep metrics`, and the metrics that other commands leave at their end.
+
+mod address;
+mod serve;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+pub(super) use address::Address;
+
+use super::args::{Command, Format, Global, MetricsArgs};
+use super::exit::Exit;
+use super::failure::Failure;
+use super::{output, recording, records, settings};
+use crate::config::{Config, Textfile};
+use crate::gc::Targets;
+use crate::records::{Degraded, Note, checkup, counters, figures};
+use crate::report::metrics::{self, Database, Facts, Remembered, WriteError};
+use crate::report::text::safe;
+use crate::usage::filesystem;
+
+/// Where node_exporter's textfile collector usually looks: its own documentation, and Debian.
+const DIRECTORIES: [&str; 2] =
+    ["/var/lib/node_exporter/textfile_collector", "/var/lib/prometheus/node-exporter"];
+
+pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result<Exit, Failure> {
+    let source = Source { global: global.clone(), targets: config.images.targets, top: own.top };
+    source.check(own)?;
+    if let Some(address) = &own.listen {
+        return serve::serve(source, address);
+    }
+    if let Some(path) = &own.textfile {
+        let mut told = None;
+        let written = metrics::write(path, || {
+            let gathered = source.gather()?;
+            let text = metrics::text(&gathered.facts);
+            told = Some(gathered);
+            Ok::<_, Failure>(text)
+        });
+        return match (written, told) {
+            (Ok(_), Some(gathered)) => Ok(gathered.tell(global)),
+            (Err(WriteError::Content(failure)), _) => Err(failure),
+            (Err(error @ WriteError::Io { .. }), _) => {
+                Err(Failure::NotThere { message: error.to_string(), hint: remedy(&error) })
+            }
+            (Ok(_), None) => Ok(Exit::Done),
+        };
+    }
+    let gathered = source.gather()?;
+    output::text(&metrics::text(&gathered.facts))?;
+    Ok(gathered.tell(global))
+}
+
+/// At the end of a command: writes the metrics where node_exporter reads them, if it has changed
+/// them. That it cannot is told, and changes nothing else.
+pub(super) fn after(global: &Global, config: &Config, command: &Command, done: &Result<Exit, Failure>) {
+    if !changes(command) || !may_have_changed(done) {
+        return;
+    }
+    let Some(path) = textfile(global, &config.metrics.textfile) else { return };
+    // What is configured: a mark that one run was given is gone with it.
+    let configured = settings::without_flags(global).map_or(config.images.targets, |it| it.images.targets);
+    let source = Source { global: global.clone(), targets: configured, top: 0 };
+    let written = metrics::write(&path, || source.gather().map(|gathered| metrics::text(&gathered.facts)));
+    let (message, hint) = match written {
+        Ok(path) => return tracing::info!("metrics written to {}", path.display()),
+        Err(WriteError::Content(failure)) => (failure.to_string(), String::new()),
+        Err(error @ WriteError::Io { .. }) => (error.to_string(), remedy(&error)),
+    };
+    let mut stderr = io::stderr().lock();
+    // A stderr that is gone cannot be told so.
+    let _ = writeln!(stderr, "warning: {}", safe(&message));
+    if !hint.is_empty() {
+        let _ = writeln!(stderr, "hint: {}", safe(&hint));
+    }
+}
+
+/// Whether a command records something that the metrics tell.
+fn changes(command: &Command) -> bool {
+    match command {
+        Command::Scan(own) => !own.no_record,
+        Command::Gc(own) => !own.dry_run,
+        Command::Rm(own) => !own.dry_run,
+        Command::Sweep(own) => !own.dry_run && (own.delete || !own.repair.is_empty()),
+        _ => false,
+    }
+}
+
+/// Whether it has come far enough.
+fn may_have_changed(done: &Result<Exit, Failure>) -> bool {
+    matches!(done, Ok(_) | Err(Failure::Refused { .. } | Failure::Blind(_) | Failure::Output(_)))
+}
+
+/// Where the metrics of this node go; `None`: this run does not speak for the node, or nobody wants
+/// them.
+fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
+    if global.sysroot.is_some() || global.names_stores {
+        return None;
+    }
+    match configured {
+        Textfile::Off => None,
+        Textfile::At(path) => Some(path.clone()),
+        // Records that a flag or a variable names may be a second set of the same node.
+        Textfile::Auto if global.names_state || !rustix::process::geteuid().is_root() => None,
+        Textfile::Auto => DIRECTORIES.iter().map(PathBuf::from).find(|dir| dir.is_dir()),
+    }
+}
+
+/// What helps.
+fn remedy<E>(error: &WriteError<E>) -> String {
+    let WriteError::Io { path, source } = error else { return String::new() };
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = dir.display();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "let root's group write there: chgrp root {dir} && chmod g+w {dir} (docs/metrics.md), \
+             or set metrics.textfile in the configuration"
+        ),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            format!("make the directory {dir}, or set metrics.textfile in the configuration")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("in a unit of systemd, name {dir} in ReadWritePaths=; else make it writable")
+        }
+        io::ErrorKind::StorageFull => format!("make room on the filesystem of {dir}"),
+        io::ErrorKind::WouldBlock => "nothing to do: the next run writes them".into(),
+        _ => "set metrics.textfile in the configuration to another file, or to \"off\"".into(),
+    }
+}
+
+/// What metrics are made from, each time anew.
+struct Source {
+    global: Global,
+    targets: Targets,
+    top: u16,
+}
+
+/// Metrics, and what is wrong with their source.
+struct Gathered {
+    facts: Facts,
+    degraded: Vec<Degraded>,
+    notes: Vec<Note>,
+    /// There are records that cannot be read.
+    blind: bool,
+    dir: PathBuf,
+}
+
+impl Source {
+    /// Refuses flags that would change nothing here.
+    fn check(&self, own: &MetricsArgs) -> Result<(), Failure> {
+        let bad = |message: &str, hint: &str| {
+            Err(Failure::BadArgument { message: message.into(), hint: hint.into() })
+        };
+        let global = &self.global;
+        if global.names_stores {
+            return bad(
+                "metrics tells what the records know, and reads no store",
+                "name other records with --state-dir DIR",
+            );
+        }
+        if global.format == Format::Json {
+            return bad(
+                "metrics has a format of its own, Prometheus's",
+                "`layersweep scan --format json` has the figures as JSON",
+            );
+        }
+        if global.sysroot.is_some() && (own.listen.is_some() || own.textfile.is_some()) {
+            return bad(
+                "--sysroot: metrics of another disk are printed only",
+                "leave out --listen and --textfile",
+            );
+        }
+        Ok(())
+    }
+
+    fn gather(&self) -> Result<Gathered, Failure> {
+        let (open, degraded, notes) = records::look(&self.global)?;
+        let remembered = open.read(|from| {
+            Ok(Remembered {
+                stores: figures::all(from)?,
+                biggest: if self.top > 0 { figures::biggest(from, self.top)? } else { Vec::new() },
+                counters: if open.blind { None } else { Some(counters::all(from)?) },
+                last_runs: counters::last_runs(from)?,
+            })
+        })?;
+        // On another machine's disk nothing is mounted where it was.
+        let here = self.global.sysroot.is_none();
+        let filesystem = |root: &Path| filesystem::at(root).ok().filter(|_| here);
+        let filesystems = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
+        let place = &open.place;
+        let database = Database {
+            ok: degraded.is_empty(),
+            bytes: checkup::bytes(place),
+            set_aside: checkup::set_aside(place).ok().map(|found| found.len() as u64),
+            waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
+        };
+        let facts = Facts {
+            version: env!("CARGO_PKG_VERSION"),
+            remembered,
+            filesystems,
+            targets: self.targets,
+            database,
+        };
+        Ok(Gathered { facts, degraded, notes, blind: open.blind, dir: place.dir.clone() })
+    }
+}
+
+impl Gathered {
+    /// Tells what is wrong or missing, and says how to exit.
+    fn tell(&self, global: &Global) -> Exit {
+        recording::tell(global, &self.degraded, &self.notes);
+        if self.facts.remembered.stores.is_empty() && !self.blind {
+            let dir = self.dir.display();
+            output::note(global, &format!("no scan is recorded in {dir}; `layersweep scan` records one"));
+        }
+        if self.blind { Exit::Incomplete } else { Exit::Done }
+    }
+}

@@ -1,0 +1,222 @@
+//! Metrics over HTTP: one answer a connection, made anew from the records, until a signal ends it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::net::TcpListener as StdTcpListener;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinError, JoinSet, LocalSet};
+
+use super::Source;
+use super::address::{Address, Socket};
+use crate::cli::exit::Exit;
+use crate::cli::failure::Failure;
+use crate::cli::output;
+use crate::report::metrics;
+
+/// Connections at a time; more wait.
+const CONNECTIONS: usize = 8;
+/// How long a request may be in coming.
+const REQUEST: Duration = Duration::from_secs(5);
+/// How long a connection may last.
+const CONNECTION: Duration = Duration::from_secs(20);
+/// How long answers under way are waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// Pause where no connection can be taken, for want of descriptors for example.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Bytes of a request's head, at most.
+const HEAD_BYTES: usize = 16 << 10;
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// Serves until SIGTERM, SIGINT or SIGHUP.
+pub(super) fn serve(source: Source, address: &Address) -> Result<Exit, Failure> {
+    let failed = |error: io::Error| failure(address, &error);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let serving = async {
+        // Before anything can be connected to: whoever sees us listen may end us.
+        let mut signals = Vec::new();
+        for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+            signals.push(signal(kind).map_err(failed)?);
+        }
+        let listener = Listener::bind(address).map_err(failed)?;
+        output::note(&source.global, &format!("serving /metrics on {}", listener.address()));
+        if address.is_open() {
+            output::note(
+                &source.global,
+                "whoever reaches this address can read the metrics; 127.0.0.1 or a unix socket keeps them here",
+            );
+        }
+        accept(&listener, &mut signals, &Rc::new(source)).await;
+        Ok(Exit::Done)
+    };
+    LocalSet::new().block_on(&runtime, serving)
+}
+
+fn failure(address: &Address, error: &io::Error) -> Failure {
+    let (place, hint) = match address {
+        Address::Tcp(address) => (address.to_string(), "name another address or port"),
+        Address::Unix(path) => (
+            path.display().to_string(),
+            match error.kind() {
+                io::ErrorKind::AlreadyExists => "remove it, or name another path",
+                io::ErrorKind::NotFound => "make its directory first",
+                _ => "name another path",
+            },
+        ),
+    };
+    Failure::NotThere { message: format!("cannot listen on {place}: {error}"), hint: hint.into() }
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    /// With the socket's file, which goes with it.
+    Unix(UnixListener, Socket),
+}
+
+impl Listener {
+    fn bind(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => {
+                let listener = StdTcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(TcpListener::from_std(listener)?))
+            }
+            Address::Unix(path) => {
+                let (listener, socket) = Socket::bind(path)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(UnixListener::from_std(listener)?, socket))
+            }
+        }
+    }
+
+    /// Where it listens: the port that was chosen if none was named.
+    fn address(&self) -> String {
+        match self {
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("http://{address}"),
+                Err(error) => error.to_string(),
+            },
+            Self::Unix(_, socket) => format!("unix:{}", socket.path().display()),
+        }
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        match self {
+            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, _)| Stream::Tcp(stream)),
+            Self::Unix(listener, _) => listener.poll_accept(cx).map_ok(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+enum Event {
+    Stop,
+    Connected(io::Result<Stream>),
+}
+
+async fn accept(listener: &Listener, signals: &mut [Signal], source: &Rc<Source>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let event = poll_fn(|cx| {
+            if signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready()) {
+                return Poll::Ready(Event::Stop);
+            }
+            while let Poll::Ready(Some(ended)) = connections.poll_join_next(cx) {
+                note_end(ended);
+            }
+            match connections.len() < CONNECTIONS {
+                true => listener.poll_accept(cx).map(Event::Connected),
+                false => Poll::Pending,
+            }
+        });
+        match event.await {
+            Event::Stop => break,
+            Event::Connected(Ok(Stream::Tcp(stream))) => {
+                connections.spawn_local(converse(TokioIo::new(stream), Rc::clone(source)));
+            }
+            Event::Connected(Ok(Stream::Unix(stream))) => {
+                connections.spawn_local(converse(TokioIo::new(stream), Rc::clone(source)));
+            }
+            Event::Connected(Err(error)) => {
+                tracing::warn!("taking a connection: {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    let ending = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(FAREWELL, ending).await.is_err() {
+        tracing::debug!("connections were left behind");
+    }
+}
+
+fn note_end(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!("answering: {error}");
+    }
+}
+
+/// One request and its answer.
+async fn converse(io: impl Read + Write + Unpin, source: Rc<Source>) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = answer(&source, request.method(), request.uri().path());
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(io, service);
+    match tokio::time::timeout(CONNECTION, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!("a connection: {error}"),
+        Err(_) => tracing::debug!("a connection took too long"),
+    }
+}
+
+fn answer(source: &Source, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let is_get = matches!(*method, Method::GET | Method::HEAD);
+    match path {
+        "/metrics" | "/healthz" if !is_get => {
+            let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "GET and HEAD only\n".into());
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+        "/metrics" => match source.gather() {
+            Ok(gathered) => respond(StatusCode::OK, TEXT, metrics::text(&gathered.facts)),
+            Err(failure) => {
+                tracing::warn!("answering: {failure}");
+                // Its words may name files; they are for whoever reads our log.
+                respond(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the records cannot be read\n".into())
+            }
+        },
+        "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n".into()),
+        _ => respond(StatusCode::NOT_FOUND, PLAIN, "there are /metrics and /healthz\n".into()),
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,339 @@
+//! A scan as far as two of them are compared: what there was, and how many bytes it held. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::refs::{self, Refs, Root};
+use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeKind, StoreIx};
+
+/// What an entry of a picture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum What {
+    /// A filesystem, by its mount point; in no store. Bytes used, capacity as the extra.
+    Filesystem,
+    /// Bytes of a store by who holds them: `images`, `containers`, `leaks`, `metadata`, `other`.
+    /// They add up to the store's.
+    Share,
+    /// An image: all that it reaches, and what only it reaches as the extra.
+    Image,
+    /// A layer, snapshot or blob, with its reference count as the extra.
+    Layer,
+    /// A container: its own files and writable layer.
+    Container,
+    /// A leak, by class and id.
+    Leak,
+}
+
+impl What {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Filesystem, Self::Share, Self::Image, Self::Layer, Self::Container, Self::Leak];
+
+    /// Its word, in records and documents.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Filesystem => "filesystem",
+            Self::Share => "share",
+            Self::Image => "image",
+            Self::Layer => "layer",
+            Self::Container => "container",
+            Self::Leak => "leak",
+        }
+    }
+}
+
+/// The store that something lies in: its root, as the node itself names it, and its driver. A
+/// containerd root is one store whatever its driver; a filesystem lies in none, and both are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// `containers-storage` or `containerd`.
+    pub kind: String,
+    /// Root of the store.
+    pub root: String,
+    /// Storage driver; empty for containerd.
+    pub driver: String,
+}
+
+/// What names an entry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub what: What,
+    /// Its id.
+    pub id: String,
+}
+
+/// What is said of an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Allocated bytes; see [`What`].
+    pub bytes: u64,
+    /// See [`What`].
+    pub extra: u64,
+    /// For people: names, separated by blanks.
+    pub name: String,
+}
+
+/// What one scan saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Picture {
+    /// Everything could be read.
+    pub complete: bool,
+    /// By key.
+    pub entries: BTreeMap<Key, Entry>,
+}
+
+/// A picture, and where it is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Id of the scan, or the file.
+    pub id: String,
+    /// When.
+    pub at: Timestamp,
+    /// What it saw.
+    pub picture: Picture,
+}
+
+impl Picture {
+    /// Of an inventory whose stores have the roots that the node itself names.
+    #[must_use]
+    pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
+        let mut entries = BTreeMap::new();
+        let mut add = |place: &Place, what, id: String, entry: Entry| {
+            let key = Key { place: place.clone(), what, id };
+            // Two of one id (a layer in two records) count together, so that sums stay right.
+            let known: &mut Entry = entries.entry(key).or_default();
+            known.bytes = known.bytes.saturating_add(entry.bytes);
+            known.extra = known.extra.max(entry.extra);
+            known.name = entry.name;
+        };
+        for filesystem in &inventory.filesystems {
+            let entry = Entry {
+                bytes: filesystem.used_bytes,
+                extra: filesystem.capacity_bytes,
+                name: filesystem.fstype.clone(),
+            };
+            add(&Place::default(), What::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
+        }
+        let places: Vec<_> =
+            inventory.stores.iter().map(|store| Place::of(&super::StoreKey::of(store))).collect();
+        for (at, place) in places.iter().enumerate() {
+            let sums = refs::breakdown(inventory, refs, StoreIx::from(at));
+            for (id, size) in [
+                ("images", sums.images),
+                ("containers", sums.containers),
+                ("leaks", sums.leaks),
+                ("metadata", sums.metadata),
+                ("other", sums.other),
+            ] {
+                add(place, What::Share, id.into(), Entry { bytes: size.bytes, ..Entry::default() });
+            }
+        }
+        for (at, image) in inventory.images.iter().enumerate() {
+            let weight = refs.weight(inventory, Root::Image(ImageIx::from(at)));
+            let entry = Entry {
+                bytes: weight.total.bytes,
+                extra: weight.exclusive.bytes,
+                name: image.names.join(" "),
+            };
+            add(&places[image.store.get()], What::Image, image.id.clone(), entry);
+        }
+        for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some()) {
+            let entry = Entry {
+                bytes: Refs::alone(inventory, at.into()).bytes,
+                extra: u64::from(refs.refcount(at.into())),
+                name: match node.kind {
+                    NodeKind::Snapshot => "snapshot",
+                    NodeKind::Blob => "blob",
+                    _ => "layer",
+                }
+                .into(),
+            };
+            add(&places[node.store.get()], What::Layer, node.id.clone(), entry);
+        }
+        for (at, container) in inventory.containers.iter().enumerate() {
+            let held = inventory.containers[ContainerIx::from(at).get()].holds.iter();
+            let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
+            let entry = Entry { bytes, extra: 0, name: container.name.clone() };
+            add(&places[container.store.get()], What::Container, container.id.clone(), entry);
+        }
+        for (at, leak) in inventory.leaks.iter().enumerate() {
+            let held = inventory.leaks[LeakIx::from(at).get()].holds.iter();
+            let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
+            let entry = Entry { bytes, extra: 0, name: leak.class.into() };
+            add(&places[leak.store.get()], What::Leak, leak_id(leak.class, &leak.id), entry);
+        }
+        Self { complete, entries }
+    }
+
+    /// The stores.
+    #[must_use]
+    pub fn places(&self) -> BTreeSet<&Place> {
+        self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
+    }
+
+    /// Bytes of the stores together, or of one.
+    #[must_use]
+    pub fn bytes(&self, of: Option<&Place>) -> u64 {
+        let shares = self.entries.iter().filter(|(key, _)| key.what == What::Share);
+        shares
+            .filter(|(key, _)| of.is_none_or(|place| key.place == *place))
+            .map(|(_, entry)| entry.bytes)
+            .sum()
+    }
+}
+
+/// The id of a leak in a picture: one object may be in several classes.
+#[must_use]
+pub fn leak_id(class: &str, id: &str) -> String {
+    format!("{class} {id}")
+}
+
+impl Place {
+    /// Of a store.
+    #[must_use]
+    pub fn of(key: &super::StoreKey) -> Self {
+        Self {
+            kind: key.kind().word().into(),
+            root: key.root().to_string_lossy().into_owned(),
+            driver: key.driver().to_owned(),
+        }
+    }
+}
+
+/// How something changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Turn {
+    /// It is only in the later picture.
+    Came,
+    /// It is only in the earlier picture.
+    Went,
+    /// It holds more.
+    Grew,
+    /// It holds less.
+    Shrank,
+    /// It holds as much, but something else about it changed: a name, who shares it.
+    Altered,
+}
+
+impl Turn {
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Came => "came",
+            Self::Went => "went",
+            Self::Grew => "grew",
+            Self::Shrank => "shrank",
+            Self::Altered => "altered",
+        }
+    }
+}
+
+/// A difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Of what.
+    pub key: Key,
+    /// How.
+    pub turn: Turn,
+    /// In the earlier picture; nothing where it was not.
+    pub before: Option<Entry>,
+    /// In the later one.
+    pub after: Option<Entry>,
+}
+
+impl Change {
+    /// By how many bytes.
+    #[must_use]
+    pub fn bytes(&self) -> i64 {
+        let of = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.bytes);
+        difference(of(&self.before), of(&self.after))
+    }
+}
+
+/// What is different, by key. Of what lies in one store alone, all came or went.
+#[must_use]
+pub fn compare(before: &Picture, after: &Picture) -> Vec<Change> {
+    let keys: BTreeSet<&Key> = before.entries.keys().chain(after.entries.keys()).collect();
+    let change = |key: &Key| {
+        let (old, new) = (before.entries.get(key), after.entries.get(key));
+        let turn = match (old, new) {
+            (Some(old), Some(new)) if old == new => return None,
+            (Some(old), Some(new)) if old.bytes < new.bytes => Turn::Grew,
+            (Some(old), Some(new)) if old.bytes > new.bytes => Turn::Shrank,
+            (Some(_), Some(_)) => Turn::Altered,
+            (None, _) => Turn::Came,
+            (_, None) => Turn::Went,
+        };
+        Some(Change { key: key.clone(), turn, before: old.cloned(), after: new.cloned() })
+    };
+    keys.into_iter().filter_map(change).collect()
+}
+
+/// `after - before`.
+#[must_use]
+pub fn difference(before: u64, after: u64) -> i64 {
+    let difference = i128::from(after) - i128::from(before);
+    i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(id: u8) -> Key {
+        let place =
+            Place { kind: "containers-storage".into(), root: format!("/{}", id % 2), driver: String::new() };
+        Key { place, what: if id < 8 { What::Share } else { What::Layer }, id: format!("{id}") }
+    }
+
+    fn pictures() -> impl Strategy<Value = Picture> {
+        proptest::collection::btree_map(0..16_u8, 0..1_u64 << 40, 0..16).prop_map(|entries| Picture {
+            complete: true,
+            entries: entries
+                .into_iter()
+                .map(|(id, bytes)| (key(id), Entry { bytes, ..Entry::default() }))
+                .collect(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_changes_add_up_to_the_difference(before in pictures(), after in pictures()) {
+            let changes = compare(&before, &after);
+            let sum: i64 = changes.iter().filter(|one| one.key.what == What::Share).map(Change::bytes).sum();
+            prop_assert_eq!(sum, difference(before.bytes(None), after.bytes(None)));
+            let back = compare(&after, &before);
+            prop_assert_eq!(changes.len(), back.len());
+            prop_assert!(compare(&before, &before).is_empty());
+        }
+    }
+
+    #[test]
+    fn how_things_change() {
+        let entry = |bytes, name: &str| Entry { bytes, extra: 0, name: name.into() };
+        for (old, new, expected) in [
+            (None, Some(entry(1, "a")), Some(Turn::Came)),
+            (Some(entry(1, "a")), None, Some(Turn::Went)),
+            (Some(entry(1, "a")), Some(entry(2, "a")), Some(Turn::Grew)),
+            (Some(entry(2, "a")), Some(entry(1, "b")), Some(Turn::Shrank)),
+            (Some(entry(1, "a")), Some(entry(1, "b")), Some(Turn::Altered)),
+            (Some(entry(1, "a")), Some(entry(1, "a")), None),
+        ] {
+            let picture = |entry: Option<Entry>| Picture {
+                complete: true,
+                entries: entry.into_iter().map(|entry| (key(9), entry)).collect(),
+            };
+            let changes = compare(&picture(old), &picture(new));
+            assert_eq!(changes.first().map(|change| change.turn), expected);
+        }
+        assert_eq!(difference(0, u64::MAX), i64::MAX);
+        assert_eq!(difference(u64::MAX, 0), i64::MIN);
+    }
+}

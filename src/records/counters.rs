@@ -1,0 +1,93 @@
+//! Sums over all runs that were ever recorded. Triggers of the database keep them
+//! (`migrations/0006_metrics.sql`), so that they outlive the rows they come from, and each row
+//! counts once, however often and from wherever it is written.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::known;
+use super::runs::{Command, Outcome};
+use super::values::maybe_time;
+
+/// One sum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// `runs`, `deletions`, `failures`, `freed_bytes` or `predicted_bytes`.
+    pub name: String,
+    /// `scan`, `gc`, `sweep` or `rm`.
+    pub command: String,
+    /// An outcome, [`KILLED`], a kind of what was deleted, or [`BYPRODUCT`].
+    pub label: String,
+    /// How many, or how many bytes.
+    pub value: u64,
+}
+
+/// How runs count that never came to an end.
+pub const KILLED: &str = "killed";
+/// What leaks count as that went along with something else.
+pub const BYPRODUCT: &str = "byproduct";
+
+/// All sums that are not 0.
+///
+/// # Errors
+/// What SQLite says.
+pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
+    from.prepare_cached("SELECT name, command, label, value FROM counters ORDER BY name, command, label")?
+        .query_map([], |row| {
+            Ok(Counter {
+                name: row.get(0)?,
+                command: row.get(1)?,
+                label: row.get(2)?,
+                value: u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0),
+            })
+        })?
+        .collect()
+}
+
+/// The last run of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LastRun {
+    /// The command.
+    pub command: Command,
+    /// When it ended, or began where it has no end; by the wall clock as it is known now.
+    pub at: Timestamp,
+    /// How it ended; `None`: it has not, or was killed.
+    pub outcome: Option<Outcome>,
+    /// Mount point of the filesystem that the percents are of.
+    pub mount: Option<String>,
+    /// Percent used before.
+    pub usage_before_percent: Option<f64>,
+    /// Percent used after.
+    pub usage_after_percent: Option<f64>,
+}
+
+/// The last run of each command that deletes.
+///
+/// # Errors
+/// What SQLite says.
+pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
+    // Record time never goes back; the wall clock, which graphs go by, may be elsewhere.
+    let ahead = known::clock(from)?.map(|clock| clock.wall.duration_since(clock.record_time));
+    let mut runs = Vec::new();
+    for command in [Command::Gc, Command::Rm, Command::Sweep] {
+        let last = from
+            .prepare_cached(
+                "SELECT coalesce(ended, started) AS at, outcome, mount, usage_before_percent, usage_after_percent
+                 FROM runs WHERE command = ?1 AND dry_run = 0 ORDER BY started DESC, id DESC LIMIT 1",
+            )?
+            .query_row([command], |row| {
+                let at = maybe_time(row, "at")?.unwrap_or(Timestamp::UNIX_EPOCH);
+                Ok(LastRun {
+                    command,
+                    at: ahead.and_then(|ahead| at.checked_add(ahead).ok()).unwrap_or(at),
+                    outcome: row.get("outcome")?,
+                    mount: row.get("mount")?,
+                    usage_before_percent: row.get("usage_before_percent")?,
+                    usage_after_percent: row.get("usage_after_percent")?,
+                })
+            })
+            .optional()?;
+        runs.extend(last);
+    }
+    Ok(runs)
+}

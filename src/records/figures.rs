@@ -1,0 +1,263 @@
+//! What a scan found in each store, in counts and bytes: what `layersweep metrics` remembers. One
+//! row a store, replaced by the next scan.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, Transaction, params};
+use serde::{Deserialize, Serialize};
+
+use super::paths;
+use super::values::{damaged, micros, moment};
+use crate::inventory::refs::{self, Refs};
+use crate::inventory::{
+    Consistency, ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreIx, StoreKey, StoreKind,
+};
+
+/// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
+/// `usage`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Mount point of its filesystem.
+    pub mount: String,
+    /// It may only be read.
+    pub read_only: bool,
+    /// Everything in it could be read: no figure is a lower bound.
+    pub complete: bool,
+    /// Allocated bytes by who holds them: `images`, `containers`, `leaks`, `metadata`, `other`.
+    pub bytes: BTreeMap<String, u64>,
+    /// Inodes.
+    #[serde(default)]
+    pub inodes: u64,
+    /// What would come back if all unused images and reclaimable leaks went together.
+    #[serde(default)]
+    pub reclaimable_bytes: u64,
+    /// Images by why they stay: `in_use`, `pinned`, `read_only`, `unused`.
+    #[serde(default)]
+    pub images: BTreeMap<String, u64>,
+    /// Layers, snapshots and blobs.
+    #[serde(default)]
+    pub layers: u64,
+    /// Containers by state.
+    #[serde(default)]
+    pub containers: BTreeMap<String, u64>,
+    /// Leaks by class and verdict.
+    #[serde(default)]
+    pub leaks: Vec<LeakFigures>,
+}
+
+/// Leaks of one class and verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeakFigures {
+    /// Class.
+    pub class: String,
+    /// `reclaim`, `repair`, `keep` or `report`.
+    pub verdict: String,
+    /// How many.
+    pub count: u64,
+    /// Allocated bytes of the objects themselves.
+    pub bytes: u64,
+}
+
+/// A store with what its last scan found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreFigures {
+    /// Which.
+    pub key: StoreKey,
+    /// When that scan began, by the wall clock.
+    pub scanned: Timestamp,
+    /// How long it took for all stores together, in seconds.
+    pub seconds: f64,
+    /// What it found.
+    pub figures: Figures,
+}
+
+/// Counts every store of an inventory, in their order.
+#[must_use]
+pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
+    let mut images: Vec<BTreeMap<String, u64>> = vec![BTreeMap::new(); inventory.stores.len()];
+    for (at, image) in inventory.images.iter().enumerate() {
+        let standing = refs::standing(inventory, ImageIx::from(at));
+        *images[image.store.get()].entry(standing.word().to_owned()).or_default() += 1;
+    }
+    let mut leaks: Vec<BTreeMap<_, (u64, u64)>> = vec![BTreeMap::new(); inventory.stores.len()];
+    for (at, leak) in inventory.leaks.iter().enumerate() {
+        let sum = leaks[leak.store.get()].entry((leak.class, leak.verdict.word())).or_default();
+        sum.0 += 1;
+        sum.1 = sum.1.saturating_add(leak_bytes(inventory, LeakIx::from(at)));
+    }
+    let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate();
+    let stores = stores.map(|(at, ((store, images), leaks))| {
+        let at = StoreIx::from(at);
+        let sums = refs::breakdown(inventory, refs, at);
+        let mut containers = BTreeMap::new();
+        for container in inventory.containers.iter().filter(|container| container.store == at) {
+            *containers.entry(container.state.word().to_owned()).or_default() += 1;
+        }
+        Figures {
+            mount: inventory.filesystems[store.filesystem.get()].mount.to_string_lossy().into_owned(),
+            read_only: store.read_only,
+            complete: store.consistency == Consistency::Consistent
+                && !inventory.findings.iter().any(|finding| concerns(inventory, at, finding)),
+            bytes: [
+                ("images", sums.images.bytes),
+                ("containers", sums.containers.bytes),
+                ("leaks", sums.leaks.bytes),
+                ("metadata", sums.metadata.bytes),
+                ("other", sums.other.bytes),
+            ]
+            .map(|(kind, bytes)| (kind.to_owned(), bytes))
+            .into(),
+            inodes: sums.total().inodes,
+            reclaimable_bytes: refs::reclaimable(inventory, refs, &[at]).frees_bytes,
+            images,
+            layers: inventory.nodes.iter().filter(|node| node.store == at && is_layer(node.kind)).count()
+                as u64,
+            containers,
+            leaks: leaks
+                .into_iter()
+                .map(|((class, verdict), (count, bytes))| LeakFigures {
+                    class: class.to_owned(),
+                    verdict: verdict.to_owned(),
+                    count,
+                    bytes,
+                })
+                .collect(),
+        }
+    });
+    stores.collect()
+}
+
+fn is_layer(kind: NodeKind) -> bool {
+    matches!(kind, NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob)
+}
+
+fn leak_bytes(inventory: &Inventory, at: LeakIx) -> u64 {
+    inventory.leaks[at.get()].holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum()
+}
+
+/// Whether the figures of a store are lower bounds because of a finding: it lies in the store, or in
+/// none, and then it may be about any.
+fn concerns(inventory: &Inventory, store: StoreIx, finding: &Finding) -> bool {
+    let inside = |at: usize| finding.path.starts_with(&inventory.stores[at].root);
+    finding.incomplete && (inside(store.get()) || !(0..inventory.stores.len()).any(inside))
+}
+
+/// All states that a container can have.
+pub const CONTAINER_STATES: [ContainerState; 4] =
+    [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown];
+
+/// A store of a scan that is to be remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) key: &'a StoreKey,
+    pub(super) figures: &'a Figures,
+}
+
+/// When and how it was scanned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scanned {
+    /// In record time.
+    pub(super) at: Timestamp,
+    /// By the wall clock.
+    pub(super) wall: Timestamp,
+    pub(super) seconds: f64,
+    /// Every store was looked for, and everything could be read: stores that are not among those
+    /// seen are gone.
+    pub(super) all: bool,
+}
+
+/// Remembers what a scan found, unless a later one has been here before.
+///
+/// # Errors
+/// What SQLite says.
+pub(super) fn record(tx: &Transaction<'_>, scanned: &Scanned, stores: &[Seen<'_>]) -> rusqlite::Result<()> {
+    for seen in stores {
+        let text = serde_json::to_string(seen.figures)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        tx.prepare_cached(
+            "INSERT INTO store_figures (store, at, wall, seconds, figures)
+             SELECT id, ?4, ?5, ?6, ?7 FROM stores WHERE kind = ?1 AND root = ?2 AND driver = ?3
+             ON CONFLICT (store) DO UPDATE SET
+                 at = excluded.at, wall = excluded.wall, seconds = excluded.seconds, figures = excluded.figures
+             WHERE at <= excluded.at",
+        )?
+        .execute(params![
+            seen.key.kind().word(),
+            paths::to_text(seen.key.root()),
+            seen.key.driver(),
+            micros(scanned.at),
+            micros(scanned.wall),
+            scanned.seconds,
+            text,
+        ])?;
+    }
+    if scanned.all && !stores.is_empty() {
+        tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(scanned.at)])?;
+    }
+    Ok(())
+}
+
+/// What is remembered of every store, by root and driver.
+///
+/// # Errors
+/// What SQLite says.
+pub fn all(from: &Connection) -> rusqlite::Result<Vec<StoreFigures>> {
+    from.prepare_cached(
+        "SELECT kind, root, driver, wall, seconds, figures FROM store_figures
+         JOIN stores ON stores.id = store ORDER BY root, kind, driver",
+    )?
+    .query_map([], |row| {
+        let kind: String = row.get(0)?;
+        let kind =
+            StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
+        let root: String = row.get(1)?;
+        let text: String = row.get(5)?;
+        Ok(StoreFigures {
+            key: StoreKey::new(kind, paths::from_text(&root), row.get(2)?),
+            scanned: moment(row.get(3)?)?,
+            seconds: row.get(4)?,
+            figures: serde_json::from_str(&text).map_err(damaged)?,
+        })
+    })?
+    .collect()
+}
+
+/// An image that is there, and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BigImage {
+    /// Its store.
+    pub key: StoreKey,
+    /// Image id.
+    pub id: String,
+    /// Its first name, or empty.
+    pub name: String,
+    /// What only it reaches.
+    pub exclusive_bytes: u64,
+}
+
+/// The `most` images with the most exclusive bytes, of stores that are remembered.
+///
+/// # Errors
+/// What SQLite says.
+pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> {
+    from.prepare_cached(
+        "SELECT kind, root, driver, image_id, coalesce(names ->> '$[0]', ''), exclusive_bytes
+         FROM images JOIN stores ON stores.id = images.store
+         WHERE gone_since IS NULL AND images.store IN (SELECT store FROM store_figures)
+         ORDER BY exclusive_bytes DESC, image_id, kind, root, driver LIMIT ?1",
+    )?
+    .query_map([most], |row| {
+        let kind: String = row.get(0)?;
+        let kind =
+            StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
+        let root: String = row.get(1)?;
+        Ok(BigImage {
+            key: StoreKey::new(kind, paths::from_text(&root), row.get(2)?),
+            id: row.get(3)?,
+            name: row.get(4)?,
+            exclusive_bytes: u64::try_from(row.get::<_, i64>(5)?).unwrap_or(0),
+        })
+    })?
+    .collect()
+}

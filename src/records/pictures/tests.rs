@@ -1,0 +1,160 @@
+use std::collections::BTreeMap;
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::records::runs::{Command, End, Outcome, Start, record};
+use crate::records::schema;
+
+const HOUR: i64 = 3600;
+const DAY: i64 = 86_400;
+/// A midnight.
+const BEGIN: i64 = 1_767_225_600;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(BEGIN + second).unwrap()
+}
+
+fn database() -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    schema::fill(&mut connection, schema::newest()).unwrap();
+    connection
+}
+
+/// A store with these layers.
+fn picture(layers: &[(String, u64)]) -> Picture {
+    let place = Place { kind: "containers-storage".into(), root: "/store".into(), driver: "overlay".into() };
+    let entry = |bytes: u64| Entry { bytes, extra: 1, name: "layer".into() };
+    let mut entries: BTreeMap<_, _> = layers
+        .iter()
+        .map(|(id, bytes)| (Key { place: place.clone(), what: What::Layer, id: id.clone() }, entry(*bytes)))
+        .collect();
+    let sum = layers.iter().map(|(_, bytes)| bytes).sum();
+    entries.insert(
+        Key { place, what: What::Share, id: "images".into() },
+        Entry { bytes: sum, ..Entry::default() },
+    );
+    entries.insert(
+        Key { place: Place::default(), what: What::Filesystem, id: "/".into() },
+        Entry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
+    );
+    Picture { complete: true, entries }
+}
+
+fn layer(number: u64) -> String {
+    format!("{number:064x}")
+}
+
+fn scan(connection: &mut Connection, second: i64, picture: &Picture, most: i64) -> String {
+    let tx = connection.transaction().unwrap();
+    let start = Start::of(Command::Scan, at(second));
+    record(&tx, &start, &End::of(at(second), Outcome::Done)).unwrap();
+    store_at_most(&tx, picture, most).unwrap();
+    tx.commit().unwrap();
+    start.run_id
+}
+
+fn rows(connection: &Connection) -> i64 {
+    connection.query_row("SELECT count(*) FROM picture_entries", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn what_was_kept_comes_back_and_unchanged_scans_cost_a_row() {
+    let mut connection = database();
+    let first = picture(&[(layer(1), 100), ("sha256:short".into(), 7), ("A".repeat(64), 8)]);
+    scan(&mut connection, 0, &first, ENTRIES);
+    let before = rows(&connection);
+    for hour in 1..10 {
+        scan(&mut connection, hour * HOUR, &first, ENTRIES);
+    }
+    assert_eq!(rows(&connection), before);
+    let second = picture(&[(layer(1), 120), (layer(2), 5)]);
+    scan(&mut connection, 10 * HOUR, &second, ENTRIES);
+    scan(&mut connection, 11 * HOUR, &first, ENTRIES);
+    let scans = all(&connection).unwrap();
+    assert_eq!(scans.len(), 12);
+    for (number, scan) in scans.iter().enumerate() {
+        let expected = if number == 10 { &second } else { &first };
+        assert_eq!(&load(&connection, scan).unwrap().picture, expected, "{number}");
+        assert_eq!(scan.bytes, expected.bytes(None));
+    }
+    // The same scan twice is one.
+    let tx = connection.transaction().unwrap();
+    store(&tx, &second).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(all(&connection).unwrap().len(), 12);
+}
+
+#[test]
+fn what_is_kept_for_how_long() {
+    // Every five minutes for a hundred days.
+    let scans: Vec<_> = (0..100 * DAY / 300).map(|number| (number, at(number * 300))).collect();
+    let now = scans.last().unwrap().1;
+    let due = due(&scans, now);
+    let kept: Vec<_> = scans.iter().filter(|(id, _)| due.binary_search(id).is_err()).collect();
+    assert_eq!(kept.last().unwrap().1, now);
+    let age = |time: &Timestamp| now.duration_since(*time);
+    let hourly = kept.iter().filter(|(_, time)| age(time) <= HOURLY).count();
+    assert!((48..=50).contains(&hourly), "{hourly}");
+    assert!((136..=140).contains(&kept.len()), "{}", kept.len());
+    assert!(kept.iter().all(|(_, time)| age(time) <= DAILY));
+    let whole = kept.iter().take(80).all(|(_, time)| time.as_second() % DAY == 0);
+    assert!(whole, "of old days the first scan");
+    assert!(super::due(&[], now).is_empty());
+}
+
+#[test]
+fn years_of_change_stay_small() {
+    let mut connection = database();
+    // A layer comes and one goes with every scan.
+    for hour in 0..24 * 200 {
+        let number = u64::try_from(hour).unwrap();
+        let layers: Vec<_> = (number..number + 20).map(|at| (layer(at), at)).collect();
+        scan(&mut connection, hour * HOUR, &picture(&layers), ENTRIES);
+    }
+    let scans = all(&connection).unwrap();
+    assert!(scans.len() <= 140, "{}", scans.len());
+    // Twenty of the oldest, and what came in each later scan that is kept.
+    assert!(rows(&connection) <= 20 * 140 + 5 * 140, "{}", rows(&connection));
+    for scan in &scans {
+        let taken = load(&connection, scan).unwrap();
+        assert_eq!(taken.picture.entries.len(), 22);
+        assert_eq!(taken.picture.bytes(None), scan.bytes);
+    }
+}
+
+#[test]
+fn where_too_much_changes_the_oldest_go() {
+    let mut connection = database();
+    for hour in 0..40_i64 {
+        let number = u64::try_from(hour).unwrap() * 1000;
+        let layers: Vec<_> = (number..number + 50).map(|at| (layer(at), 1)).collect();
+        scan(&mut connection, hour * HOUR, &picture(&layers), 500);
+    }
+    assert!(rows(&connection) <= 500 + 52, "{}", rows(&connection));
+    let scans = all(&connection).unwrap();
+    assert!((5..=12).contains(&scans.len()), "{}", scans.len());
+    assert_eq!(scans.last().unwrap().at, at(39 * HOUR));
+    for scan in &scans {
+        assert_eq!(load(&connection, scan).unwrap().picture.entries.len(), 52);
+    }
+}
+
+#[test]
+fn how_scans_are_named() {
+    let mut connection = database();
+    assert_eq!(find(&all(&connection).unwrap(), &Name::Last(0)), Err(Missing::None));
+    let one = picture(&[(layer(1), 1)]);
+    let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &one, ENTRIES)).collect();
+    let scans = all(&connection).unwrap();
+    let meant = |name: Name| find(&scans, &name).map(|scan| scan.run_id.clone());
+    assert_eq!(meant(Name::Last(0)).as_ref(), Ok(&ids[2]));
+    assert_eq!(meant(Name::Last(2)).as_ref(), Ok(&ids[0]));
+    assert_eq!(meant(Name::Last(3)), Err(Missing::Few(3)));
+    assert_eq!(meant(Name::Id(ids[1].clone())).as_ref(), Ok(&ids[1]));
+    assert_eq!(meant(Name::Id(ids[1][..14].into())).as_ref(), Ok(&ids[1]));
+    assert!(matches!(meant(Name::Id("2026".into())), Err(Missing::Ambiguous(several)) if several.len() == 3));
+    assert_eq!(meant(Name::Id("1999".into())), Err(Missing::Unknown));
+    assert_eq!(meant(Name::At(at(HOUR + 1))).as_ref(), Ok(&ids[1]));
+    assert_eq!(meant(Name::At(at(-1))), Err(Missing::Later(at(0))));
+}

@@ -1,0 +1,255 @@
+//! The document of `layersweep diff`.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::SCHEMA_VERSION;
+use crate::inventory::picture::{Change, Entry, Picture, Place, Taken, Turn, What, compare, difference};
+
+/// `layersweep diff`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DiffDoc {
+    /// Version of this document's shape.
+    pub schema_version: u32,
+    /// `diff`.
+    pub kind: &'static str,
+    /// When the document was made, RFC 3339 UTC.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub generated_at: Timestamp,
+    /// Both scans could read everything: figures are exact.
+    pub complete: bool,
+    /// The earlier scan, or what was named first.
+    pub before: TakenDoc,
+    /// The later scan, or what was named second.
+    pub after: TakenDoc,
+    /// All stores together.
+    pub totals: SumDoc,
+    /// Filesystems whose numbers changed.
+    pub filesystems: Vec<FilesystemDiffDoc>,
+    /// All stores of both scans.
+    pub stores: Vec<StoreDiffDoc>,
+    /// Images that changed, the largest change first.
+    pub images: Vec<ImageDiffDoc>,
+    /// Layers, snapshots and blobs that came, went, grew or shrank.
+    pub layers: Vec<ChangeDoc>,
+    /// Containers that did.
+    pub containers: Vec<ChangeDoc>,
+    /// Leaks that did.
+    pub leaks: Vec<ChangeDoc>,
+}
+
+/// A scan.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TakenDoc {
+    /// Id of the scan in the records, or the file.
+    pub id: String,
+    /// When.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub at: Timestamp,
+    /// Everything could be read.
+    pub complete: bool,
+}
+
+/// Bytes then and now.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SumDoc {
+    /// In the first scan.
+    pub before_bytes: u64,
+    /// In the second scan.
+    pub after_bytes: u64,
+    /// The difference.
+    pub change_bytes: i64,
+}
+
+/// A filesystem.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FilesystemDiffDoc {
+    /// Where it was mounted.
+    pub mount: String,
+    /// `came`, `went`, `grew`, `shrank` (its used bytes) or `altered` (its size).
+    pub change: &'static str,
+    /// Bytes used.
+    pub used: SumDoc,
+    /// Its size; 0 where it was not there.
+    pub capacity_before_bytes: u64,
+    /// The same in the second scan.
+    pub capacity_after_bytes: u64,
+}
+
+/// A store.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StoreDiffDoc {
+    /// `containers-storage` or `containerd`.
+    pub kind: String,
+    /// Its root.
+    pub root: String,
+    /// Storage driver; empty for containerd.
+    pub driver: String,
+    /// `both`, `came` (only the second scan has it) or `went` (only the first has it).
+    pub seen: &'static str,
+    /// All of it.
+    pub total: SumDoc,
+    /// By who holds the bytes: `images`, `containers`, `leaks`, `metadata` and `other`. Their changes
+    /// add up to that of the store.
+    pub shares: Vec<ShareDoc>,
+    /// The same by layers: layers, snapshots and blobs, and the rest. They add up as well.
+    pub layers: SumDoc,
+    /// What is in no layer; below 0 where hard links make several layers count the same bytes.
+    pub rest_change_bytes: i64,
+}
+
+/// A share of a store.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ShareDoc {
+    /// `images`, `containers`, `leaks`, `metadata` or `other`.
+    pub kind: String,
+    /// Its bytes.
+    #[serde(flatten)]
+    pub bytes: SumDoc,
+}
+
+/// An image that changed.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ImageDiffDoc {
+    /// Image id.
+    pub id: String,
+    /// Root of its store.
+    pub store: String,
+    /// `came`, `went`, `grew`, `shrank` or `altered` (a name, or who else holds its layers).
+    pub change: &'static str,
+    /// Its names in the first scan.
+    pub names_before: Vec<String>,
+    /// Its names in the second scan.
+    pub names_after: Vec<String>,
+    /// All that it reaches.
+    pub total: SumDoc,
+    /// What only it reaches. It changes with what comes and goes beside it, so these do not add up.
+    pub exclusive: SumDoc,
+}
+
+/// Something that changed.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ChangeDoc {
+    /// Its id; of a leak, its class and id.
+    pub id: String,
+    /// Root of its store.
+    pub store: String,
+    /// `came`, `went`, `grew`, `shrank` or `altered`.
+    pub change: &'static str,
+    /// A container's name, a leak's class; of layers `layer`, `snapshot` or `blob`.
+    pub name: String,
+    /// Its bytes.
+    #[serde(flatten)]
+    pub bytes: SumDoc,
+}
+
+impl SumDoc {
+    fn new(before_bytes: u64, after_bytes: u64) -> Self {
+        Self { before_bytes, after_bytes, change_bytes: difference(before_bytes, after_bytes) }
+    }
+}
+
+/// The document.
+#[must_use]
+pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
+    let mut changes = compare(&before.picture, &after.picture);
+    changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));
+    let of = |what: What| changes.iter().filter(move |change| change.key.what == what);
+    let places: BTreeSet<_> = before.picture.places().union(&after.picture.places()).copied().collect();
+    let taken =
+        |taken: &Taken| TakenDoc { id: taken.id.clone(), at: taken.at, complete: taken.picture.complete };
+    let both = |sum: &dyn Fn(&Picture) -> u64| SumDoc::new(sum(&before.picture), sum(&after.picture));
+    // Reference counts of layers follow from the images; alone they are no news.
+    let news = |change: &&Change| change.turn != Turn::Altered;
+    DiffDoc {
+        schema_version: SCHEMA_VERSION,
+        kind: "diff",
+        generated_at: now,
+        complete: before.picture.complete && after.picture.complete,
+        before: taken(before),
+        after: taken(after),
+        totals: both(&|picture| picture.bytes(None)),
+        filesystems: of(What::Filesystem).map(filesystem).collect(),
+        stores: places.into_iter().map(|place| store(place, &before.picture, &after.picture)).collect(),
+        images: of(What::Image).map(image).collect(),
+        layers: of(What::Layer).filter(news).map(change).collect(),
+        containers: of(What::Container).map(change).collect(),
+        leaks: of(What::Leak).map(change).collect(),
+    }
+}
+
+fn get(change: &Change, of: impl Fn(&Entry) -> u64) -> SumDoc {
+    SumDoc::new(change.before.as_ref().map_or(0, &of), change.after.as_ref().map_or(0, &of))
+}
+
+fn filesystem(change: &Change) -> FilesystemDiffDoc {
+    let capacity = get(change, |entry| entry.extra);
+    FilesystemDiffDoc {
+        mount: change.key.id.clone(),
+        change: change.turn.word(),
+        used: get(change, |entry| entry.bytes),
+        capacity_before_bytes: capacity.before_bytes,
+        capacity_after_bytes: capacity.after_bytes,
+    }
+}
+
+fn store(place: &Place, before: &Picture, after: &Picture) -> StoreDiffDoc {
+    let sum = |picture: &Picture, what: What, id: Option<&str>| -> u64 {
+        let here = picture.entries.iter().filter(|(key, _)| key.place == *place && key.what == what);
+        here.filter(|(key, _)| id.is_none_or(|id| key.id == id)).map(|(_, entry)| entry.bytes).sum()
+    };
+    let both = |what: What, id: Option<&str>| SumDoc::new(sum(before, what, id), sum(after, what, id));
+    let kinds = ["images", "containers", "leaks", "metadata", "other"];
+    let (total, layers) = (both(What::Share, None), both(What::Layer, None));
+    StoreDiffDoc {
+        kind: place.kind.clone(),
+        root: place.root.clone(),
+        driver: place.driver.clone(),
+        seen: match (before.places().contains(place), after.places().contains(place)) {
+            (true, true) => "both",
+            (false, _) => "came",
+            (true, false) => "went",
+        },
+        total,
+        shares: kinds.map(|kind| ShareDoc { kind: kind.into(), bytes: both(What::Share, Some(kind)) }).into(),
+        layers,
+        rest_change_bytes: total.change_bytes.saturating_sub(layers.change_bytes),
+    }
+}
+
+fn image(change: &Change) -> ImageDiffDoc {
+    let names = |entry: &Option<Entry>| {
+        let names = entry.iter().flat_map(|entry| entry.name.split(' '));
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    ImageDiffDoc {
+        id: change.key.id.clone(),
+        store: change.key.place.root.clone(),
+        change: change.turn.word(),
+        names_before: names(&change.before),
+        names_after: names(&change.after),
+        total: get(change, |entry| entry.bytes),
+        exclusive: get(change, |entry| entry.extra),
+    }
+}
+
+fn change(change: &Change) -> ChangeDoc {
+    let name = change.after.as_ref().or(change.before.as_ref()).map(|entry| entry.name.clone());
+    ChangeDoc {
+        id: change.key.id.clone(),
+        store: change.key.place.root.clone(),
+        change: change.turn.word(),
+        name: name.unwrap_or_default(),
+        bytes: get(change, |entry| entry.bytes),
+    }
+}

@@ -1,0 +1,182 @@
+//! A document of `layersweep scan --format json`, read again.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::SCHEMA_VERSION;
+use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What, leak_id};
+
+/// What of it is compared; what else it has is passed over.
+#[derive(Deserialize)]
+struct File {
+    schema_version: u32,
+    kind: String,
+    generated_at: Timestamp,
+    complete: bool,
+    filesystems: Vec<FileFilesystem>,
+    stores: Vec<FileStore>,
+    images: Vec<FileImage>,
+    layers: Vec<FileLayer>,
+    containers: Vec<FileContainer>,
+    leaks: Vec<FileLeak>,
+}
+
+#[derive(Deserialize)]
+struct FileFilesystem {
+    mount: String,
+    fstype: String,
+    capacity_bytes: u64,
+    used_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct FileStore {
+    kind: String,
+    root: String,
+    driver: String,
+    bytes: FileBytes,
+}
+
+#[derive(Deserialize)]
+struct FileBytes {
+    images: u64,
+    containers: u64,
+    leaks: u64,
+    metadata: u64,
+    other: u64,
+}
+
+#[derive(Deserialize)]
+struct FileImage {
+    id: String,
+    names: Vec<String>,
+    store: String,
+    total_bytes: u64,
+    exclusive_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct FileLayer {
+    id: String,
+    store: String,
+    kind: String,
+    refcount: u64,
+    bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct FileContainer {
+    id: String,
+    name: String,
+    store: String,
+    bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct FileLeak {
+    class: String,
+    store: String,
+    id: String,
+    bytes: u64,
+}
+
+/// Reads a scan; `id` is what it is called. The report has a scan inside, which will do too.
+///
+/// # Errors
+/// Why it is none, in words.
+pub fn scan_of(text: &[u8], id: String) -> Result<Taken, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema_version: Option<u32>,
+        kind: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Report {
+        scan: File,
+    }
+    let head: Head =
+        serde_json::from_slice(text).map_err(|error| format!("it is no JSON document: {error}"))?;
+    let file = match (head.schema_version, head.kind.as_deref()) {
+        (Some(SCHEMA_VERSION), Some("scan")) => serde_json::from_slice(text),
+        (Some(SCHEMA_VERSION), Some("report")) => {
+            serde_json::from_slice(text).map(|report: Report| report.scan)
+        }
+        (Some(version), Some("scan" | "report")) => {
+            return Err(format!("its schema_version is {version}, and only {SCHEMA_VERSION} is known"));
+        }
+        (_, Some(kind)) => return Err(format!("it is a document of kind {kind:?}, not a scan")),
+        (_, None) => return Err("it is not a document of layersweep".into()),
+    };
+    let file: File = file.map_err(|error| format!("it is not what a scan looks like: {error}"))?;
+    debug_assert!(file.schema_version == SCHEMA_VERSION && file.kind == "scan");
+    Ok(Taken { id, at: file.generated_at, picture: picture(file) })
+}
+
+fn picture(file: File) -> Picture {
+    let mut entries: BTreeMap<Key, Entry> = BTreeMap::new();
+    let mut add = |place: &Place, what, id: String, entry: Entry| {
+        let known = entries.entry(Key { place: place.clone(), what, id }).or_default();
+        known.bytes = known.bytes.saturating_add(entry.bytes);
+        known.extra = known.extra.max(entry.extra);
+        known.name = entry.name;
+    };
+    for one in file.filesystems {
+        let entry = Entry { bytes: one.used_bytes, extra: one.capacity_bytes, name: one.fstype };
+        add(&Place::default(), What::Filesystem, one.mount, entry);
+    }
+    // Objects name their store by its root alone; of several drivers in one root the first counts.
+    let mut places: BTreeMap<String, Place> = BTreeMap::new();
+    for store in file.stores {
+        let driver = if store.kind == "containerd" { String::new() } else { store.driver };
+        let place = Place { kind: store.kind, root: store.root.clone(), driver };
+        for (id, bytes) in [
+            ("images", store.bytes.images),
+            ("containers", store.bytes.containers),
+            ("leaks", store.bytes.leaks),
+            ("metadata", store.bytes.metadata),
+            ("other", store.bytes.other),
+        ] {
+            add(&place, What::Share, id.into(), Entry { bytes, ..Entry::default() });
+        }
+        places.entry(store.root).or_insert(place);
+    }
+    let place = |root: String| places.get(&root).cloned().unwrap_or(Place { root, ..Place::default() });
+    for one in file.images {
+        let entry = Entry { bytes: one.total_bytes, extra: one.exclusive_bytes, name: one.names.join(" ") };
+        add(&place(one.store), What::Image, one.id, entry);
+    }
+    for one in file.layers {
+        let entry = Entry { bytes: one.bytes, extra: one.refcount, name: one.kind };
+        add(&place(one.store), What::Layer, one.id, entry);
+    }
+    for one in file.containers {
+        add(&place(one.store), What::Container, one.id, Entry { bytes: one.bytes, extra: 0, name: one.name });
+    }
+    for one in file.leaks {
+        let entry = Entry { bytes: one.bytes, extra: 0, name: one.class.clone() };
+        add(&place(one.store), What::Leak, leak_id(&one.class, &one.id), entry);
+    }
+    Picture { complete: file.complete, entries }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_scan_is_said() {
+        for (text, expected) in [
+            ("", "no JSON document"),
+            ("[1]", "no JSON document"),
+            ("{}", "not a document of layersweep"),
+            (r#"{"schema_version":1,"kind":"images"}"#, "kind \"images\""),
+            (r#"{"schema_version":9,"kind":"scan"}"#, "schema_version is 9"),
+            (r#"{"schema_version":1,"kind":"scan"}"#, "looks like"),
+        ] {
+            let error = scan_of(text.as_bytes(), "x".into()).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

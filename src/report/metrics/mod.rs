@@ -1,0 +1,237 @@
+//! Metrics for Prometheus: what the last scans found, what was deleted ever since, and how full the
+//! filesystems are now. `docs/metrics.md` describes them.
+
+mod exposition;
+mod families;
+mod textfile;
+
+use jiff::Timestamp;
+
+pub use exposition::{Exposition, Family, Type, Value};
+pub use families::FAMILIES;
+pub use textfile::{FILE_NAME, WriteError, write};
+
+use families as family;
+
+use crate::gc::{Marks, Targets};
+use crate::inventory::refs::Standing;
+use crate::inventory::{Filesystem, StoreKey};
+use crate::records::counters::{BYPRODUCT, Counter, KILLED, LastRun};
+use crate::records::figures::{BigImage, CONTAINER_STATES, StoreFigures};
+use crate::records::runs::{Command, Kind, Outcome};
+
+/// All that is told.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Version of the program.
+    pub version: &'static str,
+    /// What is remembered.
+    pub remembered: Remembered,
+    /// The filesystem of each store of [`Remembered::stores`], as it is now; `None` where it cannot
+    /// be asked.
+    pub filesystems: Vec<Option<Filesystem>>,
+    /// When `gc` deletes, as configured.
+    pub targets: Targets,
+    /// Our own state.
+    pub database: Database,
+}
+
+/// What the records say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Remembered {
+    /// Stores and what their last scans found.
+    pub stores: Vec<StoreFigures>,
+    /// Images that are to be told one by one.
+    pub biggest: Vec<BigImage>,
+    /// Sums; `None`: they cannot be read, and nothing is said of them. 0 would look like a new
+    /// beginning.
+    pub counters: Option<Vec<Counter>>,
+    /// The last run of each command.
+    pub last_runs: Vec<LastRun>,
+}
+
+/// The state of our own records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Database {
+    /// They can be read and are sound.
+    pub ok: bool,
+    /// Length of the database and its log; `None` where there is none.
+    pub bytes: Option<u64>,
+    /// Damaged ones that were set aside.
+    pub set_aside: Option<u64>,
+    /// Files that wait to be saved.
+    pub waiting: Option<u64>,
+}
+
+/// The metrics as text.
+#[must_use]
+pub fn text(facts: &Facts) -> String {
+    let mut page = Exposition::default();
+    page.add(family::BUILD_INFO, &[facts.version], 1);
+    let filesystems = facts.filesystems.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    for (store, filesystem) in facts.remembered.stores.iter().zip(filesystems) {
+        add_store(&mut page, store, filesystem);
+    }
+    for image in &facts.remembered.biggest {
+        let (root, driver) = labels(&image.key);
+        let labels = [&*root, driver, &image.id, &image.name];
+        page.add(family::IMAGE_EXCLUSIVE, &labels, image.exclusive_bytes);
+    }
+    add_targets(&mut page, &facts.targets);
+    if let Some(counters) = &facts.remembered.counters {
+        add_counters(&mut page, counters);
+    }
+    for run in &facts.remembered.last_runs {
+        add_last_run(&mut page, run);
+    }
+    let database = &facts.database;
+    page.add(family::DATABASE_OK, &[], database.ok);
+    for (family, number) in [
+        (family::DATABASE_SIZE, database.bytes),
+        (family::DATABASE_SET_ASIDE, database.set_aside),
+        (family::WAITING, database.waiting),
+    ] {
+        number.into_iter().for_each(|number| page.add(family, &[], number));
+    }
+    page.text(FAMILIES)
+}
+
+/// The labels of a store: its root and its driver.
+fn labels(key: &StoreKey) -> (String, &str) {
+    (key.root().to_string_lossy().into_owned(), key.driver())
+}
+
+fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Filesystem>) {
+    let (root, driver) = labels(&store.key);
+    let figures = &store.figures;
+    let is = [&*root, driver];
+    let with = |label: &'static str| [is[0], is[1], label];
+    let mount = filesystem
+        .map_or_else(|| figures.mount.clone(), |filesystem| filesystem.mount.to_string_lossy().into_owned());
+    page.add(family::STORE_INFO, &[is[0], is[1], store.key.kind().word(), &mount], 1);
+    page.add(family::SCAN_TIMESTAMP, &is, seconds(store.scanned));
+    page.add(family::SCAN_DURATION, &is, (store.seconds * 1000.0).round() / 1000.0);
+    page.add(family::SCAN_COMPLETE, &is, figures.complete);
+    for (kind, bytes) in &figures.bytes {
+        page.add(family::STORAGE_BYTES, &[is[0], is[1], kind], *bytes);
+    }
+    page.add(family::STORAGE_RECLAIMABLE, &is, figures.reclaimable_bytes);
+    page.add(family::STORAGE_INODES, &is, figures.inodes);
+    for standing in Standing::ALL {
+        let count = figures.images.get(standing.word()).copied().unwrap_or(0);
+        page.add(family::IMAGES, &with(standing.word()), count);
+    }
+    page.add(family::LAYERS, &is, figures.layers);
+    for state in CONTAINER_STATES {
+        let count = figures.containers.get(state.word()).copied().unwrap_or(0);
+        page.add(family::CONTAINERS, &with(state.word()), count);
+    }
+    for leaks in &figures.leaks {
+        let labels = [is[0], is[1], &leaks.class, &leaks.verdict];
+        page.add(family::LEAKS, &labels, leaks.count);
+        page.add(family::LEAK_BYTES, &labels, leaks.bytes);
+    }
+    // Numbers that contradict each other say nothing.
+    if let Some(filesystem) = filesystem.filter(|filesystem| filesystem.used_percent().is_some()) {
+        page.add(family::FILESYSTEM_SIZE, &[&mount], filesystem.capacity_bytes);
+        page.add(family::FILESYSTEM_AVAIL, &[&mount], filesystem.available_bytes);
+        if filesystem.inodes > 0 {
+            page.add(family::FILESYSTEM_FILES, &[&mount], filesystem.inodes);
+            page.add(family::FILESYSTEM_FILES_FREE, &[&mount], filesystem.inodes_free);
+        }
+    }
+}
+
+fn add_targets(page: &mut Exposition, targets: &Targets) {
+    let mut add = |resource: &'static str, marks: Option<Marks>| {
+        let Some(Marks { high, low }) = marks else { return };
+        page.add(family::HIGH_MARK, &[resource], f64::from(high) / 100.0);
+        page.add(family::LOW_MARK, &[resource], f64::from(low) / 100.0);
+    };
+    add("bytes", targets.used);
+    add("inodes", targets.inodes);
+    if let Some(floor) = targets.free {
+        page.add(family::MIN_FREE, &[], floor.start_below);
+    }
+}
+
+/// Commands that delete, how their runs end, and what they delete: these begin at 0, so that the first
+/// one is seen to happen.
+const DELETING: [(Command, &[Outcome], &[Kind]); 3] = [
+    (
+        Command::Gc,
+        &[Outcome::NotNeeded, Outcome::Reached, Outcome::NotReached, Outcome::Failed, Outcome::Refused],
+        Kind::ALL,
+    ),
+    (
+        Command::Rm,
+        &[Outcome::NotNeeded, Outcome::Reached, Outcome::NotReached, Outcome::Failed, Outcome::Refused],
+        &[Kind::Image],
+    ),
+    (
+        Command::Sweep,
+        &[Outcome::NotNeeded, Outcome::Done, Outcome::Incomplete, Outcome::Failed, Outcome::Refused],
+        &[Kind::Leak],
+    ),
+];
+
+fn add_counters(page: &mut Exposition, counters: &[Counter]) {
+    for counter in counters {
+        let labels = [&*counter.command, &*counter.label];
+        let family = match (&*counter.name, &*counter.command) {
+            ("runs", "scan") => {
+                page.add(family::SCANS, &labels[1..], counter.value);
+                continue;
+            }
+            ("runs", _) => family::RUNS,
+            ("deletions", _) => family::DELETIONS,
+            ("failures", _) => family::FAILURES,
+            ("freed_bytes", _) => family::FREED,
+            ("predicted_bytes", _) => family::PREDICTED,
+            _ => continue,
+        };
+        page.add(family, &labels, counter.value);
+    }
+    // What is there stays.
+    for outcome in [Outcome::Done, Outcome::Incomplete] {
+        page.add(family::SCANS, &[outcome.word()], 0);
+    }
+    for (command, outcomes, kinds) in DELETING {
+        let command = command.word();
+        for outcome in outcomes.iter().map(|outcome| outcome.word()).chain([KILLED]) {
+            page.add(family::RUNS, &[command, outcome], 0);
+        }
+        for kind in kinds.iter().map(|kind| kind.word()) {
+            for family in [family::DELETIONS, family::FAILURES, family::FREED, family::PREDICTED] {
+                page.add(family, &[command, kind], 0);
+            }
+        }
+        page.add(family::FREED, &[command, BYPRODUCT], 0);
+    }
+}
+
+fn add_last_run(page: &mut Exposition, run: &LastRun) {
+    let command = run.command.word();
+    page.add(family::LAST_RUN, &[command], seconds(run.at));
+    let outcome = run.outcome.map_or(UNFINISHED, Outcome::word);
+    page.add(family::LAST_OUTCOME, &[command, outcome], 1);
+    let known = DELETING.iter().filter(|(of, ..)| *of == run.command).flat_map(|(_, outcomes, _)| *outcomes);
+    for other in known.map(|outcome| outcome.word()).chain([UNFINISHED]) {
+        page.add(family::LAST_OUTCOME, &[command, other], 0);
+    }
+    let mount = run.mount.as_deref().unwrap_or_default();
+    for (family, percent) in
+        [(family::USAGE_BEFORE, run.usage_before_percent), (family::USAGE_AFTER, run.usage_after_percent)]
+    {
+        if let Some(percent) = percent {
+            page.add(family, &[command, mount], (percent * 100.0).round() / 10_000.0);
+        }
+    }
+}
+
+/// The outcome of a run that has none.
+const UNFINISHED: &str = "unfinished";
+
+fn seconds(at: Timestamp) -> Value {
+    Value::Millis(at.as_millisecond())
+}

@@ -1,0 +1,206 @@
+//! Writing metrics where node_exporter's textfile collector reads them: the file is whole or not
+//! there, and never older than what it replaces.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Name of the file where only a directory is named. The collector reads what ends in `.prom`.
+pub const FILE_NAME: &str = "layersweep.prom";
+
+/// How long another one that writes there is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Readable for node_exporter, whoever it runs as.
+const MODE: Mode = Mode::from_raw_mode(0o644);
+
+/// Why the metrics were not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError<E> {
+    /// The file or its directory cannot be written.
+    #[error("the metrics cannot be written to {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is nothing to be written.
+    #[error(transparent)]
+    Content(E),
+}
+
+/// Writes what `content` says to `path`, or to [`FILE_NAME`] in it if it is a directory; returns the
+/// file's path.
+///
+/// `content` is asked while the directory is locked, so that of two runs that end together the one
+/// that writes last has asked last: counters in the file never go back.
+///
+/// # Errors
+/// Why it was not written; then what was there before is there still.
+pub fn write<E>(path: &Path, content: impl FnOnce() -> Result<String, E>) -> Result<PathBuf, WriteError<E>> {
+    let path = match path.is_dir() {
+        true => path.join(FILE_NAME),
+        false => path.to_path_buf(),
+    };
+    let failed = |source: io::Error| WriteError::Io { path: path.clone(), source };
+    let (dir, name) = open_parent(&path).map_err(failed)?;
+    lock(&dir).map_err(failed)?;
+    let content = content().map_err(WriteError::Content)?;
+    replace(&dir, &name, content.as_bytes()).map_err(failed)?;
+    Ok(path)
+}
+
+/// The directory, held open so that nobody can put another one in its place, and the name in it.
+fn open_parent(path: &Path) -> io::Result<(OwnedFd, String)> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "that names no file"))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok((rustix::fs::openat(CWD, parent, flags, Mode::empty())?, name.to_owned()))
+}
+
+/// Locks the directory until it is closed; that needs no permission to write, and leaves nothing.
+fn lock(dir: &OwnedFd) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(POLL),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "another run is writing there"));
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+fn replace(dir: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
+    // Not `.prom` at its end: the collector is not to read it.
+    let unfinished = format!(".{name}.unfinished");
+    // Left by a run that was killed: nobody else writes it while we hold the lock.
+    match rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        // Whatever keeps it, making it says it better.
+        Err(error) => tracing::debug!("removing {unfinished}: {error}"),
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut file = File::from(rustix::fs::openat(dir, &unfinished, flags, MODE)?);
+    let written = (|| {
+        file.write_all(content)?;
+        // Whatever the umask has taken away.
+        rustix::fs::fchmod(&file, MODE)?;
+        file.sync_all()?;
+        rustix::fs::renameat(dir, &unfinished, dir, name)?;
+        Ok(())
+    })();
+    if written.is_err() {
+        // The first error is the one that says why.
+        let _ = rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty());
+        return written;
+    }
+    // After a power cut the next run writes it anew.
+    if let Err(error) = rustix::fs::fsync(dir) {
+        tracing::debug!("syncing the directory of {name}: {error}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn say(text: &str) -> impl FnOnce() -> Result<String, Infallible> {
+        let text = text.to_owned();
+        move || Ok(text)
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_file_is_replaced_whole_and_readable_for_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.prom");
+        assert_eq!(write(&path, say("one\n")).unwrap(), path);
+        // What a killed run left, and what somebody has planted, are in nobody's way.
+        std::fs::write(dir.path().join(".x.prom.unfinished"), "half").unwrap();
+        write(&path, say("two\n")).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o644);
+        assert_eq!(names(dir.path()), ["x.prom"]);
+        assert_eq!(write(dir.path(), say("three\n")).unwrap(), dir.path().join(FILE_NAME));
+        assert_eq!(names(dir.path()), [FILE_NAME, "x.prom"]);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = dir.path().join("other");
+        std::fs::write(&other, "mine").unwrap();
+        for link in ["x.prom", ".x.prom.unfinished"] {
+            std::os::unix::fs::symlink(&other, dir.path().join(link)).unwrap();
+        }
+        write(&dir.path().join("x.prom"), say("new")).unwrap();
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+        assert!(dir.path().join("x.prom").symlink_metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn what_fails_leaves_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.prom");
+        write(&path, say("one")).unwrap();
+        let error = write(&path, || Err::<String, _>("no")).unwrap_err();
+        assert!(matches!(error, WriteError::Content("no")));
+        std::fs::create_dir(dir.path().join(".x.prom.unfinished")).unwrap();
+        let error = write(&path, say("two")).unwrap_err().to_string();
+        assert!(error.contains("x.prom: "), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
+        let missing = dir.path().join("none/x.prom");
+        let error = write(&missing, say("x")).unwrap_err().to_string();
+        assert!(error.contains("none/x.prom: No such file"), "{error}");
+    }
+
+    /// Each writer takes a number when it is asked for its content; in the file they only go up.
+    #[test]
+    fn the_last_to_write_has_asked_last() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.prom");
+        let (next, highest) = (AtomicU32::new(1), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let content = || {
+                            let number = next.fetch_add(1, Ordering::SeqCst);
+                            // What stands in the file now was asked for before.
+                            let there = std::fs::read_to_string(&path).unwrap_or_else(|_| "0".into());
+                            highest.fetch_max(there.parse().unwrap(), Ordering::SeqCst);
+                            std::thread::yield_now();
+                            Ok::<_, Infallible>(number.to_string())
+                        };
+                        write(&path, content).unwrap();
+                        let now: u32 = std::fs::read_to_string(&path).unwrap().parse().unwrap();
+                        assert!(now >= highest.load(Ordering::SeqCst));
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "40");
+    }
+}

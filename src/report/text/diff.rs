@@ -1,0 +1,124 @@
+//! What is different between two scans.
+
+use super::format::{bytes, safe, short_id, signed_bytes};
+use super::screen::Screen;
+use super::table::{Table, heading};
+use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc};
+
+/// Rows of a table on a terminal.
+const ROWS: usize = 15;
+
+/// The differences, the largest of each kind first.
+#[must_use]
+pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
+    let taken = |taken: &TakenDoc| format!("{} ({})", screen.minute(taken.at), safe(&taken.id));
+    let mut out = format!("From {} to {}\n", taken(&document.before), taken(&document.after));
+    if document.before.at > document.after.at {
+        out.push_str("The first is the later one: what came is shown as gone.\n");
+    }
+    for (scan, word) in [(&document.before, "first"), (&document.after, "second")] {
+        if !scan.complete {
+            out.push_str(&format!(
+                "The {word} could not read everything: figures are lower bounds, and what it lacks may be there.\n"
+            ));
+        }
+    }
+    let mut sums = Table::new(&["", ">BEFORE", ">AFTER", ">CHANGE"]);
+    for filesystem in &document.filesystems {
+        sums.row(sum(format!("Filesystem {}, used", safe(&filesystem.mount)), &filesystem.used));
+    }
+    for store in &document.stores {
+        let seen = match store.seen {
+            "came" => ", only in the second",
+            "went" => ", only in the first",
+            _ => "",
+        };
+        sums.row(sum(format!("Store {}{seen}", safe(&store.root)), &store.total));
+        for share in store.shares.iter().filter(|share| share.bytes.change_bytes != 0) {
+            sums.row(sum(format!("  {}", share.kind), &share.bytes));
+        }
+    }
+    if document.stores.len() > 1 {
+        sums.row(sum("All stores".into(), &document.totals));
+    }
+    out.push('\n');
+    out.push_str(&sums.render());
+    out.push_str(&images(&document.images, screen));
+    out.push_str(&changes("LAYER", &document.layers, screen, |layer| short_id(&layer.id)));
+    out.push_str(&changes("CONTAINER", &document.containers, screen, |container| safe(&container.name)));
+    out.push_str(&changes("LEAK", &document.leaks, screen, |leak| match leak.id.split_once(' ') {
+        Some((class, id)) => format!("{class} {}", short_id(id)),
+        None => safe(&leak.id),
+    }));
+    let lists = [document.layers.len(), document.containers.len(), document.leaks.len()];
+    if document.images.is_empty() && lists.iter().all(|length| *length == 0) {
+        out.push_str("\nNo image, layer, container or leak came, went or changed.\n");
+    }
+    out
+}
+
+fn change(change_bytes: i64) -> String {
+    let sign = if change_bytes > 0 { "+" } else { "" };
+    format!("{sign}{}", signed_bytes(change_bytes))
+}
+
+fn sum(name: String, sum: &SumDoc) -> Vec<String> {
+    vec![name, bytes(sum.before_bytes), bytes(sum.after_bytes), change(sum.change_bytes)]
+}
+
+fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
+    // Who else holds its layers follows from what came and went.
+    let news = |image: &&ImageDiffDoc| image.change != "altered" || image.names_before != image.names_after;
+    let news: Vec<_> = images.iter().filter(news).collect();
+    if news.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["IMAGE", "", ">TOTAL", ">EXCLUSIVE", ">CHANGE"]);
+    let shown = rows(news.len(), screen);
+    for image in &news[..shown] {
+        let names = if image.names_after.is_empty() { &image.names_before } else { &image.names_after };
+        let name = names.first().map_or_else(|| short_id(&image.id), |name| safe(name));
+        let word = match image.change {
+            "altered" => "renamed",
+            word => word,
+        };
+        let now = if image.change == "went" {
+            (image.total.before_bytes, image.exclusive.before_bytes)
+        } else {
+            (image.total.after_bytes, image.exclusive.after_bytes)
+        };
+        table.row(vec![name, word.into(), bytes(now.0), bytes(now.1), change(image.total.change_bytes)]);
+    }
+    table.fit(screen, &[3], &[(0, 20)]);
+    format!("\n{}{}", table.render(), more(news.len() - shown))
+}
+
+fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&ChangeDoc) -> String) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[title, "", ">BEFORE", ">AFTER", ">CHANGE"]);
+    let shown = rows(all.len(), screen);
+    for one in &all[..shown] {
+        table.row(vec![
+            name(one),
+            one.change.into(),
+            bytes(one.bytes.before_bytes),
+            bytes(one.bytes.after_bytes),
+            change(one.bytes.change_bytes),
+        ]);
+    }
+    table.fit(screen, &[2], &[(0, 20)]);
+    format!("\n{}{}", table.render(), more(all.len() - shown))
+}
+
+fn rows(all: usize, screen: &Screen) -> usize {
+    if screen.width.is_some() { all.min(ROWS) } else { all }
+}
+
+fn more(rest: usize) -> String {
+    match rest {
+        0 => String::new(),
+        rest => heading(&format!("and {rest} more with smaller changes")),
+    }
+}

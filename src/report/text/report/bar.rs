@@ -1,0 +1,183 @@
+//! A filesystem as one stacked bar, and its past as a line of small ones. Pure.
+
+use anstyle::{AnsiColor, Style};
+
+use crate::report::json::{PartDoc, ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
+use crate::report::text::doctor::wrapped;
+use crate::report::text::format::{bytes, safe};
+use crate::report::text::screen::Screen;
+
+/// Fillings of neighbours differ.
+const BLOCKS: [char; 4] = ['█', '▓', '▒', '░'];
+const COLORS: [AnsiColor; 6] = [
+    AnsiColor::Blue,
+    AnsiColor::Yellow,
+    AnsiColor::Cyan,
+    AnsiColor::Magenta,
+    AnsiColor::Green,
+    AnsiColor::Red,
+];
+
+/// What a part is drawn with: its character and colour.
+fn look(number: usize, screen: &Screen) -> (char, Style) {
+    let character = match screen.unicode {
+        true => BLOCKS[number % BLOCKS.len()],
+        false => char::from(b'a' + u8::try_from(number % 26).unwrap_or(0)),
+    };
+    let color = COLORS[number % COLORS.len()];
+    (character, Style::new().fg_color(Some(color.into())))
+}
+
+/// The stacked bar of the whole filesystem: its parts, what is free for root alone, what is free;
+/// below it where its marks are.
+pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> String {
+    let capacity = disk.filesystem.capacity_bytes;
+    let used = disk.filesystem.used_bytes;
+    let columns = width.saturating_sub(4).max(10);
+    let mut out = String::from("  ");
+    let mut at = 0;
+    let mut before = 0_u64;
+    for (number, part) in disk.parts.iter().enumerate() {
+        before = before.saturating_add(part.bytes);
+        let end = column(before, capacity, columns).max(at);
+        let (character, style) = look(number, screen);
+        if end > at {
+            let run: String = std::iter::repeat_n(character, end - at).collect();
+            out.push_str(&format!("{style}{run}{style:#}"));
+        }
+        at = end;
+    }
+    let reserved = column(used.saturating_add(disk.reserved_bytes), capacity, columns).max(at);
+    let (hold, free) = if screen.unicode { ('╌', '·') } else { ('-', '.') };
+    out.extend(std::iter::repeat_n(hold, reserved - at));
+    out.extend(std::iter::repeat_n(free, columns - reserved.min(columns)));
+    out.push('\n');
+    out + &marks(disk, screen, columns, width)
+}
+
+/// Where the marks are, and what they are.
+fn marks(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
+    let shown: Vec<_> = disk.marks.iter().filter(|mark| !mark.name.ends_with(" low")).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    let mut line = vec![' '; columns];
+    let sign = if screen.unicode { '▴' } else { '^' };
+    let mut percents: Vec<(f64, Vec<String>)> = Vec::new();
+    for mark in shown {
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        // columns of a terminal
+        let place = (mark.percent.clamp(0.0, 100.0) * columns as f64 / 100.0) as usize;
+        line[place.min(columns - 1)] = sign;
+        let whose = if mark.source == "kubelet" { "kubelet's " } else { "" };
+        let name = format!("{whose}{}", safe(mark.name.trim_end_matches(" high")));
+        match percents.last_mut().filter(|(percent, _)| (*percent - mark.percent).abs() < 0.5) {
+            Some((_, names)) => names.push(name),
+            None => percents.push((mark.percent, vec![name])),
+        }
+    }
+    let line: String = line.into_iter().collect();
+    let names: Vec<_> =
+        percents.into_iter().map(|(percent, names)| format!("{percent:.0}% {}", names.join(", "))).collect();
+    format!("  {}\n{}", line.trim_end(), wrapped(&format!("{sign} {}", names.join("; ")), width, "  "))
+}
+
+/// The parts of a filesystem in the order of the bar, the small ones in one row.
+pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, rows: usize) -> String {
+    let used = disk.filesystem.used_bytes;
+    let mut by_size: Vec<(usize, &PartDoc)> = disk.parts.iter().enumerate().collect();
+    by_size.sort_by(|a, b| b.1.bytes.cmp(&a.1.bytes).then(a.0.cmp(&b.0)));
+    let shown = if disk.parts.len() > rows { rows - 1 } else { rows };
+    let (large, small) = by_size.split_at(by_size.len().min(shown));
+    let mut large = large.to_vec();
+    large.sort_by_key(|(number, _)| *number);
+    let mut out = String::new();
+    for (number, part) in large {
+        let (character, style) = look(number, screen);
+        let label = match (&part.path, part.store.is_some()) {
+            (Some(path), false) if *path != part.label => format!("{} ({path})", part.label),
+            _ => part.label.clone(),
+        };
+        let facts = format!("{:>10} {:>3}%  ", bytes(part.bytes), percent(part.bytes, used));
+        let room = width.saturating_sub(facts.len() + 4);
+        let label = screen.shorten(&safe(&label), room);
+        out.push_str(&format!("  {style}{character}{style:#} {facts}{label}\n"));
+    }
+    if !small.is_empty() {
+        let sum: u64 = small.iter().map(|(_, part)| part.bytes).sum();
+        let facts = format!("{:>10} {:>3}%  ", bytes(sum), percent(sum, used));
+        out.push_str(&format!("    {facts}in {} smaller parts\n", small.len()));
+    }
+    out
+}
+
+/// How full it was: a column each stretch of time with its highest reading, the runs that deleted
+/// something marked below.
+pub(super) fn sparkline(series: &UsageSeriesDoc, runs: &[RunDoc], screen: &Screen, width: usize) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else {
+        return String::new();
+    };
+    let columns = width.saturating_sub(4).max(10);
+    let from = first.at.as_second();
+    let span = (last.at.as_second() - from).max(1);
+    let place = |second: i64| {
+        let here = i128::from(second - from) * i128::try_from(columns - 1).unwrap_or(0) / i128::from(span);
+        usize::try_from(here).ok().filter(|column| *column < columns)
+    };
+    let mut highest: Vec<Option<f64>> = vec![None; columns];
+    for point in &series.points {
+        let end = point.at.as_second() + point.span_seconds.saturating_sub(1).max(0);
+        let columns = place(point.at.as_second()).unwrap_or(0)..=place(end).unwrap_or(columns - 1);
+        for column in &mut highest[columns] {
+            *column = Some(column.map_or(point.used_percent, |known| known.max(point.used_percent)));
+        }
+    }
+    let cell = |percent: &Option<f64>| match percent {
+        None => ' ',
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 7, 0 to 9
+        Some(percent) if screen.unicode => HEIGHTS[((percent / 12.5) as usize).min(7)],
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Some(percent) => char::from(b'0' + ((percent / 10.0) as u8).min(9)),
+    };
+    let line: String = highest.iter().map(cell).collect();
+    let acted: Vec<_> = runs
+        .iter()
+        .filter(|run| !run.deleted.is_empty() && !run.dry_run)
+        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem))
+        .filter_map(|run| place(run.started_at.as_second()))
+        .collect();
+    let tens = if screen.unicode { "" } else { " (0: below 10%, 9: 90% and more)" };
+    let runs = match acted.len() {
+        0 => String::new(),
+        1 => "; 1 run that deleted, marked".to_owned(),
+        many => format!("; {many} runs that deleted, marked"),
+    };
+    let mut out = format!(
+        "  Used from {} to {}, last {:.1}%{tens}{runs}\n  {}\n",
+        screen.minute(first.at),
+        screen.minute(last.at),
+        last.used_percent,
+        line.trim_end(),
+    );
+    if !acted.is_empty() {
+        let mut marks = vec![' '; columns];
+        let sign = if screen.unicode { '▴' } else { '^' };
+        acted.into_iter().for_each(|column| marks[column] = sign);
+        out.push_str(&format!("  {}\n", marks.into_iter().collect::<String>().trim_end()));
+    }
+    out
+}
+
+/// The column in which the byte behind `bytes` of `capacity` lies.
+fn column(bytes: u64, capacity: u64, columns: usize) -> usize {
+    let all = u128::from(capacity.max(1));
+    let half = all / 2;
+    let here = (u128::from(bytes) * columns as u128 + half) / all;
+    usize::try_from(here).unwrap_or(columns).min(columns)
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    let whole = u128::from(whole.max(1));
+    u64::try_from((u128::from(part) * 100 + whole / 2) / whole).unwrap_or(100)
+}

@@ -1,0 +1,105 @@
+use jiff::tz::TimeZone;
+use unicode_width::UnicodeWidthStr;
+
+use super::*;
+use crate::report::json::{FilesystemDoc, MarkDoc, PartDoc, UsagePointDoc};
+
+fn screen(width: Option<usize>, unicode: bool) -> Screen {
+    Screen { width, unicode, zone: TimeZone::UTC }
+}
+
+fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
+    let used = parts.iter().sum();
+    let part = |bytes: &u64| PartDoc {
+        kind: "directory",
+        label: format!("part \u{1b}[31m{bytes}"),
+        path: Some(format!("/{bytes}")),
+        bytes: *bytes,
+        measured_bytes: *bytes,
+        store: None,
+    };
+    let mark = |name: &str, percent, source| MarkDoc { name: name.into(), percent, source };
+    ReportFilesystemDoc {
+        filesystem: FilesystemDoc {
+            mount: "/var".into(),
+            device: "/dev/x".into(),
+            fstype: "xfs".into(),
+            capacity_bytes: capacity,
+            used_bytes: used,
+            available_bytes: capacity.saturating_sub(used),
+            used_percent: None,
+            inodes: 0,
+            inodes_free: 0,
+        },
+        reserved_bytes: 0,
+        parts: parts.iter().map(part).collect(),
+        marks: vec![
+            mark("gc low", 10.0, "layersweep"),
+            mark("gc high", 50.0, "layersweep"),
+            mark("image GC high", 75.0, "kubelet"),
+            mark("hard eviction", 75.0, "eviction"),
+        ],
+    }
+}
+
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[test]
+fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
+    let disk = filesystem(&[25, 25, 0, 1], 100);
+    let drawn = plain(&bar(&disk, &screen(Some(104), false), 104));
+    let lines: Vec<_> = drawn.lines().collect();
+    assert_eq!(lines[0], format!("  {}{}d{}", "a".repeat(25), "b".repeat(25), ".".repeat(49)));
+    assert_eq!(lines[1].find('^'), Some(52));
+    assert_eq!(lines[1].matches('^').count(), 2, "low marks are not drawn, equal ones once");
+    assert_eq!(lines[2], "  ^ 50% gc; 75% kubelet's image GC, hard eviction");
+    for width in [40, 80, 200] {
+        for unicode in [true, false] {
+            let screen = screen(Some(width), unicode);
+            let drawn = plain(&(bar(&disk, &screen, width) + &legend(&disk, &screen, width, 3)));
+            assert!(drawn.lines().all(|line| line.width() <= width), "{drawn}");
+            assert!(!drawn.contains('\u{1b}') && drawn.is_ascii() != unicode, "{drawn}");
+            assert!(drawn.contains("in 2 smaller parts"), "{drawn}");
+        }
+    }
+    // More than there is, and nothing at all.
+    for (parts, capacity) in [(vec![200, 300], 100), (vec![], 0), (vec![u64::MAX], u64::MAX)] {
+        let drawn = plain(&bar(&filesystem(&parts, capacity), &screen(Some(80), true), 80));
+        assert_eq!(drawn.lines().next().unwrap().width(), 78);
+    }
+}
+
+#[test]
+fn the_past_as_a_line() {
+    let point = |at: &str, used_percent, span_seconds| UsagePointDoc {
+        at: at.parse().unwrap(),
+        span_seconds,
+        used_low_bytes: 0,
+        used_mean_bytes: 0,
+        used_high_bytes: 0,
+        capacity_bytes: 100,
+        used_percent,
+    };
+    let series = UsageSeriesDoc {
+        filesystem: "/var".into(),
+        device: "/dev/x".into(),
+        points: vec![
+            point("2026-11-01T00:00:00Z", 5.0, 3600),
+            point("2026-11-11T00:00:00Z", 100.0, 0),
+            point("2026-11-21T00:00:00Z", 55.0, 0),
+        ],
+    };
+    let drawn = sparkline(&series, &[], &screen(Some(44), true), 44);
+    let line = drawn.lines().nth(1).unwrap();
+    assert_eq!(line.chars().filter(|c| *c != ' ').collect::<String>(), "▁█▅");
+    assert_eq!(line.width(), 42);
+    let ascii = sparkline(&series, &[], &screen(Some(44), false), 44);
+    let digits = ascii.lines().nth(1).unwrap();
+    assert_eq!(digits.chars().filter(|c| *c != ' ').collect::<String>(), "095");
+    let one = UsageSeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
+    assert!(sparkline(&one, &[], &screen(None, true), 80).contains('▁'));
+    let none = UsageSeriesDoc { points: Vec::new(), ..series };
+    assert_eq!(sparkline(&none, &[], &screen(None, true), 80), "");
+}
