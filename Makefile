@@ -1,6 +1,6 @@
 # Thin on purpose: each target is one command that can also be run by hand.
 .DEFAULT_GOAL := help
-.PHONY: help build setup lint test demo bench clean
+.PHONY: help build setup lint test demo bench pictures clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ demo: setup ## Shows who holds which bytes of a real store, and a full node bein
 
 bench: setup ## Our scan against du and its rivals, on a synthetic graphroot
 	benches/run.sh
+
+pictures: setup ## Makes the pictures of the documentation anew
+	tests/pictures.sh
 
 clean: ## Removes what builds and demos left behind
 	tests/demo.sh --clean

@@ -63,6 +63,9 @@ fn bad_usage_is_2() {
         &["rm"],
         &["metrics", "--top", "101"],
         &["metrics", "--listen", "localhost:1"],
+        &["report", "--html"],
+        &["report", "--html", "/dev/null"],
+        &["report", "--html", "-", "--format", "json"],
         &["completions", "cobol"],
         &["man"],
     ] {

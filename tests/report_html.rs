@@ -387,6 +387,43 @@ fn broken_records_are_drawn_all_the_same() {
     page.expect_quiet();
 }
 
+/// Two stores may hold objects of the same id, and blobs belong to no chain.
+#[test]
+fn stores_and_blobs_are_told_apart() {
+    if !browser::require() {
+        return;
+    }
+    let mut document = made::forest(20, 80);
+    let other = "/var/lib/containerd";
+    let mut store = document["scan"]["stores"][0].clone();
+    store["root"] = other.into();
+    store["kind"] = "containerd".into();
+    document["scan"]["stores"].as_array_mut().unwrap().push(store);
+    for field in ["layers", "images"] {
+        let all = document["scan"][field].as_array_mut().unwrap();
+        for mut one in all.clone() {
+            one["store"] = other.into();
+            if field == "layers" && one["parent"].is_null() {
+                one["kind"] = "blob".into();
+            }
+            all.push(one);
+        }
+    }
+    let (_dir, file) = written(&document);
+    let mut browser = Browser::start();
+    let mut page = browser.open(&file, Window::default());
+    expect_sums(&mut page, &document);
+    let labels = page.eval(
+        "[...document.querySelectorAll('#icicle .cell')].map(cell => cell.getAttribute('aria-label').split(',')[0])",
+    );
+    let labels: Vec<&str> = labels.as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
+    for label in ["All stores", ROOT, other, "Content blobs"] {
+        assert_eq!(labels.iter().filter(|found| **found == label).count(), 1, "{label}: {labels:?}");
+    }
+    assert!(page.text("document.querySelector('#layers-table').textContent").contains(other));
+    page.expect_quiet();
+}
+
 #[test]
 fn a_huge_store_stays_small_on_the_page() {
     if !browser::require() {
@@ -672,8 +709,11 @@ fn pictures() {
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
     std::fs::create_dir_all(&out).unwrap();
     let mut browser = Browser::start();
-    for (name, dark) in [("report-light.png", false), ("report-dark.png", true)] {
-        let mut page = browser.open(&file, Window { width: 1200, height: 1500, dark, ..Window::default() });
+    for (name, dark, part) in [("report-light.png", false, "main"), ("report-dark.png", true, "#layers")] {
+        let mut page = browser.open(&file, Window { width: 1160, height: 1400, dark, ..Window::default() });
+        page.eval(&format!(
+            "scrollTo({{ top: document.querySelector('{part}').offsetTop - 60, behavior: 'instant' }})"
+        ));
         page.expect_quiet();
         std::fs::write(out.join(name), page.picture()).unwrap();
     }

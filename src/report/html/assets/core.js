@@ -98,7 +98,7 @@ function fit(text, width) {
     const middle = (low + high + 1) >> 1;
     if (textWidth(letters.slice(0, middle).join('') + '…') <= width) low = middle; else high = middle - 1;
   }
-  return low < 3 ? '' : letters.slice(0, low).join('') + '…';
+  return low < 5 ? '' : letters.slice(0, low).join('') + '…';
 }
 
 // What is hatched: a plain ground with lines on it.

@@ -67,8 +67,11 @@ function barPicture(filesystem, segments, width) {
       paint(svg('rect', { x, y: top, width: w, height }), segment.fill), svg('title', { text: segment.label + ': ' + exact(segment.bytes) }));
     if (w >= 60) {
       const name = fit(segment.label, w - 10), size = bytes(segment.bytes);
-      if (name) group.append(svg('text', { x: x + 5, y: top + 17, class: 'on-' + segment.fill, text: name }));
-      if (textWidth(size) <= w - 10) group.append(svg('text', { x: x + 5, y: top + 31, class: 'on-' + segment.fill, text: size }));
+      const at = clear(x, x + w, Math.max(textWidth(name), textWidth(size)), labels.list);
+      if (name && at !== null) {
+        group.append(svg('text', { x: at, y: top + 17, class: 'on-' + segment.fill, text: name }),
+          svg('text', { x: at, y: top + 31, class: 'on-' + segment.fill, text: size }));
+      }
     }
     picture.append(group);
     x += w;
@@ -86,6 +89,14 @@ function barPicture(filesystem, segments, width) {
       'text-anchor': step === 0 ? 'start' : step === 100 ? 'end' : 'middle', text: step === 0 ? '0' : step + '% · ' + bytes(Math.round(capacity * step / 100)) })));
   }
   return picture;
+}
+
+// Where a text of this width has no mark running through it.
+function clear(from, to, width, marks) {
+  const lines = marks.map(mark => mark.x);
+  const fits = at => at + width <= to - 4 && !lines.some(line => line > at - 3 && line < at + width + 3);
+  const found = [from + 5, ...lines.filter(line => line > from).map(line => line + 5)].find(fits);
+  return found === undefined ? null : found;
 }
 
 // The marks' labels, to the left of their lines: each further right one a lane higher, where it would

@@ -103,7 +103,7 @@ function build() {
   const model = buildModel();
   const main = document.getElementById('main');
   document.body.append(hatches(), el('div', { id: 'announcer', class: 'visually-hidden', role: 'status', 'aria-live': 'polite' }));
-  const layers = section('layers', 'Layers', 'Each layer once, below the layer it is built on. A layer is as wide as its own bytes and those of all layers above it; the darkest belong to one image alone.');
+  const layers = section('layers', 'Layers', 'Each layer once, below the layer it is built on. A layer is as wide as its own bytes and those of all layers above it; the strongest colour belongs to one image alone.');
   layers.append(icicle(model));
   const images = section('images', 'Images', 'The area is what only that image holds: exclusive bytes, by registry, repository and tag.');
   images.append(treemap(model));

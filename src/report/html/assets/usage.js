@@ -23,7 +23,7 @@ function oneSeries(series, runs, numbers) {
   const canvas = el('div', { class: 'canvas' });
   const readout = el('p', { class: 'readout note' });
   const figure = el('figure', { class: 'series', 'data-mount': series.filesystem }, el('h3', { text: safe(series.filesystem) }), canvas,
-    legend([['used', 'used (the line is the mean, the band from the lowest to the highest reading)']]), readout);
+    legend([['curve', 'used (the line is the mean, the band from the lowest to the highest reading)']]), readout);
   const sum = 'From ' + when(series.points[0].at) + ' to ' + when(series.points[series.points.length - 1].at) + ' UTC, ' + many(points.length, 'reading') + ', '
     + bytes(Math.min(...points.map(point => point.used_low_bytes))) + ' to ' + bytes(Math.max(...points.map(point => point.used_high_bytes))) + ' used.';
   readout.textContent = sum;
@@ -93,16 +93,20 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
   }
   picture.append(svg('line', { class: 'capacity', x1: left, x2: width - right, y1: y(capacity), y2: y(capacity) }));
   // A mark counts what root reserves as used, as the kubelet does.
-  let taken = [];
+  const labels = [];
   for (const mark of ((filesystem && filesystem.marks) || [])) {
     const level = mark.percent / 100 * filesystem.capacity_bytes - (filesystem.reserved_bytes || 0);
     if (!(level > 0)) continue;
     picture.append(svg('line', { class: 'mark', x1: left, x2: width - right, y1: y(level), y2: y(level) }));
     const label = percent(mark.percent) + ' ' + safe(mark.name);
-    if (taken.some(other => Math.abs(other - y(level)) < 13)) continue;
-    taken.push(y(level));
-    picture.append(svg('text', { class: 'muted on-line', x: left + 6, y: y(level) - 3, text: fit(label, width / 2) }));
+    // Beside a label that is as high, not over it.
+    let from = left + 6;
+    for (const other of labels) if (Math.abs(other.y - y(level)) < 13) from = Math.max(from, other.to + 14);
+    const text = fit(label, Math.min(width / 2, width - right - from));
+    if (!text) continue;
+    labels.push({ y: y(level), to: from + textWidth(text), text: svg('text', { class: 'muted on-line', x: from, y: y(level) - 3, text }) });
   }
+  picture.append(...labels.map(label => label.text));
   const line = value => points.map((point, at) => (at ? 'L' : 'M') + x(point.time).toFixed(1) + ' ' + y(value(point)).toFixed(1)).join('');
   const back = [...points].reverse().map(point => 'L' + x(point.time).toFixed(1) + ' ' + y(point.used_low_bytes).toFixed(1)).join('');
   picture.append(svg('path', { class: 'band', d: line(point => point.used_high_bytes) + back + 'Z' }), svg('path', { class: 'mean', d: line(point => point.used_mean_bytes), 'data-points': points.length }));
@@ -152,7 +156,7 @@ function runsPart(numbers) {
   const part = el('div', { id: 'runs' }, el('h3', { text: 'Runs: what was predicted, what was measured' }));
   if (!runs.length) { part.append(empty('No run has deleted anything, as far as the records go.')); return part; }
   const most = Math.max(1, ...runs.map(run => Math.max(run.predicted_bytes || 0, run.measured_bytes || 0)));
-  part.append(legend([['free', 'predicted (the frame)'], ['used', 'measured: what the filesystem gave back (the bar)']]));
+  part.append(legend([['free', 'predicted (the frame)'], ['curve', 'measured: what the filesystem gave back (the bar)']]));
   part.append(new Table({ id: 'runs-table', caption: 'Runs that were to delete something, the newest first', rows: runs, one: 'run', size: 15, sort: 1, columns: [
     { label: 'No.', get: run => numbers.get(run.run_id) || 0, cell: run => '' + (numbers.get(run.run_id) || '–'), kind: 'num' },
     { label: 'Started (UTC)', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },

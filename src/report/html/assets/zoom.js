@@ -170,8 +170,9 @@ class Zoom {
   }
   mark() {
     for (const cell of this.cells || []) {
+      const holds = node => node.descendants().some(each => this.hits.has(each));
       let dim = false;
-      if (this.hits) dim = cell.more ? !cell.more.some(node => node.descendants().some(each => this.hits.has(each))) : !this.hits.has(cell.node);
+      if (this.hits) dim = cell.more ? !cell.more.some(holds) : cell.node.data.kind === 'group' ? !holds(cell.node) : !this.hits.has(cell.node);
       cell.group.classList.toggle('dim', dim);
     }
   }

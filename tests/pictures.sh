@@ -1,0 +1,79 @@
+#!/bin/bash
+# Makes docs/pictures anew: the report on the disk of a node that ran full, as a browser shows it in
+# light and dark. A real store with leaks on an XFS filesystem, with logs and a journal beside it; scans
+# while it fills, and runs of gc, under a clock that lets three days pass in a minute (Debian's faketime).
+# All of it in a mount namespace of its own, on memory: nothing stays.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+if [ "$(id -u)" != 0 ]; then
+    echo 'error: the pictures are of a disk that is mounted as root, and you are not root' >&2
+    echo 'hint: sudo make pictures' >&2
+    exit 1
+fi
+command -v faketime >/dev/null || {
+    echo 'error: faketime is not there' >&2
+    echo 'hint: apt-get install faketime' >&2
+    exit 1
+}
+if [ "${1:-}" != inside ]; then
+    cargo build --locked
+    cargo test --locked --test report_html --no-run
+    page=$(mktemp --suffix .html)
+    trap 'rm -f "$page"' EXIT
+    unshare --mount --propagation private "$0" inside "$page"
+    LAYERSWEEP_PICTURE_OF=$page cargo test --locked --quiet --test report_html -- --ignored --exact pictures
+    ls -l docs/pictures
+    exit 0
+fi
+
+program=$PWD/target/debug/layersweep
+mount -t tmpfs tmpfs /srv
+truncate -s 420M /srv/disk
+mkfs.xfs -q -f /srv/disk
+mount -t xfs -o loop /srv/disk /mnt
+tests/rigs/mkstore.sh /srv/made >/dev/null
+tests/rigs/inject.sh /srv/made /srv/store orphan-dir orphan-image-dir unref-old staging-dead shared-top >/dev/null
+containers=/mnt/var/lib/containers
+mkdir -p "$containers" /mnt/etc /mnt/var/log/journal /mnt/var/lib/kubelet/pods
+cp -a /srv/store/root "$containers/storage"
+echo node-7.example.org >/mnt/etc/hostname
+logs=/mnt/var/log/pods/shop_cart-0_11111111-2222-4333-8444-555555555555/cart
+mkdir -p "$logs"
+store=(--graphroot "$containers/storage" --runroot /srv/run --state-dir /mnt/var/lib/layersweep)
+mkdir -p /srv/run
+
+hours=72 # before now
+at() { faketime -f "-${hours}h" "$@"; }
+import() { # REFERENCE MiB
+    head -c "$2M" /dev/urandom >/srv/data
+    tar -C /srv -c data | CONTAINERS_CONF=/srv/made/containers.conf TMPDIR=/srv podman --root "$containers/storage" \
+        --runroot /srv/run --storage-driver overlay import -q - "registry.example.org/$1" >/dev/null
+}
+scan() { # FILE BYTES HOURS: a scan an hour, while the file grows by so much an hour
+    for _ in $(seq "$3"); do
+        head -c "$2" /dev/urandom >>"$1"
+        sync -f /mnt
+        at "$program" scan -q "${store[@]}" || [ $? = 3 ]
+        hours=$((hours - 1))
+    done
+}
+collect() { # Exit code 4: what may be deleted does not get the disk to its low mark.
+    at "$program" gc --yes --via direct --while-runtime-runs --high 75 --low 60 --min-age 0s "${store[@]}" || [ $? = 4 ]
+}
+for release in 1 2 3; do
+    import "ml/train:2026-0$release" 20
+    scan "$logs/0.log" 1M 6
+    import "ml/train:2026-0$release-gpu" 30
+    scan "$logs/0.log" 1500K 6
+    import "web/shop:7.$release" 14
+    scan /mnt/var/log/journal/system.journal 400K 6
+    [ "$release" = 3 ] || collect
+    scan "$logs/0.log" 500K 5
+done
+import web/shop:8.0 12
+umount -R /mnt
+mount -t xfs -o loop,ro,norecovery /srv/disk /mnt
+# Exit code 3: a disk that is looked at from outside does not tell everything.
+"$program" report --sysroot /mnt --html "$2" || [ $? = 3 ]
+umount /mnt
