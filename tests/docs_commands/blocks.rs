@@ -153,7 +153,7 @@ impl Block {
             other => return Err(format!("no marker begins with {:?}: run, parse or text", other[0])),
         }
         match self.language.as_str() {
-            "sh" | "bash" | "shell" | "console" | "" if self.of_the_machine() => Ok(Rule::Parse),
+            "sh" | "bash" | "shell" | "console" | "" if self.is_only_parsed() => Ok(Rule::Parse),
             "sh" | "bash" | "shell" | "console" | "" if self.is_screen() => Ok(Rule::Screen(Run::default())),
             "sh" | "bash" | "shell" => Ok(Rule::Run(Run::default())),
             "" if self.text.lines().all(|line| line.is_empty() || line.starts_with("layersweep ")) => {
@@ -168,11 +168,11 @@ impl Block {
         }
     }
 
-    /// Whether any of its commands is one that is never run here.
-    fn of_the_machine(&self) -> bool {
+    /// Whether any of its commands is one that is never run here, or is about a disk of another node.
+    fn is_only_parsed(&self) -> bool {
         let commands = self.commands();
         let mut words = commands.lines().map(|line| line.split_whitespace().next().unwrap_or_default());
-        words.any(|word| OF_THE_MACHINE.contains(&word))
+        words.any(|word| OF_THE_MACHINE.contains(&word)) || commands.contains("--sysroot ")
     }
 }
 

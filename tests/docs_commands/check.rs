@@ -174,17 +174,26 @@ pub fn toml(block: &Block) -> Option<String> {
     (run.code != 0).then(|| format!("{}: the program says {}", block.place(), run.stderr.trim()))
 }
 
-/// What is wrong with some other data.
+/// What is wrong with some other data. A document of ours has to fit its schema.
 pub fn data(block: &Block) -> Option<String> {
-    let why = match block.language.as_str() {
-        "json" => serde_json::from_str::<serde_json::Value>(&block.text)
-            .map(drop)
-            .map_err(|error| error.to_string()),
-        _ => serde_saphyr::from_multiple::<serde_json::Value>(&block.text)
-            .map(drop)
-            .map_err(|error| error.to_string()),
+    let wrong = |why: String| Some(format!("{}: it is no {}: {why}", block.place(), block.language));
+    if block.language == "yaml" {
+        let documents = serde_saphyr::from_multiple::<serde_json::Value>(&block.text);
+        return documents.err().and_then(|error| wrong(error.to_string()));
+    }
+    let document: serde_json::Value = match serde_json::from_str(&block.text) {
+        Ok(document) => document,
+        Err(error) => return wrong(error.to_string()),
     };
-    why.err().map(|why| format!("{}: it is no {}: {why}", block.place(), block.language))
+    let kind = document["kind"].as_str().filter(|_| document.get("schema_version").is_some())?;
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/schema/{kind}.json"));
+    let schema = match std::fs::read(&schema) {
+        Ok(schema) => serde_json::from_slice(&schema).expect("a schema in JSON"),
+        Err(error) => return wrong(format!("{}: {error}", schema.display())),
+    };
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let mut errors = validator.iter_errors(&document);
+    errors.next().and_then(|error| wrong(format!("{}: {error}", error.instance_path())))
 }
 
 /// Code in a running text, line by line: `like this`.

@@ -159,6 +159,7 @@ fn planted_mistakes_are_found() {
         ("```\n$ layersweep usage\n```\n", Rule::Screen(Run::default())),
         ("```sh\nsystemctl stop crio\nlayersweep usage\n```\n", Rule::Parse),
         ("```console\n$ oc debug node/a\n```\n", Rule::Parse),
+        ("```sh\nlayersweep usage --sysroot /mnt\n```\n", Rule::Parse),
         ("<!-- test: parse since it takes long -->\n\n```sh\nlayersweep usage\n```\n", Rule::Parse),
         (
             "<!-- test: run exit=4 A=b -->\n```sh\nlayersweep A\n```\n",
@@ -202,6 +203,7 @@ fn planted_mistakes_are_found() {
         ("toml", "[images]\nhigh_percent = 170\n", false),
         ("json", "{\"a\": 1}\n", true),
         ("json", "{\"a\": …}\n", false),
+        ("json", "{\"schema_version\": 1, \"kind\": \"usage\"}\n", false),
         ("yaml", "a: [1, 2]\n---\nb: 1\n", true),
         ("yaml", "a: [1, 2\n", false),
     ] {
