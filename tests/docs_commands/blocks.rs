@@ -188,11 +188,15 @@ impl Block {
         }
     }
 
-    /// Whether any of its commands is one that is never run here, or is about a disk of another node.
+    /// Whether any of its commands is one that is never run here, is about a disk of another node, wants
+    /// a registry, or does not end by itself.
     fn is_only_parsed(&self) -> bool {
         let commands = self.commands();
         let mut words = commands.lines().map(|line| line.split_whitespace().next().unwrap_or_default());
-        words.any(|word| OF_THE_MACHINE.contains(&word)) || commands.contains("--sysroot ")
+        words.any(|word| OF_THE_MACHINE.contains(&word))
+            || ["--sysroot ", "--listen ", "podman build ", "podman pull ", "podman push "]
+                .iter()
+                .any(|words| commands.contains(words))
     }
 }
 

@@ -206,6 +206,16 @@ pub fn spans(text: &str) -> Vec<(usize, String)> {
     found.map(|span| (line(span.get(0).expect("a match").start()), span[1].replace('\n', " "))).collect()
 }
 
+/// Lines of commands that are code by their indentation alone.
+pub fn indented(text: &str) -> impl Iterator<Item = usize> {
+    let prose = without_blocks(text);
+    let lines = prose.lines().enumerate().filter(|(_, line)| {
+        let command = line.trim_start();
+        line.starts_with("    ") && (command.starts_with("layersweep ") || command.starts_with("$ "))
+    });
+    lines.map(|(at, _)| at + 1).collect::<Vec<_>>().into_iter()
+}
+
 /// A page with its code blocks left empty.
 pub fn without_blocks(text: &str) -> String {
     let mut inside = false;

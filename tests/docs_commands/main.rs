@@ -62,7 +62,13 @@ fn assert_none(wrong: &[String]) {
 fn every_block_has_a_rule_and_every_command_a_form() {
     let mut wrong = Vec::new();
     let mut count = 0;
-    for (_, _, blocks) in documentation() {
+    for (page, text, blocks) in documentation() {
+        wrong.extend(check::indented(&text).map(|line| {
+            format!(
+                "{}:{line}: commands that are only indented are not run: put them into a fence",
+                page.display()
+            )
+        }));
         for block in blocks {
             count += 1;
             match block.rule() {
@@ -179,6 +185,9 @@ fn planted_mistakes_are_found() {
     ] {
         assert!(block(text).rule().unwrap_err().contains(why), "{text}");
     }
+    let indented =
+        "Text.\n\n    layersweep usage\n\n```sh\n    layersweep usage\n```\n1. Text of\n    $ a list\n";
+    assert_eq!(check::indented(indented).collect::<Vec<_>>(), [3, 9]);
     for text in ["```sh\nlayersweep usage\n", "<!-- test: run -->\nNo block.\n"] {
         assert!(blocks::of_page(Path::new("x.md"), text).is_err(), "{text}");
     }
