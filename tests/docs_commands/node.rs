@@ -1,5 +1,5 @@
 //! The prepared node: a mount namespace in which a store of podman lies where podman has it, with the
-//! runtime of the tests in front, records ten days long, and a filesystem that is 91 % used.
+//! runtime of the tests in front, records a month long, and a filesystem that is 91 % used.
 
 use std::fs;
 use std::path::{Path, PathBuf};
