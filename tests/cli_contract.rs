@@ -57,6 +57,8 @@ fn bad_usage_is_2() {
         &["gc", "--min-age", "soon"],
         &["gc", "--policy", "none"],
         &["gc", "--via", "magic"],
+        &["gc", "--via", "direct", "--only", "logs"],
+        &["gc", "--via", "direct", "--only", "containers,logs", "--dry-run"],
         &["gc", "--config", "/no/such/file"],
         &["gc", "--cri-endpoint", "tcp://127.0.0.1:1"],
         &["gc", "--sysroot", "/"],

@@ -14,7 +14,7 @@ use crate::records::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done; 1 a failure on the way; 2 bad usage or configuration; 3 done, but something could not \
+Exit codes: 0 done; 1 a failure on the way, or nothing has that name; 2 bad usage or configuration; 3 done, but something could not \
 be read and the figures are lower bounds; 4 the target was not reached though everything worked; 5 refused: \
 another run holds the lock, a listing was partial, or it is not proven that nothing would be lost; 10 no store \
 found.";

@@ -159,6 +159,13 @@ impl<'a> Job<'a> {
                 hint: "`layersweep explain IMAGE` and `layersweep usage` tell what could go".into(),
             });
         }
+        if self.is_direct() && self.only.is_some_and(|only| only.contains(&Only::Logs)) {
+            return Err(Failure::BadArgument {
+                message: "--only logs: with --via direct logs stay, since which of them nobody needs only the runtime tells"
+                    .into(),
+                hint: "leave out logs, or use --via cri when the runtime runs again".into(),
+            });
+        }
         let theirs = self.theirs()?;
         if !self.dry_run && !ask::somebody_is_there(global) {
             self.hold()?;

@@ -170,7 +170,58 @@ mod tests {
         assert_eq!(unknown.clone().and([pair("a", "1")]), unknown);
     }
 
+    /// What the specification's type makes of a configuration; none where it refuses it.
+    fn by_the_type(bytes: &[u8]) -> Vec<(String, String)> {
+        let typed = oci_spec::image::ImageConfiguration::from_reader(bytes).ok();
+        typed.and_then(|typed| typed.labels_of_config().cloned()).unwrap_or_default().into_iter().collect()
+    }
+
+    #[test]
+    fn what_the_specifications_type_misses() {
+        let with = |config: &str| {
+            format!(
+                r#"{{"architecture":"amd64","os":"linux","rootfs":{{"type":"layers","diff_ids":[]}},{config}}}"#
+            )
+        };
+        for (config, by_type, ours) in [
+            (r#""config":{"Labels":{"a":"1"}}"#, 1, 1),
+            (r#""config":{"labels":{"a":"1"}}"#, 0, 1),
+            (r#""Config":{"Labels":{"a":"1"}}"#, 0, 1),
+            (r#""config":{"Labels":{"a":"1"},"labels":{"b":"2"}}"#, 1, 2),
+            // Docker's healthcheck and the like are no fields of the specification, and are no trouble.
+            (r#""config":{"Labels":{"a":"1"},"Healthcheck":{"Test":["CMD"]}}"#, 1, 1),
+            // These are: it refuses all of it.
+            (r#""config":{"Labels":{"a":"1"},"Env":[null]}"#, 0, 1),
+            (r#""config":{"Labels":{"a":"1","b":null}}"#, 0, 2),
+        ] {
+            let text = with(config);
+            let Labels::Known(known) = Labels::of_configuration(text.as_bytes()) else { panic!("{text}") };
+            assert_eq!((by_the_type(text.as_bytes()).len(), known.len()), (by_type, ours), "{text}");
+        }
+    }
+
     proptest! {
+        /// Never a label less than the specification's type finds.
+        #[test]
+        fn all_that_the_type_finds(
+            keys in prop::collection::vec(("[a-z.]{0,6}", "[ -~]{0,6}"), 0..5),
+            outer in "(config|Config)",
+            inner in "(Labels|labels|LABELS)",
+            more in "(,\"User\":\"x\"|,\"Env\":\\[null\\]|,\"Volumes\":null|)",
+        ) {
+            let labels: BTreeMap<_, _> = keys.into_iter().collect();
+            let labels = serde_json::to_string(&labels).unwrap();
+            let text = format!(
+                r#"{{"architecture":"amd64","os":"linux","rootfs":{{"type":"layers","diff_ids":[]}},"{outer}":{{"{inner}":{labels}{more}}}}}"#
+            );
+            let Labels::Known(known) = Labels::of_configuration(text.as_bytes()) else {
+                return Err(TestCaseError::fail(text));
+            };
+            for label in by_the_type(text.as_bytes()) {
+                prop_assert!(known.contains(&label), "{text}: {label:?}");
+            }
+        }
+
         #[test]
         fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Labels::of_configuration(&bytes);

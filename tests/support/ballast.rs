@@ -1,6 +1,7 @@
 //! Fills a loop filesystem up.
 
 use std::fs::File;
+use std::path::Path;
 
 use super::loopfs::{Fs, LoopFs, MIB};
 
@@ -39,16 +40,20 @@ pub fn fill(loopfs: &LoopFs, used: f64) {
 
 /// Fills it until not one more byte can be written.
 pub fn fill_to_the_last_byte(loopfs: &LoopFs) {
-    let file = File::create(loopfs.path().join("ballast")).expect("a file");
+    fill_filesystem_of(loopfs.path());
+    loopfs.sync();
+}
+
+/// Fills the filesystem that this directory lies on, by files in it.
+pub fn fill_filesystem_of(directory: &Path) {
+    let file = File::create(directory.join("ballast")).expect("a file");
     let mut at = 0;
     for piece in [16 * MIB, MIB, 65536, 4096] {
         while rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, piece).is_ok() {
             at += piece;
         }
     }
-    let rest = loopfs.path().join("rest");
-    let _ = std::fs::write(&rest, vec![1; 1 << 20]);
-    loopfs.sync();
+    let _ = std::fs::write(directory.join("rest"), vec![1; 1 << 20]);
 }
 
 /// Percent that is not available, as the kubelet counts.

@@ -61,8 +61,8 @@ pub enum Marking {
     /// As the library does: whoever finds the flag after a crash finishes the deletion.
     #[default]
     Flag,
-    /// The records go first, and a crash leaves orphan directories: for the library version
-    /// that crashes on the flag (1.56.0, in podman 5.3.0 and CRI-O 1.32.0).
+    /// The records go first, and a crash leaves orphan directories. So it is done, whatever is set
+    /// here, where another layer is flagged already; tests ask for it everywhere.
     Free,
 }
 

@@ -1,0 +1,266 @@
+//! The code blocks of a page, and what is to be done with each.
+
+use std::path::{Path, PathBuf};
+
+/// A code block.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// The page.
+    pub page: PathBuf,
+    /// Line of its fence, from 1.
+    pub line: usize,
+    /// The first word behind the fence.
+    pub language: String,
+    /// What is in it.
+    pub text: String,
+    /// The words of the marker above it.
+    pub marker: Vec<String>,
+    /// Spaces before its fence.
+    indent: usize,
+}
+
+/// What becomes of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Commands, run in the prepared node.
+    Run(Run),
+    /// Commands, each behind `$ `, and what they print.
+    Screen(Run),
+    /// Commands of which only the form is checked.
+    Parse,
+    /// A configuration of ours.
+    Toml,
+    /// Some other TOML, JSON or YAML.
+    Data,
+    /// No commands.
+    Text,
+}
+
+/// How commands are run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Exit code of the last command.
+    pub exit: i32,
+    /// Without a container runtime.
+    pub no_runtime: bool,
+    /// On a filesystem without one free byte.
+    pub full_disk: bool,
+    /// On a node as it was made, whatever the blocks before have done.
+    pub fresh: bool,
+    /// What is printed must be what stands there, figures aside; else only the headlines of tables.
+    pub exact: bool,
+    /// Words to replace.
+    pub replace: Vec<(String, String)>,
+}
+
+/// Commands that change the machine, or need more than a node has: a cluster, a file of the reader's.
+/// Only parsed.
+const OF_THE_MACHINE: &[&str] = &[
+    "apk",
+    "apt",
+    "apt-get",
+    "awk",
+    "butane",
+    "cargo",
+    "cat",
+    "chmod",
+    "cosign",
+    "cp",
+    "crictl",
+    "crontab",
+    "ctr",
+    "curl",
+    "dd",
+    "dnf",
+    "docker",
+    "dpkg",
+    "echo",
+    "export",
+    "git",
+    "gpg",
+    "grafana-cli",
+    "helm",
+    "install",
+    "journalctl",
+    "jq",
+    "kubectl",
+    "lintian",
+    "ln",
+    "logger",
+    "make",
+    "mkdir",
+    "mount",
+    "mv",
+    "oc",
+    "podman-compose",
+    "printf",
+    "promtool",
+    "restorecon",
+    "rm",
+    "rpm",
+    "rpm-ostree",
+    "rpmlint",
+    "scp",
+    "sed",
+    "semanage",
+    "sha256sum",
+    "sqlite3",
+    "ssh",
+    "sudo",
+    "systemctl",
+    "systemd-analyze",
+    "tar",
+    "tee",
+    "touch",
+    "umount",
+    "vi",
+    "wget",
+    "xdg-open",
+    "yum",
+    "zypper",
+];
+
+impl Block {
+    /// Where it stands, for messages.
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.page.display(), self.line)
+    }
+
+    /// The commands: all of it, or of a screen what stands behind `$ `.
+    pub fn commands(&self) -> String {
+        if !self.is_screen() {
+            return self.text.clone();
+        }
+        let steps = self.steps().into_iter().map(|(command, _)| command);
+        steps.collect::<Vec<_>>().join("\n") + "\n"
+    }
+
+    /// Of a screen: each command with what it prints.
+    pub fn steps(&self) -> Vec<(String, Vec<String>)> {
+        let mut steps: Vec<(String, Vec<String>)> = Vec::new();
+        for line in self.text.lines() {
+            match (line.strip_prefix("$ "), steps.last_mut()) {
+                (Some(command), _) => steps.push((command.to_owned(), Vec::new())),
+                (None, Some((command, _))) if command.ends_with('\\') => {
+                    command.push('\n');
+                    command.push_str(line);
+                }
+                (None, Some((_, output))) => output.push(line.to_owned()),
+                (None, None) => {}
+            }
+        }
+        steps
+    }
+
+    fn is_screen(&self) -> bool {
+        self.text.lines().any(|line| line.starts_with("$ "))
+    }
+
+    /// The rule for it.
+    ///
+    /// # Errors
+    /// Where none covers it: what to do about that.
+    pub fn rule(&self) -> Result<Rule, String> {
+        let words: Vec<&str> = self.marker.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            [] => {}
+            ["parse" | "text", rest @ ..] if rest.len() < 2 => {
+                return Err("the marker has to say why: <!-- test: parse since it needs a cluster -->".into());
+            }
+            ["parse", ..] => return Ok(Rule::Parse),
+            ["text", ..] => return Ok(Rule::Text),
+            ["run", options @ ..] => {
+                let run = run(options)?;
+                return Ok(if self.is_screen() { Rule::Screen(run) } else { Rule::Run(run) });
+            }
+            other => return Err(format!("no marker begins with {:?}: run, parse or text", other[0])),
+        }
+        match self.language.as_str() {
+            "sh" | "bash" | "shell" | "console" | "" if self.is_only_parsed() => Ok(Rule::Parse),
+            "sh" | "bash" | "shell" | "console" | "" if self.is_screen() => Ok(Rule::Screen(Run::default())),
+            "sh" | "bash" | "shell" => Ok(Rule::Run(Run::default())),
+            "" if self.text.lines().all(|line| line.is_empty() || line.starts_with("layersweep ")) => {
+                Ok(Rule::Run(Run::default()))
+            }
+            "toml" => Ok(Rule::Toml),
+            "json" | "yaml" => Ok(Rule::Data),
+            "text" | "ini" | "dockerfile" | "promql" | "sql" => Ok(Rule::Text),
+            other => Err(format!(
+                "no rule covers a block of {other:?}: call it sh, console, toml, json, yaml, ini or text"
+            )),
+        }
+    }
+
+    /// Whether any of its commands is one that is never run here, is about a disk of another node, wants
+    /// a registry, or does not end by itself.
+    fn is_only_parsed(&self) -> bool {
+        let commands = self.commands();
+        let mut words = commands.lines().map(|line| line.split_whitespace().next().unwrap_or_default());
+        words.any(|word| OF_THE_MACHINE.contains(&word))
+            || ["--sysroot ", "--listen ", "podman build ", "podman pull ", "podman push "]
+                .iter()
+                .any(|words| commands.contains(words))
+    }
+}
+
+fn run(options: &[&str]) -> Result<Run, String> {
+    let mut run = Run::default();
+    for option in options {
+        match option.split_once('=') {
+            Some(("exit", code)) => {
+                run.exit = code.parse().map_err(|_| format!("exit={code} is no exit code"))?
+            }
+            Some(("runtime", "off")) => run.no_runtime = true,
+            Some(("disk", "full")) => run.full_disk = true,
+            Some((word, by)) if word.chars().all(|c| c.is_ascii_uppercase()) => {
+                run.replace.push((word.to_owned(), by.to_owned()));
+            }
+            None if *option == "exact" => run.exact = true,
+            None if *option == "fresh" => run.fresh = true,
+            _ => {
+                return Err(format!(
+                    "no option of `run` is {option:?}: exact, fresh, exit=N, runtime=off, disk=full, WORD=TEXT"
+                ));
+            }
+        }
+    }
+    Ok(run)
+}
+
+/// The code blocks of a page; `Err` where a fence is not closed.
+pub fn of_page(page: &Path, text: &str) -> Result<Vec<Block>, String> {
+    let mut blocks = Vec::new();
+    let mut marker = Vec::new();
+    let mut open: Option<(String, Block)> = None;
+    for (at, line) in text.lines().enumerate() {
+        let bare = line.trim_start();
+        if let Some((fence, block)) = &mut open {
+            if bare.trim_end() == fence.as_str() {
+                blocks.extend(open.take().map(|(_, block)| block));
+            } else {
+                // In a list a block is indented as its fence is.
+                let indent = (line.len() - bare.len()).min(block.indent);
+                block.text.push_str(&line[indent..]);
+                block.text.push('\n');
+            }
+            continue;
+        }
+        if let Some(words) =
+            bare.strip_prefix("<!-- test:").and_then(|rest| rest.trim_end().strip_suffix("-->"))
+        {
+            marker = words.split_whitespace().map(str::to_owned).collect();
+        } else if bare.starts_with("```") {
+            let fence: String = bare.chars().take_while(|c| *c == '`').collect();
+            let language = bare[fence.len()..].split_whitespace().next().unwrap_or_default().to_owned();
+            let (page, marker) = (page.to_path_buf(), std::mem::take(&mut marker));
+            let indent = line.len() - bare.len();
+            open = Some((fence, Block { page, line: at + 1, language, text: String::new(), marker, indent }));
+        } else if !bare.is_empty() && !marker.is_empty() {
+            return Err(format!("{}:{}: a marker without a block behind it", page.display(), at + 1));
+        }
+    }
+    match open {
+        Some((_, block)) => Err(format!("{}: the block is never closed", block.place())),
+        None => Ok(blocks),
+    }
+}
