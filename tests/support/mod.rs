@@ -14,6 +14,7 @@ pub mod gc_document;
 pub mod locks;
 pub mod loopfs;
 pub mod node;
+pub mod packages;
 pub mod past;
 pub mod program;
 pub mod rescan;
