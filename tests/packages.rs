@@ -131,6 +131,60 @@ fn what_checks_packages_has_nothing_to_say() {
 }
 
 #[test]
+fn every_licence_is_known_and_every_version_the_same() {
+    if !require_program("jq") {
+        return;
+    }
+    let all = succeed(&mut tool("packaging/licences.sh"));
+    for wanted in
+        ["Apache-2.0: k8s-cri ", "MIT: rusqlite ", "blessing: sqlite ", "Permission is hereby granted"]
+    {
+        assert!(all.contains(wanted), "no {wanted} in LICENSE.dependencies");
+    }
+    assert!(!all.contains("proptest "), "what tests need is not linked in");
+    let union = succeed(tool("packaging/licences.sh").arg("--spdx"));
+    assert!(union.contains("Apache-2.0 AND ") && union.lines().count() == 1, "{union}");
+    // Had nobody looked at that of one library, this would say so.
+    let refused = tool("packaging/licences.sh").env("GOOD_LICENCES", "MIT Apache-2.0").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("not a licence that we know: matchit"), "{said}");
+
+    let read = |path: &str| std::fs::read_to_string(sources().join(path)).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(read("packaging/debian/changelog").starts_with(&format!("layersweep ({version}-1) ")));
+    let spec = read("packaging/layersweep.spec");
+    assert!(
+        spec.contains(&format!("%global version_of {version}}}"))
+            && spec.contains(&format!("> - {version}-1\n"))
+    );
+}
+
+#[test]
+fn make_install_goes_where_it_is_told_and_again() {
+    if !require_program("jq") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let install = || {
+        let mut make = tool("make");
+        make.args(["--silent", "install", "PREFIX=/opt/x"]).arg(format!("DESTDIR={}", dir.path().display()));
+        make.arg(format!("BINARY={}", env!("CARGO_BIN_EXE_layersweep")));
+        succeed(&mut make)
+    };
+    install();
+    let at = |path: &str| dir.path().join(path);
+    let unit = std::fs::read_to_string(at("opt/x/lib/systemd/system/layersweep-gc.service")).unwrap();
+    assert!(
+        unit.contains("ExecStart=/opt/x/bin/layersweep gc") && !unit.contains("/usr/bin/layersweep"),
+        "{unit}"
+    );
+    std::fs::write(at("etc/layersweep/layersweep.toml"), EDITED).unwrap();
+    install();
+    assert_eq!(std::fs::read_to_string(at("etc/layersweep/layersweep.toml")).unwrap(), EDITED);
+    assert!(at("opt/x/bin/layersweep").exists() && at("opt/x/share/man/man1/layersweep.1").exists());
+}
+
+#[test]
 fn it_runs_with_an_old_glibc_and_tells_nothing_of_its_birthplace() {
     if !ready(&["readelf"]) {
         return;
