@@ -408,3 +408,38 @@ fn a_configuration_that_all_others_refuse() {
     assert!(text(checks(&said, "configuration")[0], "/object").contains("layersweep.toml line "), "{said:#}");
     assert_eq!(status(&said, "store"), "ok", "{said:#}");
 }
+
+#[test]
+fn timers_cron_jobs_and_hold_files() {
+    let Some(disk) = Disk::new() else { return };
+    const UNITS: &str = "usr/lib/systemd/system";
+    const WANTS: &str = "etc/systemd/system/timers.target.wants";
+    let scan = format!("{UNITS}/layersweep-scan.timer");
+    let gc = format!("{UNITS}/layersweep-gc.timer");
+    let (scan_on, gc_on) = (format!("{WANTS}/layersweep-scan.timer"), format!("{WANTS}/layersweep-gc.timer"));
+    let unit = "[Timer]\n";
+    let both = [(scan.as_str(), unit), (gc.as_str(), unit)];
+    let hold = ("etc/layersweep/hold", "");
+    let job = ("etc/cron.d/own", "*/5 * * * * root layersweep scan --quiet\n");
+    let masked = ("etc/systemd/system/layersweep-scan.timer", "");
+    for (files, scans, deletes, holds) in [
+        (vec![], "note", "", ""),
+        (vec![both[0], both[1]], "warning", "note", ""),
+        (vec![both[0], both[1], job], "ok", "note", ""),
+        (vec![job], "ok", "", ""),
+        (vec![both[0], both[1], (scan_on.as_str(), unit)], "ok", "note", ""),
+        (vec![both[0], both[1], (scan_on.as_str(), unit), masked], "warning", "note", ""),
+        (vec![both[0], both[1], (scan_on.as_str(), unit), hold], "ok", "note", "note"),
+        (vec![both[0], both[1], (scan_on.as_str(), unit), (gc_on.as_str(), unit)], "ok", "ok", ""),
+        (
+            vec![both[0], both[1], (scan_on.as_str(), unit), (gc_on.as_str(), unit), hold],
+            "ok",
+            "ok",
+            "warning",
+        ),
+    ] {
+        let said = disk.with(&files, 0);
+        let found = (status(&said, "scan-timer"), status(&said, "gc-timer"), status(&said, "hold"));
+        assert_eq!(found, (scans, deletes, holds), "{files:?}: {said:#}");
+    }
+}

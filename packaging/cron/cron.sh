@@ -25,7 +25,7 @@ exec 9>>"$run/cron-$command.lock" || exit 1
 flock -n 9 || exit 0
 # The nodes of a fleet spread over four minutes; each has a time of its own, by its name.
 if [ -z "${LAYERSWEEP_CRON_NOW:-}" ]; then
-    sleep $(($(hostname | cksum | cut -d ' ' -f 1) % 240))
+    sleep $(($(uname -n | cksum | cut -d ' ' -f 1) % 240))
 fi
 exec >>"$log" 2>&1
 # Neither the program nor what it starts holds the lock any longer than this script.

@@ -106,12 +106,12 @@ pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
 /// Files that hold the deleting units back, and since when.
 #[must_use]
 pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
-    let there = |path: &&str| Some((PathBuf::from(path), root.resolve(Path::new(path)).ok()?));
+    let there = |path: &str| Some((PathBuf::from(path), root.resolve(Path::new(path)).ok()?));
     let since = |(path, placed): (PathBuf, PathBuf)| {
         let facts = std::fs::metadata(placed).and_then(|facts| facts.modified());
         (path, facts.ok())
     };
-    HOLDS.iter().filter_map(|path| there(&path)).map(since).collect()
+    HOLDS.iter().filter_map(|path| there(path)).map(since).collect()
 }
 
 /// The path of `name` in `dir`, if it is there, wherever a symlink of that name leads.

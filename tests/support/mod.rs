@@ -16,6 +16,7 @@ pub mod locks;
 pub mod loopfs;
 pub mod metrics;
 pub mod node;
+pub mod packages;
 pub mod past;
 pub mod program;
 pub mod report_document;

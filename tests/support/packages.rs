@@ -1,0 +1,264 @@
+//! The packages as `make packages` builds them, and roots of a Debian to install them in: one that
+//! is only entered, and one that its own systemd has booted.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use super::program::{self, Run};
+
+/// Longest wait for something that systemd does.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where the sources are.
+pub fn sources() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Below `target/`, where what takes long to make is kept.
+fn kept(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory").join(name)
+}
+
+/// One test program at a time; released when it is dropped.
+fn alone(name: &str) -> Flock<OwnedFd> {
+    let file = File::create(kept(&format!("{name}.lock"))).expect("making a lock file");
+    Flock::lock(OwnedFd::from(file), FlockArg::LockExclusive).map_err(|(_, error)| error).expect("a lock")
+}
+
+/// Runs a program of the packaging to its end, with cargo's and the system's programs at hand.
+pub fn tool(name: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
+    command.env("PATH", format!("{path}:{home}/.cargo/bin:/usr/sbin:/sbin")).current_dir(sources());
+    // Of the build of this test; the build of the packages is one of its own.
+    for name in ["CARGO", "CARGO_MANIFEST_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "LLVM_PROFILE_FILE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs it; fails with its own words.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{stdout}\n{stderr}", output.status);
+    stdout
+}
+
+/// Where the packages are, newly built if the sources are newer.
+pub fn packages() -> PathBuf {
+    let _alone = alone("packages");
+    let dir = kept("packages");
+    let complete = dir.join(".complete");
+    let built = std::fs::metadata(&complete).and_then(|facts| facts.modified()).ok();
+    if built.is_none_or(|built| newest_source() > built) {
+        let started = SystemTime::now();
+        succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
+        succeed(tool("packaging/build.sh").env("OUT", &dir));
+        let file = File::create(&complete).expect("marking the packages as complete");
+        file.set_modified(started).expect("dating the packages");
+    }
+    dir
+}
+
+fn newest_source() -> SystemTime {
+    let parts =
+        ["src", "migrations", "packaging", "docs", "Cargo.toml", "Cargo.lock", "LICENSE", "README.md"];
+    let files = parts.iter().flat_map(|part| walkdir::WalkDir::new(sources().join(part)));
+    let times = files.map(|entry| entry.expect("a source").metadata().expect("its facts"));
+    times.filter_map(|facts| facts.modified().ok()).max().expect("sources")
+}
+
+/// The program that is in the packages.
+pub fn shipped_program() -> PathBuf {
+    packages();
+    kept("x86_64-unknown-linux-gnu/release/layersweep")
+}
+
+/// The package in `dir` whose name begins and ends like this.
+pub fn package(dir: &Path, start: &str, end: &str) -> PathBuf {
+    let names = std::fs::read_dir(dir).expect("the packages").map(|entry| entry.expect("an entry").path());
+    let is_it = |path: &PathBuf| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.strip_prefix(start).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            && name.ends_with(end)
+    };
+    names.into_iter().find(is_it).unwrap_or_else(|| panic!("no {start}*{end} in {}", dir.display()))
+}
+
+/// A small Debian of its own, with systemd; gone when it is dropped.
+#[derive(Debug)]
+pub struct Root {
+    dir: TempDir,
+}
+
+impl Root {
+    /// A copy of the one that debootstrap made once.
+    pub fn new() -> Self {
+        let made = debootstrapped();
+        let dir = tempfile::Builder::new().prefix("root-").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
+        let dir = dir.expect("a directory for a root");
+        succeed(Command::new("cp").args(["-a", "--reflink=auto"]).arg(made.join(".")).arg(dir.path()));
+        Self { dir }
+    }
+
+    /// A file in it.
+    pub fn path(&self, inside: &str) -> PathBuf {
+        self.dir.path().join(inside.trim_start_matches('/'))
+    }
+
+    /// Copies a package into it; its path there.
+    pub fn bring(&self, package: &Path) -> String {
+        let name = package.file_name().and_then(OsStr::to_str).expect("the name of a package");
+        std::fs::copy(package, self.path(&format!("root/{name}"))).expect("copying a package");
+        format!("/root/{name}")
+    }
+
+    /// Runs a shell script in it as in a chroot: no systemd runs there, /proc is this machine's.
+    pub fn run(&self, script: &str) -> Run {
+        let mut command = Command::new("unshare");
+        let enter = "mount -t proc proc \"$0/proc\" && exec chroot \"$0\" /bin/sh -c \"$1\"";
+        command.args(["--mount", "sh", "-c", enter]).arg(self.dir.path()).arg(script);
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null());
+        program::run(&mut command)
+    }
+
+    /// Boots it.
+    pub fn boot(self) -> Booted {
+        Booted::new(self)
+    }
+}
+
+fn debootstrapped() -> PathBuf {
+    let _alone = alone("debian-root");
+    let dir = kept("debian-root");
+    let complete = kept("debian-root.complete");
+    if !complete.exists() {
+        succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
+        succeed(tool("tests/rigs/debian-root.sh").arg(&dir));
+        File::create(&complete).expect("marking the root as complete");
+    }
+    dir
+}
+
+/// A root whose systemd runs, in a container of systemd-nspawn.
+#[derive(Debug)]
+pub struct Booted {
+    /// Its files.
+    pub root: Root,
+    container: Child,
+    init: Pid,
+}
+
+impl Booted {
+    fn new(root: Root) -> Self {
+        let name = root.dir.path().file_name().and_then(OsStr::to_str).expect("a name");
+        let machine: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        let log =
+            File::create(root.path("../").join(format!("{name}.console"))).expect("a file for the console");
+        let mut container = tool("systemd-nspawn")
+            .args(["--boot", "--register=no", "--keep-unit", "--console=pipe", "--quiet"])
+            .arg(format!("--machine=layersweep-{machine}"))
+            .arg("--directory")
+            .arg(root.dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the same file"))
+            .stderr(log)
+            .spawn()
+            .expect("starting systemd-nspawn");
+        let end = Instant::now() + PATIENCE;
+        let init = loop {
+            if let Some(init) = first_child(container.id()) {
+                break init;
+            }
+            let ended = container.try_wait().expect("looking at systemd-nspawn");
+            assert!(ended.is_none() && Instant::now() < end, "systemd-nspawn: {ended:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let booted = Self { root, container, init };
+        // It may have begun only just, with no bus to ask yet.
+        booted.wait("the system is up", || {
+            let run = booted.run("systemctl is-system-running");
+            ["running", "degraded"].contains(&run.stdout.trim())
+        });
+        booted
+    }
+
+    /// Runs a shell script beside its services.
+    pub fn run(&self, script: &str) -> Run {
+        let mut command = tool("nsenter");
+        let init = self.init.to_string();
+        command.args(["--target", &init, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"]);
+        command.args(["--", "/bin/sh", "-c", script]);
+        command
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null());
+        program::run(&mut command)
+    }
+
+    /// The journal of a unit, without dates.
+    pub fn journal(&self, unit: &str) -> String {
+        self.run(&format!("journalctl --no-pager --output=cat --unit={unit}")).stdout
+    }
+
+    /// One property of a unit.
+    pub fn property(&self, unit: &str, name: &str) -> String {
+        let run = self.run(&format!("systemctl show --value --property={name} {unit}"));
+        run.expect_code(0).stdout.trim().to_owned()
+    }
+
+    /// Waits until `is_so`.
+    pub fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(
+                Instant::now() < end,
+                "{what}: not within {PATIENCE:?}\n{}",
+                self.run("systemctl list-units --no-pager --state=failed; journalctl --no-pager --lines=50")
+                    .stdout
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Booted {
+    fn drop(&mut self) {
+        // Power off; and if it does not, away with it.
+        let pid = Pid::from_raw(self.container.id().cast_signed());
+        let _ = kill(pid, Signal::SIGTERM);
+        let end = Instant::now() + Duration::from_secs(30);
+        while matches!(self.container.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        if matches!(self.container.try_wait(), Ok(None)) {
+            let _ = kill(self.init, Signal::SIGKILL);
+            let _ = self.container.kill();
+        }
+        let _ = self.container.wait();
+    }
+}
+
+fn first_child(pid: u32) -> Option<Pid> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Pid::from_raw)
+}
