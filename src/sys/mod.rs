@@ -10,6 +10,7 @@ pub mod fiemap;
 pub mod ioprio;
 pub mod mounts;
 pub mod namespaces;
+mod patience;
 pub mod processes;
 pub mod quiet;
 pub mod readlink;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use super::mounts::{self, Mount};
+use super::patience::Patience;
 
 /// A place on a filesystem, whatever it is called in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +61,7 @@ pub fn all() -> io::Result<Vec<Seen>> {
     let own = std::process::id();
     let mut seen = Vec::new();
     let mut known = HashSet::new();
+    let mut patience = Patience::new();
     // Our own first: that one has the paths as we know them.
     if !read_one(own, &mut known, &mut seen)? {
         return Err(io::Error::new(ErrorKind::NotFound, "/proc does not know this process"));
@@ -67,9 +69,8 @@ pub fn all() -> io::Result<Vec<Seen>> {
     for process in std::fs::read_dir("/proc")? {
         let name = process?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        match read_one(pid, &mut known, &mut seen) {
+        match patiently(pid, &mut known, &mut seen, &mut patience) {
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::PermissionDenied && is_gone(pid) => {}
             Err(error) if pid == INIT && error.kind() == ErrorKind::PermissionDenied => {
                 tracing::debug!("the mounts of process {INIT} cannot be read: {error}");
             }
@@ -103,13 +104,22 @@ fn read_one(pid: u32, known: &mut HashSet<View>, seen: &mut Vec<Seen>) -> io::Re
     Ok(true)
 }
 
-/// Whether no such process is left.
-///
-/// Asked after a refusal: of a process that ended between the look at its directory and the
-/// one at a link in it, Linux says that it may not be looked at (`proc_fd_access_allowed` and
-/// `proc_ns_get_link` in `fs/proc` answer EACCES where they find no task).
-fn is_gone(pid: u32) -> bool {
-    matches!(unless_gone(std::fs::metadata(format!("/proc/{pid}"))), Ok(None))
+/// A process that ends between the look at its directory and the one at a link in it "may not be
+/// looked at" (`proc_fd_access_allowed` and `proc_ns_get_link` in `fs/proc` answer EACCES where
+/// they find no task), and one that is just beginning may still have more rights than we. Neither
+/// lasts: asked again it is gone, or open to us.
+fn patiently(
+    pid: u32,
+    known: &mut HashSet<View>,
+    seen: &mut Vec<Seen>,
+    patience: &mut Patience,
+) -> io::Result<bool> {
+    loop {
+        match read_one(pid, known, seen) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && pid != INIT && patience.wait() => {}
+            other => return other,
+        }
+    }
 }
 
 /// A process may end at any time, and a zombie has no namespace left.

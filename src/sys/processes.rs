@@ -10,7 +10,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+
+use super::patience::Patience;
 
 /// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO` in
 /// `include/linux/proc_ns.h`): only there `/proc` shows every process.
@@ -18,10 +19,6 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// In that namespace, the machine's init.
 const INIT: u32 = 1;
-
-/// How often a process is looked at that cannot be seen in full.
-const ATTEMPTS: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,13 +66,14 @@ impl Processes {
             all: Vec::new(),
             sees_all: sees_first && namespace.is_ok_and(|inode| inode == FIRST_PID_NAMESPACE),
         };
+        let mut patience = Patience::new();
         for entry in fs::read_dir(proc)? {
             let entry = entry?;
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             if id == std::process::id() {
                 continue;
             }
-            match patiently(id, &entry.path()) {
+            match patiently(id, &entry.path(), &mut patience) {
                 Ok(process) => found.all.push(process),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => {
@@ -146,14 +144,10 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 /// One that is just beginning or ending may be closed to us for a moment; init is for good.
-fn patiently(id: u32, place: &Path) -> io::Result<Process> {
-    let mut attempt = 1;
+fn patiently(id: u32, place: &Path, patience: &mut Patience) -> io::Result<Process> {
     loop {
         match process(id, place) {
-            Err(error) if !is_gone(&error) && id != INIT && attempt < ATTEMPTS => {
-                attempt += 1;
-                std::thread::sleep(PAUSE);
-            }
+            Err(error) if !is_gone(&error) && id != INIT && patience.wait() => {}
             other => return other,
         }
     }
