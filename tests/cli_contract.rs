@@ -41,6 +41,11 @@ fn bad_usage_is_2() {
         &["history", "--limit", "-1"],
         &["history", "--kind", "layer"],
         &["history", "future"],
+        &["history", "--scans", "--limit", "1"],
+        &["report", "--since", "yesterday"],
+        &["diff", "yesterday"],
+        &["diff", "last~", "last"],
+        &["diff", "last", "last", "last"],
         &["history", "usage", "--filesystem"],
         &["pin"],
         &["pin", "add"],
@@ -56,6 +61,8 @@ fn bad_usage_is_2() {
         &["gc", "--cri-endpoint", "tcp://127.0.0.1:1"],
         &["gc", "--sysroot", "/"],
         &["rm"],
+        &["metrics", "--top", "101"],
+        &["metrics", "--listen", "localhost:1"],
         &["report", "--html"],
         &["report", "--html", "/dev/null"],
         &["report", "--html", "-", "--format", "json"],
@@ -75,9 +82,19 @@ fn help_and_version_are_0_and_on_stdout() {
         assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
         assert!(run.stderr.is_empty(), "{run:?}");
     }
-    for command in
-        READING.iter().chain(&["explain", "gc", "rm", "history", "pin", "doctor", "completions", "man"])
-    {
+    for command in READING.iter().chain(&[
+        "explain",
+        "gc",
+        "rm",
+        "history",
+        "report",
+        "diff",
+        "pin",
+        "metrics",
+        "doctor",
+        "completions",
+        "man",
+    ]) {
         layersweep([command, "--help"]).expect_code(0);
     }
 }
@@ -108,7 +125,7 @@ fn completions_and_man_pages() {
 fn no_store_is_10() {
     let empty = tempfile::tempdir().unwrap();
     let sysroot = empty.path().to_str().unwrap();
-    for command in READING {
+    for command in READING.into_iter().chain(["report"]) {
         let run = layersweep([command, "--sysroot", sysroot]).expect_code(10);
         assert!(run.stdout.is_empty(), "{run:?}");
         assert_one_error(&run);

@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
 use support::program::{self, list, number, text};
-use support::schema;
 use support::store::{self, Store};
+use support::{schema, small, tree};
 
 const POD: &str = "11111111-2222-4333-8444-555555555555";
 const PINNED: &str = "registry.example.org/old/tool:3";
@@ -243,4 +243,56 @@ fn exercise(fs: Fs, read_only: &str) {
 fn one_command_says_what_filled_the_disk() {
     exercise(Fs::Xfs, "ro,norecovery");
     exercise(Fs::Ext4, "ro,noload");
+}
+
+/// Whatever state the node's records are in, the report comes, and says so.
+#[test]
+fn records_that_cannot_be_used() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let root = disk.path();
+    let store = small::store(&root.join("var/lib/containers/storage"));
+    store.unmount();
+    let database = root.join("var/lib/layersweep/layersweep.db");
+    let newer = || {
+        let mut scan = program::command();
+        scan.args(["scan", "-q", "--graphroot"]).arg(store.root()).arg("--state-dir");
+        program::run(scan.arg(database.parent().unwrap())).expect_code(0);
+        let connection = rusqlite::Connection::open(&database).unwrap();
+        connection.execute_batch("PRAGMA user_version = 99").unwrap();
+    };
+    /// A name, what makes it so, and what has to be told of it.
+    type State<'a> = (&'a str, &'a dyn Fn(), Option<&'a str>);
+    let states: [State<'_>; 4] = [
+        ("missing", &|| {}, None),
+        ("damaged", &|| put(root, "var/lib/layersweep/layersweep.db", "no database"), Some("is damaged")),
+        ("newer", &newer, Some("schema version 99")),
+        ("no file", &|| std::fs::create_dir(&database).unwrap(), Some("cannot be read")),
+    ];
+    for (name, make, told) in states {
+        std::fs::create_dir_all(database.parent().unwrap()).unwrap();
+        make();
+        let before = tree::listing(&root.join("var/lib/layersweep"));
+        let report = layersweep(root, &["report", "--format", "json"]).expect_code(0).json();
+        schema::assert_fits("report", &report);
+        assert_eq!(list(&report, "/runs").len() + list(&report, "/usage").len(), 0, "{name}");
+        let images = list(&report, "/scan/images");
+        assert_eq!(images.len(), 5, "{name}");
+        assert!(
+            images.iter().all(|image| image["pinned"] == false),
+            "{name}: what nobody knows pins nothing here"
+        );
+        let warnings = list(&report, "/measured/warnings");
+        let is_told = |words: &str| warnings.iter().any(|warning| text(warning, "/message").contains(words));
+        match told {
+            None => assert!(warnings.is_empty(), "{name}: {warnings:#?}"),
+            Some(words) => assert!(is_told(words), "{name}: {warnings:#?}"),
+        }
+        layersweep(root, &["report"]).expect_code(0);
+        let after = tree::listing(&root.join("var/lib/layersweep"));
+        assert!(tree::differences(&before, &after).is_empty(), "{name}");
+        tree::remove(&root.join("var/lib/layersweep"));
+    }
 }

@@ -715,8 +715,10 @@ fn pictures() {
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
     std::fs::create_dir_all(&out).unwrap();
     let mut browser = Browser::start();
-    for (name, dark, part) in [("report-light.png", false, "main"), ("report-dark.png", true, "#layers")] {
-        let mut page = browser.open(&file, Window { width: 1160, height: 1440, dark, ..Window::default() });
+    for (name, dark, part, height) in
+        [("report-light.png", false, "main", 1440), ("report-dark.png", true, "#layers", 1580)]
+    {
+        let mut page = browser.open(&file, Window { width: 1160, height, dark, ..Window::default() });
         page.eval(&format!(
             "scrollTo({{ top: document.querySelector('{part}').offsetTop - 60, behavior: 'instant' }})"
         ));

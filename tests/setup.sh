@@ -5,7 +5,7 @@ set -eu
 
 need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
       busybox-static openssl jq strace util-linux mount python3-minimal
-      containerd runc curl perl-base protobuf-compiler
+      containerd runc curl perl-base protobuf-compiler prometheus
       chromium fonts-dejavu-core'
 
 fail() { echo "tests/setup.sh: $1" >&2; echo "hint: $2" >&2; exit 1; }

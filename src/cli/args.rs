@@ -105,7 +105,7 @@ pub(super) struct Global {
     #[arg(skip)]
     pub(super) names_stores: bool,
 
-    /// A flag or the environment names the state directory.
+    /// A flag or the environment names another state directory than the configured one.
     #[arg(skip)]
     pub(super) names_state: bool,
 }

@@ -94,14 +94,17 @@ fn may_have_changed(done: &Result<Exit, Failure>) -> bool {
 /// Where the metrics of this node go; `None`: this run does not speak for the node, or nobody wants
 /// them.
 fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
-    if global.sysroot.is_some() || global.names_stores {
+    // Other records than those configured are a second set of the same node, with counters of their own.
+    if global.sysroot.is_some() || global.names_stores || global.names_state {
+        return None;
+    }
+    // The stores and records of another user are not the node's; but who brings a configuration has one.
+    if !rustix::process::geteuid().is_root() && global.config.is_none() {
         return None;
     }
     match configured {
         Textfile::Off => None,
         Textfile::At(path) => Some(path.clone()),
-        // Records that a flag or a variable names may be a second set of the same node.
-        Textfile::Auto if global.names_state || !rustix::process::geteuid().is_root() => None,
         Textfile::Auto => DIRECTORIES.iter().map(PathBuf::from).find(|dir| dir.is_dir()),
     }
 }

@@ -13,7 +13,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::records::Open;
 use super::values::Since;
-use super::{output, records, scan, surveying, terminal};
+use super::{output, progress, records, scan, surveying, terminal};
 use crate::config::Config;
 use crate::gc::story::{self, Disk};
 use crate::inventory::FilesystemIx;
@@ -25,6 +25,7 @@ use crate::report::{html, text};
 use crate::survey::Survey;
 use crate::survey::tenants::{self, TenantKind, Tenants};
 use crate::sys::processes::Processes;
+use crate::usage::Progress;
 
 /// How far back readings and runs are told of unless asked otherwise.
 const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -76,7 +77,8 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
         places,
         threads: global.threads.map_or(0, usize::from),
     };
-    let tenants = tenants::measure(survey, &known);
+    let progress = Progress::default();
+    let tenants = progress::shown(global, &progress, || tenants::measure(survey, &known, &progress));
     let inventory = &survey.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = all().map(|at| story::divide(inventory, &survey.refs, &tenants, at)).collect();
@@ -97,6 +99,7 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
             });
         }
     }
+    warnings.extend(part_of_a_filesystem(global, survey));
     let disks: Vec<_> = inventory
         .filesystems
         .iter()
@@ -136,6 +139,22 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
         (exit, _) => exit,
     };
     Ok((json::report(scan::document(&surveyed), facts, &inside), exit))
+}
+
+/// A sysroot that is only a directory shares its filesystem with whatever else is on it.
+fn part_of_a_filesystem(global: &Global, survey: &Survey) -> Option<WarningDoc> {
+    let sysroot = global.sysroot.as_deref().filter(|_| survey.sysroot.is_foreign())?;
+    let top = survey.sysroot.resolve(Path::new("/")).ok()?;
+    let filesystem = tenants::filesystem_of(survey, &top)?;
+    let mount = &survey.inventory.filesystems[filesystem.get()].mount;
+    (*mount != top).then(|| WarningDoc {
+        path: sysroot.to_string_lossy().into_owned(),
+        message: format!(
+            "nothing is mounted there: figures of the filesystem are those of {}, which has other users",
+            mount.display()
+        ),
+        incomplete: false,
+    })
 }
 
 /// Where the kubelet keeps what, as far as it is known.

@@ -59,9 +59,10 @@ fn load(global: &Global, flags: &[Flag]) -> Result<Result<Config, Invalid>, Fail
 }
 
 fn fill_in(global: &mut Global, config: &Config) {
-    let by_variable =
-        global.sysroot.is_none() && std::env::var_os(STATE_DIR).is_some_and(|dir| !dir.is_empty());
-    global.names_state = global.state_dir.is_some() || by_variable;
+    let by_variable = std::env::var_os(STATE_DIR).filter(|dir| !dir.is_empty() && global.sysroot.is_none());
+    let named = global.state_dir.clone().or_else(|| by_variable.clone().map(PathBuf::from));
+    let is_configured = |dir: PathBuf| std::path::absolute(dir).is_ok_and(|dir| dir == config.state_dir);
+    global.names_state = named.is_some_and(|dir| !is_configured(dir));
     global.names_stores = !global.graphroot.is_empty() || !global.containerd_root.is_empty();
     // Whoever names a store or a socket means that one and nothing of what is configured.
     if !global.names_stores {
@@ -75,7 +76,7 @@ fn fill_in(global: &mut Global, config: &Config) {
             global.cri_endpoint.clone_from(&stores.cri_endpoint);
         }
     }
-    if global.state_dir.is_none() && !by_variable && config.state_dir != *config::STATE_DIR {
+    if global.state_dir.is_none() && by_variable.is_none() && config.state_dir != *config::STATE_DIR {
         global.state_dir = Some(config.state_dir.clone());
     }
 }

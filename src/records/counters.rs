@@ -91,3 +91,6 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
     }
     Ok(runs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -261,3 +261,6 @@ pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> 
     })?
     .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,8 +21,8 @@ use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What};
 const HOURLY: SignedDuration = SignedDuration::from_hours(48);
 /// And the first of every day so long.
 const DAILY: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// No more entries that have ended are kept; about 20 MiB.
-pub const ENTRIES: i64 = 200_000;
+/// No more entries that have ended are kept; about 18 MiB.
+pub const ENTRIES: i64 = 150_000;
 
 /// Keeps what the scan that was recorded last saw, and forgets what is due. Once more for the
 /// same scan, it does nothing.

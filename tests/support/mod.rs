@@ -14,6 +14,7 @@ pub mod fixture;
 pub mod gc_document;
 pub mod locks;
 pub mod loopfs;
+pub mod metrics;
 pub mod node;
 pub mod past;
 pub mod program;

@@ -186,8 +186,8 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             }
         };
         let dead = kind == CauseKind::DeadContainer;
-        let path = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
-        let layer = path.filter(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot)).next();
+        let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+        let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         found.push(Cause {
             kind,
             filesystem: at,

@@ -100,7 +100,9 @@ impl Happens {
 /// All that a run leaves in the database.
 fn rows(connection: &Connection) -> rusqlite::Result<Vec<Vec<Value>>> {
     let mut all = Vec::new();
-    for sql in ["SELECT * FROM runs", "SELECT * FROM deletions", "SELECT * FROM attempts"] {
+    for sql in
+        ["SELECT * FROM runs", "SELECT * FROM deletions", "SELECT * FROM attempts", "SELECT * FROM counters"]
+    {
         let mut statement = connection.prepare(sql)?;
         let columns = statement.column_count();
         let rows = statement.query_map([], |row| (0..columns).map(|at| row.get(at)).collect())?;

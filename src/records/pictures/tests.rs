@@ -158,3 +158,37 @@ fn how_scans_are_named() {
     assert_eq!(meant(Name::At(at(HOUR + 1))).as_ref(), Ok(&ids[1]));
     assert_eq!(meant(Name::At(at(-1))), Err(Missing::Later(at(0))));
 }
+
+fn size(connection: &Connection) -> i64 {
+    let sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// A store of 2,000 images and 20,000 layers, of which a tenth is replaced every day.
+#[test]
+fn a_large_store_stays_small() {
+    let mut connection = database();
+    let empty = size(&connection);
+    let seen = |first: u64| {
+        let layers: Vec<_> = (first..first + 20_000).map(|at| (layer(at), at)).collect();
+        let mut picture = picture(&layers);
+        let place = picture.entries.keys().find(|key| key.what == What::Layer).unwrap().place.clone();
+        for image in first / 10..first / 10 + 2_000 {
+            let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
+            let key = Key { place: place.clone(), what: What::Image, id: layer(image) };
+            picture.entries.insert(key, Entry { bytes: image, extra: image, name });
+        }
+        picture
+    };
+    scan(&mut connection, 0, &seen(0), ENTRIES);
+    let one = size(&connection) - empty;
+    assert!(one < 3 << 20, "{one}");
+    scan(&mut connection, HOUR, &seen(0), ENTRIES);
+    assert!(size(&connection) - empty - one < 16 << 10, "nothing has changed");
+    for day in 1..=4_i64 {
+        scan(&mut connection, day * DAY, &seen(u64::try_from(day).unwrap() * 2_000), ENTRIES);
+    }
+    // So that [`ENTRIES`] bounds the bytes, too.
+    let all = size(&connection) - empty;
+    assert!(all < rows(&connection) * 140, "{all} for {}", rows(&connection));
+}

@@ -184,8 +184,10 @@ mod tests {
         }
     }
 
+    type Labels = Vec<(String, String)>;
+
     /// A sample's line read as a reader does: name, labels, value.
-    fn read(line: &str) -> Option<(String, Vec<(String, String)>, String)> {
+    fn read(line: &str) -> Option<(String, Labels, String)> {
         let (name, rest) = line.split_once('{')?;
         let mut labels = Vec::new();
         let mut rest = rest.chars();

@@ -176,18 +176,21 @@ fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     if any { out } else { String::new() }
 }
 
+/// What could not be read, and what else is worth knowing.
 fn skipped(document: &ReportDoc, width: usize) -> String {
-    let skipped = &document.measured.skipped;
-    if skipped.is_empty() {
-        return String::new();
-    }
-    let mut out = format!("\n{}", heading("Not read (figures are lower bounds)"));
-    for one in skipped.iter().take(SKIPPED) {
-        out.push_str(&wrapped(&safe(&format!("{}: {}", one.path, one.message)), width, "  "));
-    }
-    let more = skipped.len().saturating_sub(SKIPPED);
-    if more > 0 {
-        out.push_str(&format!("  and {more} more\n"));
+    let measured = &document.measured;
+    let lists =
+        [("Not read (figures are lower bounds)", &measured.skipped), ("Worth knowing", &measured.warnings)];
+    let mut out = String::new();
+    for (title, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        out.push_str(&format!("\n{}", heading(title)));
+        for one in list.iter().take(SKIPPED) {
+            out.push_str(&wrapped(&safe(&format!("{}: {}", one.path, one.message)), width, "  "));
+        }
+        let more = list.len().saturating_sub(SKIPPED);
+        if more > 0 {
+            out.push_str(&format!("  and {more} more\n"));
+        }
     }
     out
 }

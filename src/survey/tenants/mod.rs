@@ -14,7 +14,7 @@ use super::Survey;
 use crate::inventory::{FilesystemIx, Finding};
 use crate::node::places::Places;
 use crate::sys::{deleted, mounts, quiet};
-use crate::usage::{Extents, Measured, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
+use crate::usage::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 
 pub use big::BigFile;
 use places::Place;
@@ -115,11 +115,11 @@ struct Unit {
 
 /// Measures the other users of the filesystems of a survey.
 #[must_use]
-pub fn measure(survey: &Survey, known: &Known) -> Tenants {
+pub fn measure(survey: &Survey, known: &Known, progress: &Progress) -> Tenants {
     let mut all = Tenants::default();
     let places = places::find(survey, known);
     for at in 0..survey.inventory.filesystems.len() {
-        of_filesystem(survey, at.into(), &places, known, &mut all);
+        of_filesystem(survey, at.into(), &places, (known, progress), &mut all);
     }
     if !survey.sysroot.is_foreign() {
         deleted_files(survey, &mut all);
@@ -130,7 +130,13 @@ pub fn measure(survey: &Survey, known: &Known) -> Tenants {
     all
 }
 
-fn of_filesystem(survey: &Survey, at: FilesystemIx, places: &[Place], known: &Known, all: &mut Tenants) {
+fn of_filesystem(
+    survey: &Survey,
+    at: FilesystemIx,
+    places: &[Place],
+    (known, progress): (&Known, &Progress),
+    all: &mut Tenants,
+) {
     let facts = &survey.inventory.filesystems[at.get()];
     let here: Vec<_> = places.iter().filter(|place| place.filesystem == Some(at)).collect();
     let mut roots = vec![facts.mount.clone()];
@@ -143,7 +149,15 @@ fn of_filesystem(survey: &Survey, at: FilesystemIx, places: &[Place], known: &Kn
         pod: None,
         path: facts.mount.clone(),
     };
-    let below: Vec<_> = mounts::below(&facts.mount).unwrap_or_default();
+    let below = match mounts::below(&facts.mount) {
+        Ok(below) => below,
+        Err(error) => {
+            let message =
+                format!("what is mounted below it is not known ({error}): its other users count as `other`");
+            all.findings.push(Finding { path: facts.mount.clone(), message, incomplete: true });
+            return;
+        }
+    };
     add(&mut units, &mut trees, 0, top, &below, all);
     for place in &here {
         roots.push(place.path.clone());
@@ -163,6 +177,7 @@ fn of_filesystem(survey: &Survey, at: FilesystemIx, places: &[Place], known: &Kn
         threads: known.threads,
         extents: if reflinks { Extents::Probe } else { Extents::Off },
         apart: &apart,
+        progress: Some(progress),
         ..WalkOptions::default()
     };
     let measured = walk(&roots, &trees, &options);

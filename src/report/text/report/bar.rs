@@ -111,8 +111,8 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
     out
 }
 
-/// How full it was: a column each stretch of time with its highest reading, the runs that deleted
-/// something marked below.
+/// How full it was: a column each stretch of time, with the highest of its points; the runs that
+/// deleted something are marked below.
 pub(super) fn sparkline(series: &UsageSeriesDoc, runs: &[RunDoc], screen: &Screen, width: usize) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else {

@@ -1,0 +1,86 @@
+use super::*;
+use crate::records::schema;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_772_366_400 + seconds).unwrap()
+}
+
+fn key(root: &str) -> StoreKey {
+    StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
+}
+
+fn database(roots: &[&str]) -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    schema::fill(&mut connection, schema::newest()).unwrap();
+    for root in roots {
+        connection
+            .execute(
+                "INSERT INTO stores (kind, root, driver, first_seen, last_seen)
+                 VALUES ('containers-storage', ?1, 'overlay', 1, 1)",
+                [root],
+            )
+            .unwrap();
+    }
+    connection
+}
+
+/// A scan of these stores, each with so many layers.
+fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u64)]) {
+    let found: Vec<_> = stores
+        .iter()
+        .map(|(root, layers)| (key(root), Figures { layers: *layers, ..Figures::default() }))
+        .collect();
+    let seen: Vec<_> = found.iter().map(|(key, figures)| Seen { key, figures }).collect();
+    let scanned = Scanned { at: at(seconds), wall: at(seconds + 1), seconds: 0.5, all };
+    let tx = connection.transaction().unwrap();
+    record(&tx, &scanned, &seen).unwrap();
+    tx.commit().unwrap();
+}
+
+fn layers(connection: &Connection) -> Vec<(String, u64)> {
+    let all = all(connection).unwrap().into_iter();
+    all.map(|one| (one.key.root().to_string_lossy().into_owned(), one.figures.layers)).collect()
+}
+
+fn list(stores: &[(&str, u64)]) -> Vec<(String, u64)> {
+    stores.iter().map(|(root, layers)| ((*root).to_owned(), *layers)).collect()
+}
+
+#[test]
+fn the_last_scan_is_what_is_remembered() {
+    let mut connection = database(&["/a", "/b"]);
+    scan(&mut connection, 10, true, &[("/a", 1), ("/b", 2)]);
+    scan(&mut connection, 20, true, &[("/a", 3), ("/b", 4)]);
+    // It had waited to be saved.
+    scan(&mut connection, 15, true, &[("/a", 9)]);
+    assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]));
+    let first = all(&connection).unwrap().remove(0);
+    assert_eq!((first.scanned, first.seconds), (at(21), 0.5));
+    // One store was named, or not everything could be read: nothing follows for the other.
+    scan(&mut connection, 30, false, &[("/a", 5)]);
+    assert_eq!(layers(&connection), list(&[("/a", 5), ("/b", 4)]));
+    // All were looked for.
+    scan(&mut connection, 40, true, &[("/a", 6)]);
+    assert_eq!(layers(&connection), list(&[("/a", 6)]));
+    // An older scan of a store that has gone since.
+    scan(&mut connection, 35, true, &[("/b", 7), ("/a", 7)]);
+    assert_eq!(layers(&connection)[0], ("/a".to_owned(), 6));
+}
+
+#[test]
+fn what_a_newer_version_adds_is_no_damage_and_what_is_none_is() {
+    let connection = database(&["/a"]);
+    let put = |text: &str| {
+        connection
+            .execute(
+                "INSERT INTO store_figures (store, at, wall, seconds, figures) VALUES (1, 1, 1, 1.0, ?1)
+                 ON CONFLICT DO UPDATE SET figures = ?1",
+                [text],
+            )
+            .unwrap();
+    };
+    put(r#"{"mount":"/","read_only":false,"complete":true,"bytes":{"images":5},"colour":"red"}"#);
+    assert_eq!(all(&connection).unwrap()[0].figures.bytes["images"], 5);
+    put("[]");
+    assert!(all(&connection).is_err());
+}
