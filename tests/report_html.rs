@@ -219,6 +219,12 @@ fn zoom_hover_keys_and_search() {
     page.key("ArrowRight");
     assert!(page.text(readout).starts_with("2026-11-19 01:00 UTC"));
     assert_eq!(page.number("document.querySelectorAll('.series line.run').length"), 1);
+    // One unit on the axis, and the marks of its filesystem.
+    let ticks = page.eval("[...document.querySelectorAll('.series .tick text[text-anchor=end]')].map(tick => tick.textContent.split(' ')[1])");
+    let units: std::collections::BTreeSet<_> =
+        ticks.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(units.len(), 1, "{ticks}");
+    assert_eq!(page.number("document.querySelectorAll('.series line.mark').length"), 5);
     page.expect_quiet();
 }
 
@@ -709,8 +715,10 @@ fn pictures() {
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
     std::fs::create_dir_all(&out).unwrap();
     let mut browser = Browser::start();
-    for (name, dark, part) in [("report-light.png", false, "main"), ("report-dark.png", true, "#layers")] {
-        let mut page = browser.open(&file, Window { width: 1160, height: 1400, dark, ..Window::default() });
+    for (name, dark, part, height) in
+        [("report-light.png", false, "main", 1440), ("report-dark.png", true, "#layers", 1580)]
+    {
+        let mut page = browser.open(&file, Window { width: 1160, height, dark, ..Window::default() });
         page.eval(&format!(
             "scrollTo({{ top: document.querySelector('{part}').offsetTop - 60, behavior: 'instant' }})"
         ));

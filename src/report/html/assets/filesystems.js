@@ -36,7 +36,7 @@ function oneFilesystem(filesystem) {
     rows.push(row);
   });
   const of = 'Of ' + bytes(filesystem.capacity_bytes) + ', ' + bytes(filesystem.used_bytes) + ' used, ' + bytes(filesystem.available_bytes) + ' available'
-    + (filesystem.used_percent === null || !filesystem.capacity_bytes ? '' : ': ' + percent((1 - filesystem.available_bytes / filesystem.capacity_bytes) * 100) + ' full as the kubelet counts');
+    + (filesystem.used_percent === null || !filesystem.capacity_bytes ? '' : ': ' + ((1 - filesystem.available_bytes / filesystem.capacity_bytes) * 100).toFixed(1) + '% full as the kubelet counts');
   figure.append(
     el('h3', { text: safe(filesystem.mount) }),
     el('p', { class: 'facts', text: safe(filesystem.device) + ', ' + safe(filesystem.fstype) + '. ' + of + '.' }),

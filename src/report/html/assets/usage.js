@@ -17,9 +17,16 @@ function usage() {
   return node;
 }
 
+// A dead node's records name its filesystems as the node itself did, without the place where they are mounted now.
+function filesystemOf(series) {
+  const here = ((REPORT.sysroot || '') + series.filesystem).replace(/(.)\/+$/, '$1');
+  const all = REPORT.filesystems;
+  return all.find(one => one.mount === here) || all.find(one => one.mount === series.filesystem) || all.find(one => one.device === series.device);
+}
+
 function oneSeries(series, runs, numbers) {
   const points = series.points.map(point => ({ ...point, time: Date.parse(point.at) })).filter(point => !isNaN(point.time)).sort((a, b) => a.time - b.time);
-  const filesystem = REPORT.filesystems.find(one => one.mount === series.filesystem) || REPORT.filesystems.find(one => one.device === series.device);
+  const filesystem = filesystemOf(series);
   const canvas = el('div', { class: 'canvas' });
   const readout = el('p', { class: 'readout note' });
   const figure = el('figure', { class: 'series', 'data-mount': series.filesystem }, el('h3', { text: safe(series.filesystem) }), canvas,
@@ -48,8 +55,9 @@ function byteTicks(most, wanted) {
   const rough = most / unit / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map(times => times * power).find(step => step >= rough * 0.8) * unit;
+  const name = unit === 1 ? 'B' : UNITS[Math.round(Math.log2(unit) / 10) - 1];
   const ticks = [];
-  for (let at = 0; at <= most; at += step) ticks.push(at);
+  for (let at = 0; at <= most; at += step) ticks.push({ at, text: at === 0 ? '0' : +(at / unit).toFixed(2) + ' ' + name });
   return ticks;
 }
 
@@ -66,7 +74,7 @@ function timeTicks(from, to, wanted) {
 }
 
 function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
-  const left = 66, right = 8, top = 26, height = 200, bottom = 22;
+  const left = 66, right = 8, top = 26, height = 270, bottom = 22;
   const first = points[0].time, last = points[points.length - 1].time;
   // A single reading, or a span of none, still needs a width.
   const runTimes = runs.map(run => Date.parse(run.started_at)).filter(time => time >= first - DAY && time <= last + DAY);
@@ -79,8 +87,8 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
   const picture = svg('svg', { viewBox: '0 0 ' + width + ' ' + (top + height + bottom), role: 'slider', tabindex: '0', 'aria-valuemin': 0, 'aria-valuemax': points.length - 1,
     'aria-valuenow': points.length - 1, 'aria-valuetext': sum, 'aria-label': 'Curve of used bytes; the arrow keys go through the readings' });
   for (const tick of byteTicks(most, 5)) {
-    picture.append(svg('line', { class: 'grid', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
-      svg('g', { class: 'tick' }, svg('text', { x: left - 8, y: y(tick) + 4, 'text-anchor': 'end', text: tick === 0 ? '0' : bytes(tick).replace('.0 ', ' ') })));
+    picture.append(svg('line', { class: 'grid', x1: left, x2: width - right, y1: y(tick.at), y2: y(tick.at) }),
+      svg('g', { class: 'tick' }, svg('text', { x: left - 8, y: y(tick.at) + 4, 'text-anchor': 'end', text: tick.text })));
   }
   let free = -Infinity;
   for (const tick of timeTicks(from, to, Math.max(2, Math.floor((width - left) / 90)))) {
@@ -94,17 +102,17 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
   picture.append(svg('line', { class: 'capacity', x1: left, x2: width - right, y1: y(capacity), y2: y(capacity) }));
   // A mark counts what root reserves as used, as the kubelet does.
   const labels = [];
-  for (const mark of ((filesystem && filesystem.marks) || [])) {
-    const level = mark.percent / 100 * filesystem.capacity_bytes - (filesystem.reserved_bytes || 0);
-    if (!(level > 0)) continue;
-    picture.append(svg('line', { class: 'mark', x1: left, x2: width - right, y1: y(level), y2: y(level) }));
-    const label = percent(mark.percent) + ' ' + safe(mark.name);
-    // Beside a label that is as high, not over it.
+  const levelOf = mark => mark.percent / 100 * filesystem.capacity_bytes - (filesystem.reserved_bytes || 0);
+  const marks = ((filesystem && filesystem.marks) || []).filter(mark => levelOf(mark) > 0).map(mark => ({ at: y(levelOf(mark)), name: percent(mark.percent) + ' ' + safe(mark.name) }));
+  for (const mark of marks) {
+    picture.append(svg('line', { class: 'mark', x1: left, x2: width - right, y1: mark.at, y2: mark.at }));
+    // Above its line, or below where another line is as near; beside a label that is as high, not over it.
+    const base = marks.some(other => other.at < mark.at && other.at > mark.at - 14) && !marks.some(other => other.at > mark.at && other.at < mark.at + 14) ? mark.at + 12 : mark.at - 3;
     let from = left + 6;
-    for (const other of labels) if (Math.abs(other.y - y(level)) < 13) from = Math.max(from, other.to + 14);
-    const text = fit(label, Math.min(width / 2, width - right - from));
+    for (const other of labels) if (Math.abs(other.base - base) < 13) from = Math.max(from, other.to + 14);
+    const text = fit(mark.name, Math.min(width / 2, width - right - from));
     if (!text) continue;
-    labels.push({ y: y(level), to: from + textWidth(text), text: svg('text', { class: 'muted on-line', x: from, y: y(level) - 3, text }) });
+    labels.push({ base, to: from + textWidth(text), text: svg('text', { class: 'muted on-line', x: from, y: base, text }) });
   }
   picture.append(...labels.map(label => label.text));
   const line = value => points.map((point, at) => (at ? 'L' : 'M') + x(point.time).toFixed(1) + ' ' + y(value(point)).toFixed(1)).join('');

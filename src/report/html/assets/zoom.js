@@ -10,7 +10,7 @@ class Zoom {
     this.query = '';
     this.current = null;
     this.canvas = el('div', { class: 'canvas' });
-    this.panel = el('div', { class: 'details', role: 'region', 'aria-label': 'Details of the ' + this.name });
+    this.panel = el('div', { class: 'details', role: 'region', tabindex: '0', 'aria-label': 'Details of the ' + this.name });
     this.crumbs = el('nav', { class: 'crumbs', 'aria-label': 'Where you are in the ' + this.name });
     this.found = el('output', { class: 'note' });
     const id = this.id + '-search';
