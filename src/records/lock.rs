@@ -4,7 +4,7 @@
 //! files only names the holder, and is believed only while somebody holds the lock.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,26 @@ pub(super) const RUN_LOCK: &str = "run.lock";
 /// Bytes that name the holder. The file is always as long, so that it can be written anew
 /// on a full disk.
 const RECORD: usize = 512;
+
+/// How often a directory is made again that others remove meanwhile.
+pub(super) const ATTEMPTS: u32 = 100;
+
+/// For how many times two milliseconds a lock may be held in passing.
+const GLANCES: u32 = 10;
+
+/// Whether an error may come of a directory that others remove and make.
+pub(super) fn is_vanished(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
+}
+
+/// Removes a directory of ours if it is empty, and nobody holds it as a lock.
+pub(super) fn remove_idle(dir: &Path) -> bool {
+    let is_empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
+    let Some(directory) = File::open(dir).ok().filter(|_| is_empty) else { return false };
+    directory.try_lock_exclusive().is_ok()
+        && same_directory(&directory, dir)
+        && std::fs::remove_dir(dir).is_ok()
+}
 
 /// Who holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +134,29 @@ impl RunLock {
     /// # Errors
     /// When another run has it, or the directory cannot be made or opened.
     pub fn acquire(state_dir: &Path) -> Result<Self, LockError> {
+        let mut attempt = 0;
+        loop {
+            match Self::acquire_once(state_dir) {
+                // Another run has just removed the directory, since nothing waited in it.
+                Ok(None) if attempt < ATTEMPTS => {}
+                Err(LockError::Io { source, .. }) if is_vanished(&source) && attempt < ATTEMPTS => {}
+                Ok(None) => {
+                    let source = io::ErrorKind::NotFound.into();
+                    return Err(LockError::Io { path: state_dir.to_path_buf(), source });
+                }
+                Ok(Some(lock)) => return Ok(lock),
+                // Somebody without a name may be just looking whether it can be removed.
+                Err(LockError::Held { holder, .. }) if holder.pid.is_none() && attempt < GLANCES => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => return Err(error),
+            }
+            attempt += 1;
+        }
+    }
+
+    /// `None`: what was locked is not what the name stands for any more.
+    fn acquire_once(state_dir: &Path) -> Result<Option<Self>, LockError> {
         let failed = |source| LockError::Io { path: state_dir.to_path_buf(), source };
         super::place::make_private(state_dir).map_err(failed)?;
         let directory = File::open(state_dir).map_err(failed)?;
@@ -125,12 +168,16 @@ impl RunLock {
             let holder = File::open(&path).map(|file| Holder::of(&file)).unwrap_or_default();
             return Err(LockError::Held { path, holder });
         }
+        // From here on nobody removes it: that takes the same lock.
+        if !same_directory(&directory, state_dir) {
+            return Ok(None);
+        }
         let file = match acquire(&path, Duration::ZERO) {
             Ok(file) => Some(file),
             Err(held @ LockError::Held { .. }) => return Err(held),
             Err(LockError::Io { .. }) => None,
         };
-        Ok(Self { _directory: directory, _file: file })
+        Ok(Some(Self { _directory: directory, _file: file }))
     }
 }
 
@@ -173,9 +220,17 @@ fn is_held(error: &io::Error) -> bool {
 }
 
 fn same_file(file: &File, path: &Path) -> bool {
-    let ours = file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
-    let theirs = std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
-    matches!((ours, theirs), (Ok(ours), Ok(theirs)) if ours == theirs)
+    is_same(file, std::fs::symlink_metadata(path))
+}
+
+/// The same of a directory, which may be named by a symlink.
+fn same_directory(directory: &File, path: &Path) -> bool {
+    is_same(directory, std::fs::metadata(path))
+}
+
+fn is_same(file: &File, theirs: io::Result<Metadata>) -> bool {
+    let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    matches!((file.metadata().map(of), theirs.map(of)), (Ok(ours), Ok(theirs)) if ours == theirs)
 }
 
 /// Writes our name into the file. The lock holds without it, so a full disk does not matter.
@@ -234,6 +289,18 @@ mod tests {
         assert!(matches!(RunLock::acquire(&state), Err(LockError::Held { .. })));
         drop(file);
         RunLock::acquire(&state).unwrap();
+    }
+
+    #[test]
+    fn the_directory_may_be_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::fs::create_dir(dir.path().join("state")).unwrap();
+        std::os::unix::fs::symlink("state", &link).unwrap();
+        let first = RunLock::acquire(&link).unwrap();
+        assert!(matches!(RunLock::acquire(&dir.path().join("state")), Err(LockError::Held { .. })));
+        drop(first);
+        RunLock::acquire(&dir.path().join("state")).unwrap();
     }
 
     #[test]

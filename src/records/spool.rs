@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::health::is_no_directory;
+use super::lock::{ATTEMPTS, is_vanished, remove_idle};
 use super::place::make_private;
 
 const ENDING: &str = ".json";
@@ -85,9 +86,6 @@ fn list(tried: &[(PathBuf, String)]) -> String {
     tried.iter().map(one).collect::<Vec<_>>().join(" nor in ")
 }
 
-/// How often a directory is made again that others remove meanwhile.
-const RETRIES: u32 = 100;
-
 /// One thing that waits to be saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting<T> {
@@ -135,12 +133,9 @@ impl Spool {
             };
             // Another run may just have removed the directory, since it was empty.
             let mut result = put();
-            for _ in 0..RETRIES {
-                let vanished = |error: &io::Error| {
-                    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
-                };
+            for _ in 0..ATTEMPTS {
                 match &result {
-                    Err(error) if vanished(error) => result = put(),
+                    Err(error) if is_vanished(error) => result = put(),
                     _ => break,
                 }
             }
@@ -204,9 +199,9 @@ impl Spool {
         let notes = paths.iter().filter_map(gone).collect();
         for dir in self.dirs.iter().skip(1).filter(|dir| paths.iter().any(|path| path.parent() == Some(dir)))
         {
-            // Where something waits still, or a lock file lies, it stays; so does the one above it, which
-            // is for all state directories.
-            if std::fs::remove_dir(dir).is_ok() {
+            // Where something waits still, it stays, and where a run holds it as its lock; so does the one
+            // above it, which is for all state directories.
+            if remove_idle(dir) {
                 let _ = dir.parent().map(std::fs::remove_dir);
             }
         }

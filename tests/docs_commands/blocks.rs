@@ -68,9 +68,11 @@ const OF_THE_MACHINE: &[&str] = &[
     "cp",
     "crictl",
     "crontab",
+    "cryptsetup",
     "ctr",
     "curl",
     "dd",
+    "dmesg",
     "dnf",
     "docker",
     "dpkg",
@@ -87,6 +89,8 @@ const OF_THE_MACHINE: &[&str] = &[
     "lintian",
     "ln",
     "logger",
+    "losetup",
+    "lsblk",
     "make",
     "mkdir",
     "mount",
@@ -113,6 +117,7 @@ const OF_THE_MACHINE: &[&str] = &[
     "tee",
     "touch",
     "umount",
+    "vgchange",
     "vi",
     "wget",
     "xdg-open",
@@ -138,8 +143,9 @@ impl Block {
     /// Of a screen: each command with what it prints.
     pub fn steps(&self) -> Vec<(String, Vec<String>)> {
         let mut steps: Vec<(String, Vec<String>)> = Vec::new();
+        let prompt = self.prompt();
         for line in self.text.lines() {
-            match (line.strip_prefix("$ "), steps.last_mut()) {
+            match (line.strip_prefix(prompt), steps.last_mut()) {
                 (Some(command), _) => steps.push((command.to_owned(), Vec::new())),
                 (None, Some((command, _))) if command.ends_with('\\') => {
                     command.push('\n');
@@ -153,7 +159,22 @@ impl Block {
     }
 
     fn is_screen(&self) -> bool {
-        self.text.lines().any(|line| line.starts_with("$ "))
+        self.found_prompt().is_some()
+    }
+
+    /// What stands before its commands.
+    pub fn prompt(&self) -> &'static str {
+        self.found_prompt().unwrap_or("$ ")
+    }
+
+    /// `$ `, or root's `# ` where that begins no comment of a script.
+    fn found_prompt(&self) -> Option<&'static str> {
+        let first = self.text.lines().next().unwrap_or_default();
+        let no_script = matches!(self.language.as_str(), "" | "console");
+        match first.strip_prefix("# ") {
+            Some(command) if no_script && command.starts_with(|c: char| c.is_ascii_lowercase()) => Some("# "),
+            _ => self.text.lines().any(|line| line.starts_with("$ ")).then_some("$ "),
+        }
     }
 
     /// The rule for it.

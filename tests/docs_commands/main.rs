@@ -165,6 +165,9 @@ fn planted_mistakes_are_found() {
         ("```\n$ layersweep usage\n```\n", Rule::Screen(Run::default())),
         ("```sh\nsystemctl stop crio\nlayersweep usage\n```\n", Rule::Parse),
         ("```console\n$ oc debug node/a\n```\n", Rule::Parse),
+        ("```\n# mount /dev/sdb /mnt\n```\n", Rule::Parse),
+        ("```\n# layersweep usage\nStore\n```\n", Rule::Screen(Run::default())),
+        ("```sh\n# layersweep is a program\nlayersweep usage\n```\n", Rule::Run(Run::default())),
         ("```sh\nlayersweep usage --sysroot /mnt\n```\n", Rule::Parse),
         ("<!-- test: parse since it takes long -->\n\n```sh\nlayersweep usage\n```\n", Rule::Parse),
         (
@@ -304,7 +307,7 @@ fn carry_out(page: &mut node::Page<'_>, block: &Block, screen: bool, run: &Run) 
                 done.code
             );
         }
-        printed.push_str(format!("$ {command}\n{}", done.stdout.trim_end()).trim_end());
+        printed.push_str(format!("{}{command}\n{}", block.prompt(), done.stdout.trim_end()).trim_end());
         printed.push('\n');
         if done.code != 0 {
             printed.push_str(&format!("[exit code {}]\n", done.code));

@@ -1,3 +1,4 @@
+use super::super::lock::{LockError, RunLock};
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
@@ -64,11 +65,48 @@ fn nothing_empty_is_left_behind() {
     assert!(dir.path().join("run").exists() && !dir.path().join("run/unsaved").exists());
     both.put(&4);
     assert_eq!(items(&both), [4], "made anew");
-    // A lock of a run that took it for the state directory.
-    std::fs::write(ours.join("run.lock"), "").unwrap();
+    // A run holds it as its lock; on a full disk without a file in it.
+    let lock = RunLock::acquire(&ours).unwrap();
+    std::fs::remove_file(ours.join("run.lock")).unwrap();
     let (waiting, _) = both.take_all::<u32>();
-    both.done(&[waiting[0].path.clone()]);
-    assert_eq!(names(&ours), ["run.lock"]);
+    let paths = [waiting[0].path.clone()];
+    both.done(&paths);
+    assert!(names(&ours).is_empty());
+    assert!(RunLock::acquire(&ours).is_err(), "held");
+    drop(lock);
+    both.done(&paths);
+    assert!(!ours.exists());
+}
+
+/// A directory that is the lock of a run is never one of two, however often it is removed.
+#[test]
+fn one_run_at_a_time_in_a_directory_that_comes_and_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("run/unsaved/1");
+    let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    match RunLock::acquire(&place) {
+                        Ok(lock) => {
+                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                            taken.fetch_add(1, Ordering::SeqCst);
+                            let _ = std::fs::remove_file(place.join("run.lock"));
+                            std::thread::yield_now();
+                            assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                            drop(lock);
+                        }
+                        Err(LockError::Held { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    let spool = spool(&[&dir.path().join("none\0"), &place]);
+                    spool.done(&[place.join("gone")]);
+                }
+            });
+        }
+    });
+    assert!(taken.into_inner() > 3);
 }
 
 /// Many runs at once that make the directory and remove it again lose nothing.
