@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
 target=${TARGET:-x86_64-unknown-linux-gnu}
 glibc=${GLIBC:-2.28}
+built=${CARGO_TARGET_DIR:-target}/$target/release/layersweep
 fail() { echo "binary.sh: $1" >&2; echo "hint: $2" >&2; exit 1; }
 
 command -v protoc >/dev/null || fail 'protoc is not there' 'apt-get install protobuf-compiler'
@@ -30,5 +31,5 @@ RUSTFLAGS="-C link-arg=-Wl,--build-id=sha1 -C strip=symbols --remap-path-prefix=
     CFLAGS="-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$PWD=/layersweep" \
     PATH="$venv/bin:$PATH" \
     "$venv/bin/cargo-zigbuild" zigbuild --release --locked --target "$target.$glibc" >&2
-packaging/prove.sh "target/$target/release/layersweep" >&2
-echo "target/$target/release/layersweep"
+packaging/prove.sh "$built" >&2
+echo "$built"

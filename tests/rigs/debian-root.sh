@@ -6,6 +6,9 @@ command -v debootstrap >/dev/null || { echo 'debootstrap is not there' >&2; exit
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 2>/dev/null |
     awk -v suite="$suite" '$2 == suite && $3 == "main" { print $1; exit }')
+# As apt does, if it goes through a proxy.
+eval "$(apt-config shell proxy Acquire::http::Proxy 2>/dev/null)"
+[ -z "${proxy:-}" ] || export http_proxy="$proxy"
 rm -rf --one-file-system "$dir"
 debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,cron "$suite" "$dir" \
     "${mirror:-http://deb.debian.org/debian}" >"$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; exit 1; }
