@@ -1,7 +1,9 @@
 //! Our own timers, as systemd's files on the disk say: no bus is asked, so that it also works on the
 //! disk of another node.
 
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -83,7 +85,10 @@ pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
     Ok(Timer { state, last: last.ok() })
 }
 
-/// A cron job that runs us.
+/// A cron job that scans.
+///
+/// Names with other characters than these are passed over by Debian's cron (`cron(8)`), and by others
+/// as what an editor or a package manager has left.
 ///
 /// # Errors
 /// When the directory of the jobs cannot be read.
@@ -92,11 +97,18 @@ pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
-    let runs_us = |line: &str| !line.trim_start().starts_with('#') && line.contains("layersweep");
-    for job in jobs.iter().filter(|job| job.kind != EntryKind::Directory) {
+    let scans = |line: &str| {
+        !line.trim_start().starts_with('#')
+            && line.contains("layersweep")
+            && line.split_whitespace().any(|word| word == "scan")
+    };
+    let runs = |name: &OsStr| {
+        name.as_bytes().iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte))
+    };
+    for job in jobs.iter().filter(|job| job.kind != EntryKind::Directory && runs(job.name.as_ref())) {
         let path = Path::new(CRON).join(&job.name);
         // Somebody else's job that cannot be read is not ours.
-        if root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(runs_us)) {
+        if root.read(&path, MAX_BYTES).is_ok_and(|text| text.lines().any(scans)) {
             return Ok(Some(path));
         }
     }
@@ -166,7 +178,9 @@ mod tests {
         write(dir.path(), "etc/layersweep/hold", "");
         assert_eq!(holds(&root)[0].0, Path::new("/etc/layersweep/hold"));
         write(dir.path(), "etc/cron.d/a", "#*/5 * * * * root layersweep scan\n");
-        assert_eq!(cron(&root).unwrap(), None, "a comment runs nothing");
+        write(dir.path(), "etc/cron.d/gc", "*/5 * * * * root layersweep gc --quiet\n");
+        write(dir.path(), "etc/cron.d/b.dpkg-old", "*/5 * * * * root layersweep scan --quiet\n");
+        assert_eq!(cron(&root).unwrap(), None, "a comment, a collection and what is left over scan nothing");
         write(dir.path(), "etc/cron.d/b", "*/5 * * * * root layersweep scan --quiet\n");
         assert_eq!(cron(&root).unwrap(), Some("/etc/cron.d/b".into()));
     }
