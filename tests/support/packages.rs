@@ -97,6 +97,49 @@ pub fn package(dir: &Path, start: &str, end: &str) -> PathBuf {
     names.into_iter().find(is_it).unwrap_or_else(|| panic!("no {start}*{end} in {}", dir.display()))
 }
 
+/// Whether packages can be built here, and these programs are there too; skips, or fails under CI.
+pub fn ready(programs: &[&str]) -> bool {
+    super::require_root()
+        && ["dpkg-deb", "rpmbuild", "protoc", "jq", "python3"]
+            .iter()
+            .all(|program| super::require_program(program))
+        && programs.iter().all(|program| super::require_program(program))
+}
+
+/// The DEB, its path.
+pub fn deb() -> PathBuf {
+    package(&packages(), "layersweep_", ".deb")
+}
+
+/// The DEB of the cron jobs, its path.
+pub fn cron_deb() -> PathBuf {
+    package(&packages(), "layersweep-cron_", "_all.deb")
+}
+
+/// The RPM, its path.
+pub fn rpm() -> PathBuf {
+    package(&packages(), "layersweep-", "x86_64.rpm")
+}
+
+/// A run that says nothing but which links of units it made or removed.
+pub fn quietly(run: Run) -> Run {
+    let run = run.expect_code(0);
+    let is_expected = |line: &str| {
+        line.contains("layersweep-") && line.contains(" symlink ")
+            // Up to Debian 12 systemd's own files are registered below /lib, the same directory.
+            || line.ends_with("system-preset' not empty so not removed")
+    };
+    let said = run.stderr.lines().filter(|line| !is_expected(line));
+    assert_eq!(said.collect::<Vec<_>>(), Vec::<&str>::new(), "{run:?}");
+    run
+}
+
+/// All that is left of us in the root.
+pub fn remains(root: &Root) -> String {
+    root.run("find / -xdev -name '*layersweep*' ! -path '/proc/*' ! -path '/root/*' ! -path '/var/lib/dpkg/*' ! -path '/var/log/*'")
+        .stdout
+}
+
 /// A small Debian of its own, with systemd; gone when it is dropped.
 #[derive(Debug)]
 pub struct Root {
