@@ -1,16 +1,18 @@
 //! The arguments of every command, as clap parses them.
 
+mod deleting;
+
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+pub(super) use deleting::{GcArgs, Only, PolicyName, RmArgs, SweepArgs, Via};
 
 use super::filter::{Filter, SortKey};
 use super::metrics::MetricsArgs;
 use super::settings::Named;
 use super::values::Since;
 use crate::config::Flag;
-use crate::gc::leaks::classes;
 use crate::records::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
@@ -227,137 +229,6 @@ the store's locks, and measured after it; runtimes may go on working meanwhile. 
 only reported on: containerd removes what it lost by itself, or the report says what does. docs/leaks.md \
 has every class.";
 
-#[derive(Debug, ClapArgs)]
-pub(super) struct SweepArgs {
-    /// Only findings of this class; may be repeated
-    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(all_classes()))]
-    pub(super) class: Vec<String>,
-
-    /// Touch nothing younger than this [default: 24h]
-    #[arg(long, value_name = "DURATION")]
-    pub(super) min_age: Option<String>,
-
-    /// Delete what is proven safe to delete (verdict `reclaim`)
-    #[arg(long)]
-    pub(super) delete: bool,
-
-    /// Mend findings of this class (verdict `repair`: the driver's short names of layers); may be
-    /// repeated
-    #[arg(long, value_name = "CLASS", value_parser = class_of(classes::repairable()))]
-    pub(super) repair: Vec<String>,
-
-    /// Show what --delete (and --repair) would do, and change nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
-}
-
-fn all_classes() -> Vec<&'static str> {
-    classes::CLASSES.iter().map(|class| class.name).collect()
-}
-
-/// One of these names; a bad one is answered with the good ones.
-fn class_of(names: Vec<&'static str>) -> impl TypedValueParser<Value = String> {
-    PossibleValuesParser::new(names)
-}
-
-#[derive(Debug, ClapArgs)]
-pub(super) struct GcArgs {
-    /// Show what would be deleted, in which order and why, and delete nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
-
-    /// Delete from this percentage of used bytes on [default: 75]
-    #[arg(long, value_name = "PERCENT")]
-    pub(super) high: Option<String>,
-
-    /// And until this percentage [default: 70]
-    #[arg(long, value_name = "PERCENT")]
-    pub(super) low: Option<String>,
-
-    /// Delete if less than this is available, whatever the percentage [default: off]
-    #[arg(long, value_name = "SIZE")]
-    pub(super) min_free: Option<String>,
-
-    /// Delete no image that came to the node less than this ago [default: 2m]
-    #[arg(long, value_name = "DURATION")]
-    pub(super) min_age: Option<String>,
-
-    /// Delete images that have been idle for longer than this [default: off]
-    #[arg(long, value_name = "DURATION")]
-    pub(super) max_age: Option<String>,
-
-    /// Collect these kinds alone, whatever the configuration says [default: images, and what is
-    /// enabled]
-    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
-    pub(super) only: Vec<Only>,
-
-    /// Whose rules decide: ours, or the kubelet's as they are [default: exact]
-    #[arg(long, value_enum, value_name = "POLICY")]
-    pub(super) policy: Option<PolicyName>,
-
-    /// What removes the images [default: cri]
-    #[arg(long, value_enum, value_name = "HANDS")]
-    pub(super) via: Option<Via>,
-
-    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
-    /// locks keep it whole, but a container that the runtime is just creating may lose its image
-    #[arg(long)]
-    pub(super) while_runtime_runs: bool,
-}
-
-/// Kinds of what `gc` collects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Only {
-    /// Images
-    Images,
-    /// Dead containers, and sandboxes without containers
-    Containers,
-    /// Logs of pods that are gone, and links to logs that lead nowhere
-    Logs,
-    /// Leaks that are proven safe to delete
-    Leaks,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PolicyName {
-    /// By measured space, least recently used first
-    Exact,
-    /// The kubelet's algorithm rule for rule; with --dry-run side by side with ours
-    Kubelet,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Via {
-    /// The container runtime, through its CRI socket
-    Cri,
-    /// Ourselves, in the graphroot: when no runtime can, on a full disk for example
-    Direct,
-}
-
-#[derive(Debug, ClapArgs)]
-pub(super) struct RmArgs {
-    /// Images: names, digests, ids or the start of one
-    #[arg(required = true, value_name = "REF")]
-    pub(super) references: Vec<String>,
-
-    /// Show what would be deleted, and delete nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
-
-    /// Delete no image that came to the node less than this ago [default: 2m]
-    #[arg(long, value_name = "DURATION")]
-    pub(super) min_age: Option<String>,
-
-    /// What removes the images [default: cri]
-    #[arg(long, value_enum, value_name = "HANDS")]
-    pub(super) via: Option<Via>,
-
-    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
-    /// locks keep it whole, but a container that the runtime is just creating may lose its image
-    #[arg(long)]
-    pub(super) while_runtime_runs: bool,
-}
-
 impl Command {
     /// Flags of this command that set keys of the configuration.
     pub(super) fn settings(&self, global: &Global) -> Vec<Flag> {
@@ -377,25 +248,6 @@ impl Command {
         let flag = |(key, flag, text): (_, _, Option<&str>)| Some(Flag { key, flag, text: text?.to_owned() });
         let endpoint = flag(("stores.cri_endpoint", "--cri-endpoint", global.cri_endpoint.as_deref()));
         given.into_iter().filter_map(flag).chain(endpoint).collect()
-    }
-}
-
-impl Via {
-    /// As the documents have it.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Cri => "cri",
-            Self::Direct => "direct",
-        }
-    }
-}
-
-impl PolicyName {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Kubelet => "kubelet",
-        }
     }
 }
 

@@ -1,0 +1,156 @@
+//! The arguments of the commands that delete.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args as ClapArgs, ValueEnum};
+
+use crate::gc::leaks::classes;
+
+#[derive(Debug, ClapArgs)]
+pub(in crate::cli) struct SweepArgs {
+    /// Only findings of this class; may be repeated
+    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(all_classes()))]
+    pub(in crate::cli) class: Vec<String>,
+
+    /// Touch nothing younger than this [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    pub(in crate::cli) min_age: Option<String>,
+
+    /// Delete what is proven safe to delete (verdict `reclaim`)
+    #[arg(long)]
+    pub(in crate::cli) delete: bool,
+
+    /// Mend findings of this class (verdict `repair`: the driver's short names of layers); may be
+    /// repeated
+    #[arg(long, value_name = "CLASS", value_parser = class_of(classes::repairable()))]
+    pub(in crate::cli) repair: Vec<String>,
+
+    /// Show what --delete (and --repair) would do, and change nothing
+    #[arg(long)]
+    pub(in crate::cli) dry_run: bool,
+}
+
+fn all_classes() -> Vec<&'static str> {
+    classes::CLASSES.iter().map(|class| class.name).collect()
+}
+
+/// One of these names; a bad one is answered with the good ones.
+fn class_of(names: Vec<&'static str>) -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(names)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(in crate::cli) struct GcArgs {
+    /// Show what would be deleted, in which order and why, and delete nothing
+    #[arg(long)]
+    pub(in crate::cli) dry_run: bool,
+
+    /// Delete from this percentage of used bytes on [default: 75]
+    #[arg(long, value_name = "PERCENT")]
+    pub(in crate::cli) high: Option<String>,
+
+    /// And until this percentage [default: 70]
+    #[arg(long, value_name = "PERCENT")]
+    pub(in crate::cli) low: Option<String>,
+
+    /// Delete if less than this is available, whatever the percentage [default: off]
+    #[arg(long, value_name = "SIZE")]
+    pub(in crate::cli) min_free: Option<String>,
+
+    /// Delete no image that came to the node less than this ago [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub(in crate::cli) min_age: Option<String>,
+
+    /// Delete images that have been idle for longer than this [default: off]
+    #[arg(long, value_name = "DURATION")]
+    pub(in crate::cli) max_age: Option<String>,
+
+    /// Collect these kinds alone, whatever the configuration says [default: images, and what is
+    /// enabled]
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    pub(in crate::cli) only: Vec<Only>,
+
+    /// Whose rules decide: ours, or the kubelet's as they are [default: exact]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(in crate::cli) policy: Option<PolicyName>,
+
+    /// What removes the images [default: cri]
+    #[arg(long, value_enum, value_name = "HANDS")]
+    pub(in crate::cli) via: Option<Via>,
+
+    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
+    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    #[arg(long)]
+    pub(in crate::cli) while_runtime_runs: bool,
+}
+
+/// Kinds of what `gc` collects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum Only {
+    /// Images
+    Images,
+    /// Dead containers, and sandboxes without containers
+    Containers,
+    /// Logs of pods that are gone, and links to logs that lead nowhere
+    Logs,
+    /// Leaks that are proven safe to delete
+    Leaks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum PolicyName {
+    /// By measured space, least recently used first
+    Exact,
+    /// The kubelet's algorithm rule for rule; with --dry-run side by side with ours
+    Kubelet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum Via {
+    /// The container runtime, through its CRI socket
+    Cri,
+    /// Ourselves, in the graphroot: when no runtime can, on a full disk for example
+    Direct,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(in crate::cli) struct RmArgs {
+    /// Images: names, digests, ids or the start of one
+    #[arg(required = true, value_name = "REF")]
+    pub(in crate::cli) references: Vec<String>,
+
+    /// Show what would be deleted, and delete nothing
+    #[arg(long)]
+    pub(in crate::cli) dry_run: bool,
+
+    /// Delete no image that came to the node less than this ago [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub(in crate::cli) min_age: Option<String>,
+
+    /// What removes the images [default: cri]
+    #[arg(long, value_enum, value_name = "HANDS")]
+    pub(in crate::cli) via: Option<Via>,
+
+    /// With --via direct: delete even while the runtime that owns the store is at work. The store's
+    /// locks keep it whole, but a container that the runtime is just creating may lose its image
+    #[arg(long)]
+    pub(in crate::cli) while_runtime_runs: bool,
+}
+
+impl Via {
+    /// As the documents have it.
+    pub(in crate::cli) fn word(self) -> &'static str {
+        match self {
+            Self::Cri => "cri",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+impl PolicyName {
+    pub(in crate::cli) fn word(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Kubelet => "kubelet",
+        }
+    }
+}
