@@ -61,7 +61,7 @@ rmdir "$main/etc/cron.d" "$main/etc/logrotate.d"
 documents "$main" layersweep
 doc=$main/usr/share/doc/layersweep
 mv "$doc/CHANGELOG.md" "$doc/changelog"
-mv "$main/usr/share/licenses/layersweep/LICENSE.dependencies" "$doc/"
+mv "$main/usr/share/licenses/layersweep/LICENSE.dependencies" "$main/usr/share/licenses/layersweep/NOTICE" "$doc/"
 rm -r "$main/usr/share/licenses"
 squeeze "$doc/changelog" "$doc/LICENSE.dependencies" "$main"/usr/share/man/man1/*.1
 mkdir -p "$main/usr/share/zsh/vendor-completions"

@@ -23,6 +23,7 @@ sed -e 's/ (proc-macro)//' -e 's/ ([^)]*)	/	/' -e 's, */ *, OR ,g' "$work/tree" 
 cat >>"$work/crates" <<EOF
 sqlite	bundled with libsqlite3-sys	blessing
 rust-std	of the compiler	MIT OR Apache-2.0
+d3-hierarchy	3.1.3, in the page of a report	ISC
 llvm-libunwind	of zig, where it links	Apache-2.0 WITH LLVM-exception
 EOF
 awk -F '\t' -v good="$good blessing" '
@@ -50,10 +51,11 @@ echo
 awk -F '\t' '{ printf "%s: %s %s\n", $3, $1, $2 }' "$work/crates" | LC_ALL=C sort
 cargo metadata --locked --format-version 1 --filter-platform "$target" |
     jq -r '.packages[] | [.name, .version, (.manifest_path | sub("/Cargo.toml$"; ""))] | @tsv' >"$work/places"
+printf '%s\t%s\t%s\n' d3-hierarchy '3.1.3, in the page of a report' "$PWD/src/report/html/assets/vendor" >>"$work/places"
 # The texts, each once, below the names of those who have it.
 awk -F '\t' 'NR == FNR { linked[$1 " " $2] = 1; next } ($1 " " $2) in linked' "$work/crates" "$work/places" |
     LC_ALL=C sort | while IFS='	' read -r name version dir; do
-    for file in "$dir"/LICEN[SC]E* "$dir"/license* "$dir"/COPYING* "$dir"/COPYRIGHT* "$dir"/NOTICE* "$dir"/UNLICENSE*; do
+    for file in "$dir"/LICEN[SC]E* "$dir"/license* "$dir"/COPYING* "$dir"/COPYRIGHT* "$dir"/NOTICE* "$dir"/UNLICENSE* "$dir"/*.LICENSE; do
         [ -f "$file" ] || continue
         sum=$(tr -d '\r' <"$file" | sha256sum | cut -c 1-64)
         [ -e "$work/$sum.text" ] || tr -d '\r' <"$file" >"$work/$sum.text"

@@ -46,6 +46,7 @@ put 644 "$work/zsh" "$usr/share/zsh/site-functions/_layersweep"
 put 644 "$work/fish" "$usr/share/fish/vendor_completions.d/layersweep.fish"
 
 put 644 LICENSE "$usr/share/licenses/layersweep/LICENSE"
+put 644 NOTICE "$usr/share/licenses/layersweep/NOTICE"
 packaging/licences.sh >"$work/licences"
 put 644 "$work/licences" "$usr/share/licenses/layersweep/LICENSE.dependencies"
 doc=$usr/share/doc/layersweep
@@ -57,7 +58,7 @@ done
 for schema in docs/schema/*.json; do
     put 644 "$schema" "$doc/schema/$(basename "$schema")"
 done
-for dir in openshift kubernetes; do
+for dir in openshift kubernetes prometheus grafana; do
     for example in packaging/"$dir"/*; do
         put 644 "$example" "$doc/examples/$dir/$(basename "$example")"
     done

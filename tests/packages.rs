@@ -17,7 +17,7 @@ use support::store::{self, Store};
 use support::{require_program, small};
 
 /// What both have in the same place.
-const FILES: [&str; 22] = [
+const FILES: [&str; 24] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
     "/etc/layersweep/layersweep.toml",
@@ -39,6 +39,8 @@ const FILES: [&str; 22] = [
     "/usr/share/doc/layersweep/schema/scan.json",
     "/usr/share/doc/layersweep/examples/kubernetes/daemonset-crio.yaml",
     "/usr/share/doc/layersweep/examples/openshift/worker.bu",
+    "/usr/share/doc/layersweep/examples/prometheus/layersweep.rules.yml",
+    "/usr/share/doc/layersweep/examples/grafana/layersweep.json",
     "/usr/share/doc/layersweep/examples/openshift/Containerfile",
 ];
 
