@@ -52,11 +52,9 @@ put 644 "$work/licences" "$usr/share/licenses/layersweep/LICENSE.dependencies"
 doc=$usr/share/doc/layersweep
 put 644 README.md "$doc/README.md"
 put 644 CHANGELOG.md "$doc/CHANGELOG.md"
-for page in docs/*.md; do
-    put 644 "$page" "$doc/$(basename "$page")"
-done
-for schema in docs/schema/*.json; do
-    put 644 "$schema" "$doc/schema/$(basename "$schema")"
+# In a directory of their own, as the links between them and the texts of the program have it.
+for page in docs/*.md docs/schema/*.json docs/pictures/*.png; do
+    put 644 "$page" "$doc/$page"
 done
 for dir in openshift kubernetes prometheus grafana; do
     for example in packaging/"$dir"/*; do

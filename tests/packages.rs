@@ -17,7 +17,7 @@ use support::store::{self, Store};
 use support::{require_program, small};
 
 /// What both have in the same place.
-const FILES: [&str; 24] = [
+const FILES: [&str; 25] = [
     "/usr/bin/layersweep",
     "/usr/lib/layersweep/layersweep.toml",
     "/etc/layersweep/layersweep.toml",
@@ -34,9 +34,10 @@ const FILES: [&str; 24] = [
     "/usr/share/bash-completion/completions/layersweep",
     "/usr/share/fish/vendor_completions.d/layersweep.fish",
     "/usr/share/doc/layersweep/README.md",
-    "/usr/share/doc/layersweep/installing.md",
-    "/usr/share/doc/layersweep/configuration.md",
-    "/usr/share/doc/layersweep/schema/scan.json",
+    "/usr/share/doc/layersweep/docs/README.md",
+    "/usr/share/doc/layersweep/docs/installing.md",
+    "/usr/share/doc/layersweep/docs/configuration.md",
+    "/usr/share/doc/layersweep/docs/schema/scan.json",
     "/usr/share/doc/layersweep/examples/kubernetes/daemonset-crio.yaml",
     "/usr/share/doc/layersweep/examples/openshift/worker.bu",
     "/usr/share/doc/layersweep/examples/prometheus/layersweep.rules.yml",

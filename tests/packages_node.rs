@@ -68,7 +68,10 @@ fn a_stranger_installs_it_and_the_node_is_looked_after() {
     assert_eq!(of("scan-timer"), ["ok"], "{doctor:#}");
     assert_eq!(of("gc-timer"), ["note"], "{doctor:#}");
 
+    // A unit that failed does not stay on systemd's list when the package goes.
+    assert_ne!(node.run("systemctl start layersweep-gc.service").code, 0);
     quietly(node.run("dpkg --purge layersweep"));
+    assert_eq!(node.run("systemctl list-units --failed --plain --no-legend 'layersweep*'").stdout, "");
     assert_eq!(node.property("layersweep-scan.timer", "LoadState"), "not-found");
     let _ = std::fs::remove_dir(soon.parent().unwrap());
     assert_eq!(remains(&node.root).replace("/tmp/systemd-private", ""), "");
