@@ -69,6 +69,11 @@ impl Range {
         Self { low: value, mean: value, high: value }
     }
 
+    fn plus(self, more: u64) -> Self {
+        let plus = |value: u64| value.saturating_add(more);
+        Self { low: plus(self.low), mean: plus(self.mean), high: plus(self.high) }
+    }
+
     fn with(self, weight: u64, other: Self, weight_of_other: u64) -> Self {
         let sum =
             u128::from(self.mean) * u128::from(weight) + u128::from(other.mean) * u128::from(weight_of_other);
@@ -99,7 +104,8 @@ pub struct Point {
     pub available: Range,
     /// Inodes in all, the most that were read; 0 where there is no fixed number.
     pub inodes: u64,
-    /// Free inodes.
+    /// Free inodes, of that number: XFS has fewer in all the fuller it is, and what is used of
+    /// them is `inodes` less this.
     pub inodes_free: Range,
 }
 
@@ -123,12 +129,14 @@ impl Point {
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let (ours, theirs) = (self.readings, other.readings);
+        let inodes = self.inodes.max(other.inodes);
+        let free = |point: &Self| point.inodes_free.plus(inodes - point.inodes);
         Self {
             readings: ours.saturating_add(theirs),
             used: self.used.with(ours, other.used, theirs),
             available: self.available.with(ours, other.available, theirs),
-            inodes: self.inodes.max(other.inodes),
-            inodes_free: self.inodes_free.with(ours, other.inodes_free, theirs),
+            inodes,
+            inodes_free: free(self).with(ours, free(other), theirs),
             ..*self
         }
     }

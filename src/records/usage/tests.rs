@@ -100,6 +100,14 @@ fn rolling_up_keeps_lows_highs_and_means() {
     assert_eq!(day[0].used, Range { low: 7, mean: 32, high: 90 });
     assert_eq!(day[0].readings, 4);
 
+    // XFS: 100 inodes are used of whatever number.
+    let xfs = |inodes| Filesystem { inodes, inodes_free: inodes - 100, ..filesystem(10) };
+    let readings =
+        [("2026-11-21T13:00:00Z", 200), ("2026-11-21T13:05:00Z", 1000), ("2026-11-21T13:10:00Z", 100)]
+            .map(|(time, inodes)| Point::reading(at(time), &xfs(inodes)));
+    let hour = roll_up(&readings, Span::Hour)[0];
+    assert_eq!((hour.inodes, hour.inodes_free), (1000, Range { low: 900, mean: 900, high: 900 }));
+
     // A filesystem that grew: its percents before and after stay apart.
     let grown = Filesystem { capacity_bytes: 200 * GIB, ..filesystem(0) };
     let points = [points[0], Point::reading(at("2026-11-21T13:30:00Z"), &grown)];
