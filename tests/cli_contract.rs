@@ -117,6 +117,10 @@ fn completions_and_man_pages() {
         let text = std::fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
         assert!(text.contains(".TH") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
     }
+    let diff = std::fs::read_to_string(pages.join("layersweep-diff.1")).unwrap();
+    for part in ["\\fBlayersweep diff [OPTIONS] [BEFORE] [AFTER]\\fR", ".TP\n\\fBnow\\fR\n"] {
+        assert!(diff.contains(part), "{part}: {diff}");
+    }
     let main = std::fs::read_to_string(pages.join("layersweep.1")).unwrap();
     assert!(main.contains("Exit codes"), "{main}");
     let run = layersweep(["man", "/proc/none"]).expect_code(1);

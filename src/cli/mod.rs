@@ -19,6 +19,7 @@ mod history;
 mod images;
 mod layers;
 mod leak_recording;
+mod man;
 mod metrics;
 mod output;
 mod pin;
@@ -86,7 +87,7 @@ fn carry_out(mut args: Args) -> Result<Exit, Failure> {
         Command::Doctor => doctor::run(&mut args.global),
         Command::Completions(own) => completions::run(own),
         Command::Metrics(own) => metrics::run(&args.global, &config, own),
-        Command::Man(own) => completions::man(own),
+        Command::Man(own) => man::run(own),
     };
     metrics::after(&args.global, &config, &args.command, &done);
     done
