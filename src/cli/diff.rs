@@ -21,8 +21,8 @@ const BEFORE: &str = "last~1";
 const AFTER: &str = "last";
 /// Looks, and keeps nothing.
 const NOW: &str = "now";
-/// A scan of 20,000 layers is some 20 MB.
-const FILE_BYTES: u64 = 1 << 30;
+/// No longer file is read; a scan of 20,000 layers is some 20 MB.
+const FILE_MIB: u64 = 256;
 
 pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Failure> {
     let mut open = None;
@@ -115,22 +115,36 @@ fn of_file(word: &str) -> Result<Taken, Failure> {
         message: format!("{word}: {error}"),
         hint: "name a file that `layersweep scan --format json` has written".into(),
     };
-    let mut text = Vec::new();
-    if word == "-" {
-        std::io::stdin().lock().take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
-    } else {
-        let file = std::fs::File::open(word).map_err(unreadable)?;
-        file.take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
-    }
-    json::scan_of(&text, word.to_owned()).map_err(|why| Failure::BadArgument {
+    let refused = |why: String| Failure::BadArgument {
         message: format!("{word}: {why}"),
         hint: "name a file that `layersweep scan --format json` has written".into(),
-    })
+    };
+    let text = if word == "-" {
+        read(std::io::stdin().lock(), FILE_MIB)
+    } else {
+        std::fs::File::open(word).and_then(|file| read(file, FILE_MIB))
+    };
+    let text = text.map_err(unreadable)?.ok_or_else(|| refused(format!("longer than {FILE_MIB} MiB")))?;
+    json::scan_of(&text, word.to_owned()).map_err(refused)
+}
+
+/// All that there is; `None` where that is more than so many MiB.
+fn read(from: impl Read, most_mib: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let most = most_mib << 20;
+    let mut text = Vec::new();
+    let length = from.take(most + 1).read_to_end(&mut text)?;
+    Ok(u64::try_from(length).is_ok_and(|length| length <= most).then_some(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_long_is_not_cut() {
+        let length = |bytes: u64| read(std::io::repeat(b' ').take(bytes), 1).unwrap().map(|text| text.len());
+        assert_eq!((length(0), length(1 << 20), length((1 << 20) + 1)), (Some(0), Some(1 << 20), None));
+    }
 
     #[test]
     fn words_for_scans() {

@@ -176,15 +176,42 @@ impl Picture {
         self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
     }
 
-    /// Bytes of the stores together, or of one.
+    /// Bytes of the stores together.
     #[must_use]
-    pub fn bytes(&self, of: Option<&Place>) -> u64 {
+    pub fn bytes(&self) -> u64 {
         let shares = self.entries.iter().filter(|(key, _)| key.what == What::Share);
-        shares
-            .filter(|(key, _)| of.is_none_or(|place| key.place == *place))
-            .map(|(_, entry)| entry.bytes)
-            .sum()
+        shares.fold(0, |sum, (_, entry)| sum.saturating_add(entry.bytes))
     }
+
+    /// Bytes by store, in one pass: there may be thousands of either.
+    #[must_use]
+    pub fn sums(&self) -> BTreeMap<&Place, Sums<'_>> {
+        let mut all: BTreeMap<&Place, Sums<'_>> = BTreeMap::new();
+        for (key, entry) in self.entries.iter().filter(|(key, _)| !key.place.root.is_empty()) {
+            let sums = all.entry(&key.place).or_default();
+            let add = |sum: &mut u64| *sum = sum.saturating_add(entry.bytes);
+            match key.what {
+                What::Share => {
+                    add(&mut sums.total);
+                    add(sums.shares.entry(&key.id).or_default());
+                }
+                What::Layer => add(&mut sums.layers),
+                _ => {}
+            }
+        }
+        all
+    }
+}
+
+/// Bytes of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums<'a> {
+    /// All of it.
+    pub total: u64,
+    /// By who holds them; see [`What::Share`].
+    pub shares: BTreeMap<&'a str, u64>,
+    /// Layers, snapshots and blobs.
+    pub layers: u64,
 }
 
 /// The id of a leak in a picture: one object may be in several classes.
@@ -308,9 +335,13 @@ mod tests {
         fn the_changes_add_up_to_the_difference(before in pictures(), after in pictures()) {
             let changes = compare(&before, &after);
             let sum: i64 = changes.iter().filter(|one| one.key.what == What::Share).map(Change::bytes).sum();
-            prop_assert_eq!(sum, difference(before.bytes(None), after.bytes(None)));
+            prop_assert_eq!(sum, difference(before.bytes(), after.bytes()));
             let back = compare(&after, &before);
             prop_assert_eq!(changes.len(), back.len());
+            let stores = after.sums();
+            prop_assert_eq!(stores.values().map(|sums| sums.total).sum::<u64>(), after.bytes());
+            prop_assert!(stores.values().all(|sums| sums.shares.values().sum::<u64>() == sums.total));
+            prop_assert_eq!(stores.into_keys().collect::<BTreeSet<_>>(), after.places());
             prop_assert!(compare(&before, &before).is_empty());
         }
     }

@@ -44,7 +44,7 @@ fn store_at_most(tx: &Transaction<'_>, picture: &Picture, entries: i64) -> rusql
         .prepare_cached(
             "INSERT OR IGNORE INTO kept_scans (run_id, at, complete, bytes) VALUES (?1, ?2, ?3, ?4)",
         )?
-        .execute(params![run_id, at, picture.complete, signed(picture.bytes(None))])?;
+        .execute(params![run_id, at, picture.complete, signed(picture.bytes())])?;
     if added == 0 {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::SCHEMA_VERSION;
 use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What, leak_id};
@@ -23,12 +23,26 @@ struct File {
     leaks: Vec<FileLeak>,
 }
 
+/// As many bytes as there can be: a file that says more was not written by a scan.
+#[derive(Clone, Copy)]
+struct Bytes(u64);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let bytes = u64::deserialize(from)?;
+        if i64::try_from(bytes).is_err() {
+            return Err(serde::de::Error::custom(format!("{bytes} bytes are more than any disk holds")));
+        }
+        Ok(Self(bytes))
+    }
+}
+
 #[derive(Deserialize)]
 struct FileFilesystem {
     mount: String,
     fstype: String,
-    capacity_bytes: u64,
-    used_bytes: u64,
+    capacity_bytes: Bytes,
+    used_bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -41,11 +55,11 @@ struct FileStore {
 
 #[derive(Deserialize)]
 struct FileBytes {
-    images: u64,
-    containers: u64,
-    leaks: u64,
-    metadata: u64,
-    other: u64,
+    images: Bytes,
+    containers: Bytes,
+    leaks: Bytes,
+    metadata: Bytes,
+    other: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -53,8 +67,8 @@ struct FileImage {
     id: String,
     names: Vec<String>,
     store: String,
-    total_bytes: u64,
-    exclusive_bytes: u64,
+    total_bytes: Bytes,
+    exclusive_bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -63,7 +77,7 @@ struct FileLayer {
     store: String,
     kind: String,
     refcount: u64,
-    bytes: u64,
+    bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +85,7 @@ struct FileContainer {
     id: String,
     name: String,
     store: String,
-    bytes: u64,
+    bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +93,7 @@ struct FileLeak {
     class: String,
     store: String,
     id: String,
-    bytes: u64,
+    bytes: Bytes,
 }
 
 /// Reads a scan; `id` is what it is called. The report has a scan inside, which will do too.
@@ -123,7 +137,7 @@ fn picture(file: File) -> Picture {
         known.name = entry.name;
     };
     for one in file.filesystems {
-        let entry = Entry { bytes: one.used_bytes, extra: one.capacity_bytes, name: one.fstype };
+        let entry = Entry { bytes: one.used_bytes.0, extra: one.capacity_bytes.0, name: one.fstype };
         add(&Place::default(), What::Filesystem, one.mount, entry);
     }
     // Objects name their store by its root alone; of several drivers in one root the first counts.
@@ -138,24 +152,30 @@ fn picture(file: File) -> Picture {
             ("metadata", store.bytes.metadata),
             ("other", store.bytes.other),
         ] {
-            add(&place, What::Share, id.into(), Entry { bytes, ..Entry::default() });
+            add(&place, What::Share, id.into(), Entry { bytes: bytes.0, ..Entry::default() });
         }
         places.entry(store.root).or_insert(place);
     }
     let place = |root: String| places.get(&root).cloned().unwrap_or(Place { root, ..Place::default() });
     for one in file.images {
-        let entry = Entry { bytes: one.total_bytes, extra: one.exclusive_bytes, name: one.names.join(" ") };
+        let entry =
+            Entry { bytes: one.total_bytes.0, extra: one.exclusive_bytes.0, name: one.names.join(" ") };
         add(&place(one.store), What::Image, one.id, entry);
     }
     for one in file.layers {
-        let entry = Entry { bytes: one.bytes, extra: one.refcount, name: one.kind };
+        let entry = Entry { bytes: one.bytes.0, extra: one.refcount, name: one.kind };
         add(&place(one.store), What::Layer, one.id, entry);
     }
     for one in file.containers {
-        add(&place(one.store), What::Container, one.id, Entry { bytes: one.bytes, extra: 0, name: one.name });
+        add(
+            &place(one.store),
+            What::Container,
+            one.id,
+            Entry { bytes: one.bytes.0, extra: 0, name: one.name },
+        );
     }
     for one in file.leaks {
-        let entry = Entry { bytes: one.bytes, extra: 0, name: one.class.clone() };
+        let entry = Entry { bytes: one.bytes.0, extra: 0, name: one.class.clone() };
         add(&place(one.store), What::Leak, leak_id(&one.class, &one.id), entry);
     }
     Picture { complete: file.complete, entries }
@@ -164,6 +184,35 @@ fn picture(file: File) -> Picture {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A scan with a store of two layers, whose images and other bytes are so many.
+    fn scan(images: u64, other: u64) -> String {
+        let layer = |id: &str| {
+            format!(r#"{{"id":"{id}","store":"/s","kind":"layer","refcount":1,"bytes":{images}}}"#)
+        };
+        format!(
+            r#"{{"schema_version":1,"kind":"scan","generated_at":"2026-11-20T10:00:00Z","complete":true,
+               "filesystems":[],"images":[],"layers":[{},{}],"containers":[],"leaks":[],
+               "stores":[{{"kind":"containers-storage","root":"/s","driver":"overlay",
+               "bytes":{{"images":{images},"containers":{images},"leaks":{images},"metadata":0,"other":{other}}}}}]}}"#,
+            layer("a"),
+            layer("b")
+        )
+    }
+
+    #[test]
+    fn bytes_beyond_all_disks_are_neither_believed_nor_a_panic() {
+        let read = |text: &str| scan_of(text.as_bytes(), "x".into());
+        let most = u64::try_from(i64::MAX).unwrap();
+        let error = read(&scan(1, u64::MAX)).unwrap_err();
+        assert!(error.contains("18446744073709551615 bytes are more than any disk holds"), "{error}");
+        let (least, largest) = (read(&scan(0, 0)).unwrap(), read(&scan(most, most)).unwrap());
+        for (before, after) in [(&least, &largest), (&largest, &least)] {
+            let diff = crate::report::json::diff(before.at, before, after);
+            assert_eq!(diff.totals.before_bytes.max(diff.totals.after_bytes), u64::MAX);
+            assert!(diff.stores[0].layers.change_bytes.unsigned_abs() >= most);
+        }
+    }
 
     #[test]
     fn what_is_no_scan_is_said() {
