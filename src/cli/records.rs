@@ -15,7 +15,7 @@ use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
-use crate::records::pictures;
+use crate::records::pictures::{self, Fate};
 use crate::records::pins::{self, Pins};
 use crate::records::runs::{self, Command};
 use crate::records::scans::{self, Scan};
@@ -255,6 +255,18 @@ fn finding(place: &Place, message: String) -> Finding {
     Finding { path: place.dir.join(DATABASE), message, incomplete: false }
 }
 
+/// What there is to say about a scan's picture, unless it is kept like any other.
+fn unlike_kept(stored: Result<Fate, records::Error>) -> Option<String> {
+    match stored {
+        Ok(Fate::Kept) => None,
+        Ok(Fate::Late) => {
+            Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())
+        }
+        Ok(Fate::Alone(why)) => Some(format!("earlier scans are no longer kept for `diff`: {why}")),
+        Err(error) => Some(format!("this scan is not kept for `diff`: {error}")),
+    }
+}
+
 /// The same with its remedy.
 fn remedied(place: &Place, why: &Degraded) -> Finding {
     finding(place, format!("{why}; {}", why.remedy()))
@@ -473,12 +485,20 @@ impl Memory {
         self.tell(survey);
         let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
         let findings = &mut survey.inventory.findings;
-        if saved.kept
-            && let Err(error) = open.records.write(|tx| pictures::store(tx, &picture))
-        {
-            findings.push(finding(&open.place, format!("the scan was not kept for `diff`: {error}")));
+        if saved.kept {
+            let seen = pictures::Scanned {
+                run_id: &saved.result.run_id,
+                at: saved.result.observed.record_time,
+                all_stores: scan.all_stores,
+            };
+            let stored = open.records.write(|tx| pictures::store(tx, &seen, &picture));
+            findings.extend(unlike_kept(stored).map(|message| finding(&open.place, message)));
         }
-        findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
+        findings.extend(saved.notes.iter().map(|note| match note {
+            // What it saw is too much to wait with it.
+            Note::Kept { .. } => finding(&open.place, format!("{note}; `diff` will not know this scan")),
+            note => finding(&open.place, note.to_string()),
+        }));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);
         }
