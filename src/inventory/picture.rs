@@ -74,7 +74,7 @@ pub struct Entry {
     pub bytes: u64,
     /// See [`What`].
     pub extra: u64,
-    /// For people: names, separated by blanks.
+    /// For people; an image's names as [`joined`] has them.
     pub name: String,
 }
 
@@ -138,7 +138,7 @@ impl Picture {
             let entry = Entry {
                 bytes: weight.total.bytes,
                 extra: weight.exclusive.bytes,
-                name: image.names.join(" "),
+                name: joined(&image.names),
             };
             add(&places[image.store.get()], What::Image, image.id.clone(), entry);
         }
@@ -174,6 +174,15 @@ impl Picture {
     #[must_use]
     pub fn places(&self) -> BTreeSet<&Place> {
         self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
+    }
+
+    /// Forgets stores and filesystems that the other one does not have.
+    pub fn only_what_is_in(&mut self, other: &Self) {
+        let places = other.places();
+        self.entries.retain(|key, _| match key.what {
+            What::Filesystem => other.entries.contains_key(key),
+            _ => places.contains(&key.place),
+        });
     }
 
     /// Bytes of the stores together.
@@ -212,6 +221,23 @@ pub struct Sums<'a> {
     pub shares: BTreeMap<&'a str, u64>,
     /// Layers, snapshots and blobs.
     pub layers: u64,
+}
+
+/// Names in one text, separated by blanks; as a JSON array where one of them would come apart.
+#[must_use]
+pub fn joined(names: &[String]) -> String {
+    let is_plain = |name: &String| !name.is_empty() && !name.contains(' ') && !name.starts_with('[');
+    if names.iter().all(is_plain) {
+        return names.join(" ");
+    }
+    serde_json::Value::from(names).to_string()
+}
+
+/// The names in a text of [`joined`].
+#[must_use]
+pub fn parted(text: &str) -> Vec<String> {
+    let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();
+    array.unwrap_or_else(|| text.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 /// The id of a leak in a picture: one object may be in several classes.
@@ -343,6 +369,15 @@ mod tests {
             prop_assert!(stores.values().all(|sums| sums.shares.values().sum::<u64>() == sums.total));
             prop_assert_eq!(stores.into_keys().collect::<BTreeSet<_>>(), after.places());
             prop_assert!(compare(&before, &before).is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_come_apart_where_they_were_joined(
+            names in proptest::collection::vec("[a :/\\[\\]\"\\\\]{0,6}|[a-z./:]{1,9}", 0..4),
+        ) {
+            prop_assert_eq!(parted(&joined(&names)), names);
         }
     }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::inventory::picture::{Change, Entry, Place, Sums, Taken, Turn, What, compare, difference};
+use crate::inventory::picture::{Change, Entry, Place, Sums, Taken, Turn, What, compare, difference, parted};
 
 /// `layersweep diff`.
 #[derive(Clone, Debug, Serialize)]
@@ -230,10 +230,7 @@ fn store(
 }
 
 fn image(change: &Change) -> ImageDiffDoc {
-    let names = |entry: &Option<Entry>| {
-        let names = entry.iter().flat_map(|entry| entry.name.split(' '));
-        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
-    };
+    let names = |entry: &Option<Entry>| entry.as_ref().map(|entry| parted(&entry.name)).unwrap_or_default();
     ImageDiffDoc {
         id: change.key.id.clone(),
         store: change.key.place.root.clone(),

@@ -1,12 +1,13 @@
 //! A document of `layersweep scan --format json`, read again.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 use super::SCHEMA_VERSION;
-use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What, leak_id};
+use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What, joined, leak_id};
 
 /// What of it is compared; what else it has is passed over.
 #[derive(Deserialize)]
@@ -15,6 +16,7 @@ struct File {
     kind: String,
     generated_at: Timestamp,
     complete: bool,
+    sysroot: Option<PathBuf>,
     filesystems: Vec<FileFilesystem>,
     stores: Vec<FileStore>,
     images: Vec<FileImage>,
@@ -125,10 +127,34 @@ pub fn scan_of(text: &[u8], id: String) -> Result<Taken, String> {
     };
     let file: File = file.map_err(|error| format!("it is not what a scan looks like: {error}"))?;
     debug_assert!(file.schema_version == SCHEMA_VERSION && file.kind == "scan");
-    Ok(Taken { id, at: file.generated_at, picture: picture(file) })
+    Ok(Taken { id, at: file.generated_at, picture: picture(file)? })
 }
 
-fn picture(file: File) -> Picture {
+/// A path of the disk that was looked at, as the node itself names it: that is how its records and
+/// other scans do. See [`Sysroot`](crate::sys::sysroot::Sysroot) for where an ostree system has it.
+fn own_path(sysroot: Option<&Path>, path: String) -> String {
+    let Some(Ok(inside)) = sysroot.map(|sysroot| Path::new(&path).strip_prefix(sysroot)) else { return path };
+    let parts: Vec<_> = inside.components().map(Component::as_os_str).collect();
+    let own: PathBuf = match parts.as_slice() {
+        [first, second, _, third, _, rest @ ..]
+            if *first == "ostree" && *second == "deploy" && *third == "deploy" =>
+        {
+            rest.iter().collect()
+        }
+        [first, second, _, rest @ ..]
+            if *first == "ostree"
+                && *second == "deploy"
+                && rest.first().is_some_and(|part| *part == "var") =>
+        {
+            rest.iter().collect()
+        }
+        _ => inside.to_path_buf(),
+    };
+    Path::new("/").join(own).to_string_lossy().into_owned()
+}
+
+fn picture(file: File) -> Result<Picture, String> {
+    let own = |path: String| own_path(file.sysroot.as_deref(), path);
     let mut entries: BTreeMap<Key, Entry> = BTreeMap::new();
     let mut add = |place: &Place, what, id: String, entry: Entry| {
         let known = entries.entry(Key { place: place.clone(), what, id }).or_default();
@@ -138,13 +164,13 @@ fn picture(file: File) -> Picture {
     };
     for one in file.filesystems {
         let entry = Entry { bytes: one.used_bytes.0, extra: one.capacity_bytes.0, name: one.fstype };
-        add(&Place::default(), What::Filesystem, one.mount, entry);
+        add(&Place::default(), What::Filesystem, own(one.mount), entry);
     }
-    // Objects name their store by its root alone; of several drivers in one root the first counts.
+    // Objects name their store by its root alone.
     let mut places: BTreeMap<String, Place> = BTreeMap::new();
     for store in file.stores {
         let driver = if store.kind == "containerd" { String::new() } else { store.driver };
-        let place = Place { kind: store.kind, root: store.root.clone(), driver };
+        let place = Place { kind: store.kind, root: own(store.root.clone()), driver };
         for (id, bytes) in [
             ("images", store.bytes.images),
             ("containers", store.bytes.containers),
@@ -154,12 +180,22 @@ fn picture(file: File) -> Picture {
         ] {
             add(&place, What::Share, id.into(), Entry { bytes: bytes.0, ..Entry::default() });
         }
-        places.entry(store.root).or_insert(place);
+        if let Some(other) = places.insert(store.root.clone(), place.clone())
+            && other != place
+        {
+            return Err(format!(
+                "{} holds stores of two drivers, {} and {}, and the file does not say whose its images are; \
+                 compare scans by their ids (`layersweep history --scans`)",
+                store.root, other.driver, place.driver
+            ));
+        }
     }
-    let place = |root: String| places.get(&root).cloned().unwrap_or(Place { root, ..Place::default() });
+    let place = |root: String| {
+        places.get(&root).cloned().unwrap_or_else(|| Place { root: own(root), ..Place::default() })
+    };
     for one in file.images {
         let entry =
-            Entry { bytes: one.total_bytes.0, extra: one.exclusive_bytes.0, name: one.names.join(" ") };
+            Entry { bytes: one.total_bytes.0, extra: one.exclusive_bytes.0, name: joined(&one.names) };
         add(&place(one.store), What::Image, one.id, entry);
     }
     for one in file.layers {
@@ -178,7 +214,7 @@ fn picture(file: File) -> Picture {
         let entry = Entry { bytes: one.bytes.0, extra: 0, name: one.class.clone() };
         add(&place(one.store), What::Leak, leak_id(&one.class, &one.id), entry);
     }
-    Picture { complete: file.complete, entries }
+    Ok(Picture { complete: file.complete, entries })
 }
 
 #[cfg(test)]
@@ -212,6 +248,39 @@ mod tests {
             assert_eq!(diff.totals.before_bytes.max(diff.totals.after_bytes), u64::MAX);
             assert!(diff.stores[0].layers.change_bytes.unsigned_abs() >= most);
         }
+    }
+
+    #[test]
+    fn paths_of_a_mounted_disk_are_those_of_its_node() {
+        for (sysroot, path, expected) in [
+            (None, "/mnt/n/var", "/mnt/n/var"),
+            (Some("/mnt/n"), "/mnt/n", "/"),
+            (Some("/mnt/n"), "/mnt/n/var/lib/containers", "/var/lib/containers"),
+            (Some("/mnt/n"), "/mnt/name/var", "/mnt/name/var"),
+            (Some("/mnt/n"), "/mnt/n/ostree/deploy/rhcos/var/lib/x", "/var/lib/x"),
+            (Some("/mnt/n"), "/mnt/n/ostree/deploy/rhcos/deploy/0f.0/opt/x", "/opt/x"),
+            (Some("/mnt/n"), "/mnt/n/ostree/repo", "/ostree/repo"),
+        ] {
+            assert_eq!(own_path(sysroot.map(Path::new), path.into()), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn two_drivers_in_one_root_are_refused() {
+        let store = |driver: &str| {
+            format!(
+                r#"{{"kind":"containers-storage","root":"/s","driver":"{driver}",
+                   "bytes":{{"images":1,"containers":0,"leaks":0,"metadata":0,"other":0}}}}"#
+            )
+        };
+        let one = scan(1, 1);
+        let (head, _) = one.split_once(r#""stores":["#).unwrap();
+        let read = |stores: [String; 2]| {
+            scan_of(format!(r#"{head}"stores":[{}]}}"#, stores.join(",")).as_bytes(), "x".into())
+        };
+        assert!(read([store("overlay"), store("overlay")]).is_ok());
+        let error = read([store("overlay"), store("vfs")]).unwrap_err();
+        assert!(error.contains("/s holds stores of two drivers, overlay and vfs"), "{error}");
     }
 
     #[test]
