@@ -11,7 +11,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::records::Open;
 use super::values::Since;
-use super::{output, records, surveying, terminal};
+use super::{output, picturing, records, surveying, terminal};
 use crate::inventory::picture::{Place, Taken};
 use crate::records::Access;
 use crate::records::pictures::{self, Missing, Name};
@@ -84,7 +84,7 @@ fn taken(global: &Global, word: &str, open: &mut Option<Open>) -> Result<(Taken,
     if word == NOW {
         let surveyed = surveying::survey(global)?;
         let survey = &surveyed.survey;
-        let taken = Taken { id: NOW.into(), at: survey.taken_at, picture: records::picture(survey) };
+        let taken = Taken { id: NOW.into(), at: survey.taken_at, picture: picturing::of(survey) };
         return Ok((taken, Source::Now));
     }
     let is_file = || Path::new(word).is_file();

@@ -21,6 +21,7 @@ mod layers;
 mod leak_recording;
 mod metrics;
 mod output;
+mod picturing;
 mod pin;
 mod progress;
 mod recording;

@@ -10,12 +10,12 @@ use jiff::Timestamp;
 
 use super::args::Global;
 use super::failure::Failure;
+use super::picturing;
 use crate::inventory::picture::Picture;
 use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
-use crate::records::pictures::{self, Fate};
 use crate::records::pins::{self, Pins};
 use crate::records::runs::{self, Command};
 use crate::records::scans::{self, Scan};
@@ -151,27 +151,18 @@ fn read_clocks() -> Result<Reading, Failure> {
 }
 
 /// A path of the disk that is looked at, as the node itself names it.
-fn own_path(survey: &Survey, path: &Path) -> PathBuf {
+pub(super) fn own_path(survey: &Survey, path: &Path) -> PathBuf {
     survey.sysroot.display(path)
 }
 
 /// The inventory with the stores where the node itself has them: that is how its records
 /// name them.
-fn own_paths(survey: &Survey) -> Inventory {
+pub(super) fn own_paths(survey: &Survey) -> Inventory {
     let mut inventory = survey.inventory.clone();
     for store in &mut inventory.stores {
         store.root = own_path(survey, &store.root);
     }
     inventory
-}
-
-/// What a survey saw, under the names that the node itself has for it.
-pub(super) fn picture(survey: &Survey) -> Picture {
-    let mut inventory = own_paths(survey);
-    for filesystem in &mut inventory.filesystems {
-        filesystem.mount = own_path(survey, &filesystem.mount);
-    }
-    Picture::of(&inventory, &survey.refs, survey.is_complete())
 }
 
 pub(super) fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
@@ -253,18 +244,6 @@ fn tell(global: &Global, degraded: &[Degraded]) {
 /// As a warning of the documents.
 fn finding(place: &Place, message: String) -> Finding {
     Finding { path: place.dir.join(DATABASE), message, incomplete: false }
-}
-
-/// What there is to say about a scan's picture, unless it is kept like any other.
-fn unlike_kept(stored: Result<Fate, records::Error>) -> Option<String> {
-    match stored {
-        Ok(Fate::Kept) => None,
-        Ok(Fate::Late) => {
-            Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())
-        }
-        Ok(Fate::Alone(why)) => Some(format!("earlier scans are no longer kept for `diff`: {why}")),
-        Err(error) => Some(format!("this scan is not kept for `diff`: {error}")),
-    }
 }
 
 /// The same with its remedy.
@@ -486,13 +465,8 @@ impl Memory {
         let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
         let findings = &mut survey.inventory.findings;
         if saved.kept {
-            let seen = pictures::Scanned {
-                run_id: &saved.result.run_id,
-                at: saved.result.observed.record_time,
-                all_stores: scan.all_stores,
-            };
-            let stored = open.records.write(|tx| pictures::store(tx, &seen, &picture));
-            findings.extend(unlike_kept(stored).map(|message| finding(&open.place, message)));
+            let kept = picturing::keep(&mut open, &saved.result, scan.all_stores, &picture);
+            findings.extend(kept.map(|message| finding(&open.place, message)));
         }
         findings.extend(saved.notes.iter().map(|note| match note {
             // What it saw is too much to wait with it.

@@ -1,7 +1,7 @@
 //! What scans saw, kept so that two of them can be compared: by changes, not as copies.
 //!
-//! The newest 24 scans are always kept; of older ones the first of every hour for
-//! two days, and the first of every day for ninety. However much changes, [`ENTRIES`] that ended are kept at most:
+//! The newest 24 scans are always kept; of older ones the first of every hour for two days, and the
+//! first of every day for ninety. However much changes, [`ENTRIES`] that ended are kept at most:
 //! beyond that the oldest scans go earlier.
 
 mod find;
