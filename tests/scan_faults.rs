@@ -112,6 +112,7 @@ fn on_a_full_and_on_a_read_only_disk_nothing_is_lost() {
     // A quiet scan says it too: a timer has no other way to tell. A quiet look does not.
     let quiet = node.run(&["scan", "-q", "--format", "json"]).expect_code(0);
     assert!(quiet.stderr.contains("not saved"), "{quiet:?}");
+    assert!(quiet.stderr.contains("`diff` will not know this scan"), "{quiet:?}");
     assert_eq!(node.run(&["images", "-q"]).expect_code(0).stderr, "");
     assert!(!list(&quiet.json(), "/warnings").is_empty());
 

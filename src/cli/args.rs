@@ -352,9 +352,10 @@ A scan is named by
   20261120T100000Z-12ab3c           its id, or the start of it, as `layersweep history --scans` lists it
   2026-11-20T10:00, 36h             the last one before that time
   now                               what there is now: looks, and keeps nothing
-  FILE, -                           a document of `layersweep scan --format json` (or of `report`)
-Every `layersweep scan` is kept until the next one; of older ones the first of each hour for two days, the \
-first of each day for ninety.";
+  FILE, -                           a document of `layersweep scan --format json` (or of `report`);
+                                    ./last is the file of that name
+The last 24 scans are kept; of older ones the first of each hour for two days, the first of each day for \
+ninety. A scan of stores that were named leaves the others as they were.";
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct DiffArgs {

@@ -1,5 +1,6 @@
 //! `layersweep diff A B`
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
@@ -10,8 +11,8 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::records::Open;
 use super::values::Since;
-use super::{output, records, surveying, terminal};
-use crate::inventory::picture::Taken;
+use super::{output, picturing, records, surveying, terminal};
+use crate::inventory::picture::{Place, Taken};
 use crate::records::Access;
 use crate::records::pictures::{self, Missing, Name};
 use crate::report::{json, text};
@@ -21,29 +22,32 @@ const BEFORE: &str = "last~1";
 const AFTER: &str = "last";
 /// Looks, and keeps nothing.
 const NOW: &str = "now";
-/// A scan of 20,000 layers is some 20 MB.
-const FILE_BYTES: u64 = 1 << 30;
+/// No longer file is read; a scan of 20,000 layers is some 20 MB.
+const FILE_MIB: u64 = 256;
+
+/// Where a scan is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    File,
+    Now,
+    Records,
+}
 
 pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Failure> {
     let mut open = None;
-    let before = taken(global, own.before.as_deref().unwrap_or(BEFORE), &mut open)?;
-    let after = taken(global, own.after.as_deref().unwrap_or(AFTER), &mut open)?;
-    let (here, there) = (before.picture.places(), after.picture.places());
-    if here.is_disjoint(&there) {
-        let roots = |places: std::collections::BTreeSet<&crate::inventory::picture::Place>| {
-            let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
-            if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
-        };
-        return Err(Failure::BadArgument {
-            message: format!(
-                "{} and {} have no store in common: the first has {}, the second {}",
-                before.id,
-                after.id,
-                roots(here),
-                roots(there)
-            ),
-            hint: "name two scans of the same node".into(),
-        });
+    let (mut before, first) = taken(global, own.before.as_deref().unwrap_or(BEFORE), &mut open)?;
+    let (mut after, second) = taken(global, own.after.as_deref().unwrap_or(AFTER), &mut open)?;
+    let is = |source: Source| first == source || second == source;
+    let part = is(Source::Now) && global.names_stores;
+    // The scans of one node are of that node, even if no store of the first is left.
+    if is(Source::File) || part {
+        same_node(&before, &after)?;
+    }
+    // What was not looked at has not gone.
+    if part && first == Source::Now {
+        after.picture.only_what_is_in(&before.picture);
+    } else if part {
+        before.picture.only_what_is_in(&after.picture);
     }
     let document = json::diff(Timestamp::now(), &before, &after);
     match global.format {
@@ -53,43 +57,74 @@ pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Failure> {
     Ok(if document.complete { Exit::Done } else { Exit::Incomplete })
 }
 
-/// The scan that a word means: a file, the present, or one of the records, which are opened for the
-/// first.
-fn taken(global: &Global, word: &str, open: &mut Option<Open>) -> Result<Taken, Failure> {
-    if word == "-" || word.contains('/') || Path::new(word).is_file() {
-        return of_file(word);
+fn same_node(before: &Taken, after: &Taken) -> Result<(), Failure> {
+    let (here, there) = (before.picture.places(), after.picture.places());
+    if !here.is_disjoint(&there) {
+        return Ok(());
     }
+    let roots = |places: BTreeSet<&Place>| {
+        let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
+        if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
+    };
+    Err(Failure::BadArgument {
+        message: format!(
+            "{} and {} have no store in common: the first has {}, the second {}",
+            before.id,
+            after.id,
+            roots(here),
+            roots(there)
+        ),
+        hint: "name two scans of the same node".into(),
+    })
+}
+
+/// The scan that a word means: a file, the present, or one of the records, which are opened for the
+/// first. A file whose name is such a word is named by its path: `./last`.
+fn taken(global: &Global, word: &str, open: &mut Option<Open>) -> Result<(Taken, Source), Failure> {
     if word == NOW {
         let surveyed = surveying::survey(global)?;
         let survey = &surveyed.survey;
-        return Ok(Taken { id: NOW.into(), at: survey.taken_at, picture: records::picture(survey) });
+        let taken = Taken { id: NOW.into(), at: survey.taken_at, picture: picturing::of(survey) };
+        return Ok((taken, Source::Now));
     }
-    let name = name(word).ok_or_else(|| Failure::BadArgument {
-        message: format!("{word:?} names no scan"),
-        hint: "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
-               2026-11-20T10:00, or a file of `layersweep scan --format json`"
-            .into(),
-    })?;
+    let is_file = || Path::new(word).is_file();
+    let Some(name) = name(word) else {
+        if word == "-" || word.contains('/') || is_file() {
+            return Ok((of_file(word)?, Source::File));
+        }
+        return Err(Failure::BadArgument {
+            message: format!("{word:?} names no scan"),
+            hint:
+                "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
+                   2026-11-20T10:00, or a file of `layersweep scan --format json`"
+                    .into(),
+        });
+    };
     let open = match open {
         Some(open) => open,
         none => none.insert(records::open(global, Access::Read)?),
     };
     let scans = open.read(pictures::all)?;
-    let found = pictures::find(&scans, &name).map_err(|missing| match missing {
-        _ if open.blind => Failure::NotThere {
-            message: format!("{word}: the records cannot be read"),
-            hint: "`layersweep doctor` tells what is wrong with them".into(),
-        },
-        Missing::None => Failure::NotThere {
-            message: format!("{word}: {missing}"),
-            hint: "`layersweep scan` keeps one; `layersweep scan --format json` writes one to a file".into(),
-        },
-        missing => Failure::NotThere {
-            message: format!("{word}: {missing}"),
-            hint: "`layersweep history --scans` lists the scans that are kept".into(),
-        },
+    let found = pictures::find(&scans, &name).map_err(|missing| {
+        let (why, hint) = match missing {
+            _ if open.blind => {
+                ("the records cannot be read".to_owned(), "`layersweep doctor` tells what is wrong with them")
+            }
+            Missing::None => (
+                missing.to_string(),
+                "`layersweep scan` keeps one; `layersweep scan --format json` writes one to a file",
+            ),
+            Missing::Later(at) => (
+                format!("the oldest kept scan is of {}", terminal::screen().minute(at)),
+                "`layersweep history --scans` lists the scans that are kept",
+            ),
+            missing => (missing.to_string(), "`layersweep history --scans` lists the scans that are kept"),
+        };
+        let file = if is_file() { format!("; the file is named ./{word}") } else { String::new() };
+        Failure::NotThere { message: format!("{word}: {why}"), hint: format!("{hint}{file}") }
     })?;
-    open.read(|connection| pictures::load(connection, found))
+    let taken = open.read(|connection| pictures::load(connection, found))?;
+    Ok((taken, Source::Records))
 }
 
 /// What is meant by a word that is no file.
@@ -115,22 +150,36 @@ fn of_file(word: &str) -> Result<Taken, Failure> {
         message: format!("{word}: {error}"),
         hint: "name a file that `layersweep scan --format json` has written".into(),
     };
-    let mut text = Vec::new();
-    if word == "-" {
-        std::io::stdin().lock().take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
-    } else {
-        let file = std::fs::File::open(word).map_err(unreadable)?;
-        file.take(FILE_BYTES).read_to_end(&mut text).map_err(unreadable)?;
-    }
-    json::scan_of(&text, word.to_owned()).map_err(|why| Failure::BadArgument {
+    let refused = |why: String| Failure::BadArgument {
         message: format!("{word}: {why}"),
         hint: "name a file that `layersweep scan --format json` has written".into(),
-    })
+    };
+    let text = if word == "-" {
+        read(std::io::stdin().lock(), FILE_MIB)
+    } else {
+        std::fs::File::open(word).and_then(|file| read(file, FILE_MIB))
+    };
+    let text = text.map_err(unreadable)?.ok_or_else(|| refused(format!("longer than {FILE_MIB} MiB")))?;
+    json::scan_of(&text, word.to_owned()).map_err(refused)
+}
+
+/// All that there is; `None` where that is more than so many MiB.
+fn read(from: impl Read, most_mib: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let most = most_mib << 20;
+    let mut text = Vec::new();
+    let length = from.take(most + 1).read_to_end(&mut text)?;
+    Ok(u64::try_from(length).is_ok_and(|length| length <= most).then_some(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_long_is_not_cut() {
+        let length = |bytes: u64| read(std::io::repeat(b' ').take(bytes), 1).unwrap().map(|text| text.len());
+        assert_eq!((length(0), length(1 << 20), length((1 << 20) + 1)), (Some(0), Some(1 << 20), None));
+    }
 
     #[test]
     fn words_for_scans() {

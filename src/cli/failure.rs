@@ -130,14 +130,22 @@ impl Failure {
             }
             return self.exit();
         }
-        let mut line = format!("error: {self}");
+        tell(&format!("error: {}", self.line()), self.hint());
+        self.exit()
+    }
+
+    /// It with its causes. Some errors say theirs themselves; each is told once.
+    fn line(&self) -> String {
+        let mut line = self.to_string();
         let mut cause = self.source();
         while let Some(error) = cause {
-            let _ = write!(line, ": {error}");
+            let text = error.to_string();
+            if !line.ends_with(&text) {
+                let _ = write!(line, ": {text}");
+            }
             cause = error.source();
         }
-        tell(&line, self.hint());
-        self.exit()
+        line
     }
 }
 
@@ -147,5 +155,23 @@ fn tell(line: &str, hint: Option<String>) {
     let _ = writeln!(stderr, "{}", safe(line));
     if let Some(hint) = hint {
         let _ = writeln!(stderr, "hint: {}", safe(&hint));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let cause = "parameter 'microsecond' is not in the required range";
+        let sqlite =
+            rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Integer, cause.into());
+        let failure = Failure::Records { path: "/db".into(), source: sqlite.into() };
+        let line = failure.line();
+        assert!(line.starts_with("the records in /db: Conversion error"), "{line}");
+        assert_eq!(line.matches(cause).count(), 1, "{line}");
+        let inner = io::Error::other("no space");
+        assert_eq!(Failure::Output(inner).line(), "writing the result: no space");
     }
 }

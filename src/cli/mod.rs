@@ -22,6 +22,7 @@ mod leak_recording;
 mod man;
 mod metrics;
 mod output;
+mod picturing;
 mod pin;
 mod progress;
 mod recording;

@@ -10,12 +10,12 @@ use jiff::Timestamp;
 
 use super::args::Global;
 use super::failure::Failure;
+use super::picturing;
 use crate::inventory::picture::Picture;
 use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
-use crate::records::pictures;
 use crate::records::pins::{self, Pins};
 use crate::records::runs::{self, Command};
 use crate::records::scans::{self, Scan};
@@ -151,27 +151,18 @@ fn read_clocks() -> Result<Reading, Failure> {
 }
 
 /// A path of the disk that is looked at, as the node itself names it.
-fn own_path(survey: &Survey, path: &Path) -> PathBuf {
+pub(super) fn own_path(survey: &Survey, path: &Path) -> PathBuf {
     survey.sysroot.display(path)
 }
 
 /// The inventory with the stores where the node itself has them: that is how its records
 /// name them.
-fn own_paths(survey: &Survey) -> Inventory {
+pub(super) fn own_paths(survey: &Survey) -> Inventory {
     let mut inventory = survey.inventory.clone();
     for store in &mut inventory.stores {
         store.root = own_path(survey, &store.root);
     }
     inventory
-}
-
-/// What a survey saw, under the names that the node itself has for it.
-pub(super) fn picture(survey: &Survey) -> Picture {
-    let mut inventory = own_paths(survey);
-    for filesystem in &mut inventory.filesystems {
-        filesystem.mount = own_path(survey, &filesystem.mount);
-    }
-    Picture::of(&inventory, &survey.refs, survey.is_complete())
 }
 
 pub(super) fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec<Degraded>), Failure> {
@@ -473,12 +464,15 @@ impl Memory {
         self.tell(survey);
         let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
         let findings = &mut survey.inventory.findings;
-        if saved.kept
-            && let Err(error) = open.records.write(|tx| pictures::store(tx, &picture))
-        {
-            findings.push(finding(&open.place, format!("the scan was not kept for `diff`: {error}")));
+        if saved.kept {
+            let kept = picturing::keep(&mut open, &saved.result, scan.all_stores, &picture);
+            findings.extend(kept.map(|message| finding(&open.place, message)));
         }
-        findings.extend(saved.notes.iter().map(|note| finding(&open.place, note.to_string())));
+        findings.extend(saved.notes.iter().map(|note| match note {
+            // What it saw is too much to wait with it.
+            Note::Kept { .. } => finding(&open.place, format!("{note}; `diff` will not know this scan")),
+            note => finding(&open.place, note.to_string()),
+        }));
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);
         }

@@ -33,6 +33,7 @@ pub(super) fn document(surveyed: &Surveyed) -> ScanDoc {
         kind: "scan",
         generated_at: survey.taken_at,
         complete: survey.is_complete(),
+        sysroot: survey.sysroot.is_foreign().then(|| survey.sysroot.root().to_string_lossy().into_owned()),
         filesystems: inventory.filesystems.iter().map(json::filesystem).collect(),
         stores: (0..inventory.stores.len()).map(|at| json::store(survey, StoreIx::from(at))).collect(),
         images: surveyed.images().collect(),

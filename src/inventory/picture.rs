@@ -74,7 +74,7 @@ pub struct Entry {
     pub bytes: u64,
     /// See [`What`].
     pub extra: u64,
-    /// For people: names, separated by blanks.
+    /// For people; an image's names as [`joined`] has them.
     pub name: String,
 }
 
@@ -138,7 +138,7 @@ impl Picture {
             let entry = Entry {
                 bytes: weight.total.bytes,
                 extra: weight.exclusive.bytes,
-                name: image.names.join(" "),
+                name: joined(&image.names),
             };
             add(&places[image.store.get()], What::Image, image.id.clone(), entry);
         }
@@ -176,15 +176,68 @@ impl Picture {
         self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
     }
 
-    /// Bytes of the stores together, or of one.
-    #[must_use]
-    pub fn bytes(&self, of: Option<&Place>) -> u64 {
-        let shares = self.entries.iter().filter(|(key, _)| key.what == What::Share);
-        shares
-            .filter(|(key, _)| of.is_none_or(|place| key.place == *place))
-            .map(|(_, entry)| entry.bytes)
-            .sum()
+    /// Forgets stores and filesystems that the other one does not have.
+    pub fn only_what_is_in(&mut self, other: &Self) {
+        let places = other.places();
+        self.entries.retain(|key, _| match key.what {
+            What::Filesystem => other.entries.contains_key(key),
+            _ => places.contains(&key.place),
+        });
     }
+
+    /// Bytes of the stores together.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let shares = self.entries.iter().filter(|(key, _)| key.what == What::Share);
+        shares.fold(0, |sum, (_, entry)| sum.saturating_add(entry.bytes))
+    }
+
+    /// Bytes by store, in one pass: there may be thousands of either.
+    #[must_use]
+    pub fn sums(&self) -> BTreeMap<&Place, Sums<'_>> {
+        let mut all: BTreeMap<&Place, Sums<'_>> = BTreeMap::new();
+        for (key, entry) in self.entries.iter().filter(|(key, _)| !key.place.root.is_empty()) {
+            let sums = all.entry(&key.place).or_default();
+            let add = |sum: &mut u64| *sum = sum.saturating_add(entry.bytes);
+            match key.what {
+                What::Share => {
+                    add(&mut sums.total);
+                    add(sums.shares.entry(&key.id).or_default());
+                }
+                What::Layer => add(&mut sums.layers),
+                _ => {}
+            }
+        }
+        all
+    }
+}
+
+/// Bytes of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums<'a> {
+    /// All of it.
+    pub total: u64,
+    /// By who holds them; see [`What::Share`].
+    pub shares: BTreeMap<&'a str, u64>,
+    /// Layers, snapshots and blobs.
+    pub layers: u64,
+}
+
+/// Names in one text, separated by blanks; as a JSON array where one of them would come apart.
+#[must_use]
+pub fn joined(names: &[String]) -> String {
+    let is_plain = |name: &String| !name.is_empty() && !name.contains(' ') && !name.starts_with('[');
+    if names.iter().all(is_plain) {
+        return names.join(" ");
+    }
+    serde_json::Value::from(names).to_string()
+}
+
+/// The names in a text of [`joined`].
+#[must_use]
+pub fn parted(text: &str) -> Vec<String> {
+    let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();
+    array.unwrap_or_else(|| text.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 /// The id of a leak in a picture: one object may be in several classes.
@@ -308,10 +361,23 @@ mod tests {
         fn the_changes_add_up_to_the_difference(before in pictures(), after in pictures()) {
             let changes = compare(&before, &after);
             let sum: i64 = changes.iter().filter(|one| one.key.what == What::Share).map(Change::bytes).sum();
-            prop_assert_eq!(sum, difference(before.bytes(None), after.bytes(None)));
+            prop_assert_eq!(sum, difference(before.bytes(), after.bytes()));
             let back = compare(&after, &before);
             prop_assert_eq!(changes.len(), back.len());
+            let stores = after.sums();
+            prop_assert_eq!(stores.values().map(|sums| sums.total).sum::<u64>(), after.bytes());
+            prop_assert!(stores.values().all(|sums| sums.shares.values().sum::<u64>() == sums.total));
+            prop_assert_eq!(stores.into_keys().collect::<BTreeSet<_>>(), after.places());
             prop_assert!(compare(&before, &before).is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_come_apart_where_they_were_joined(
+            names in proptest::collection::vec("[a :/\\[\\]\"\\\\]{0,6}|[a-z./:]{1,9}", 0..4),
+        ) {
+            prop_assert_eq!(parted(&joined(&names)), names);
         }
     }
 

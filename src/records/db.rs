@@ -59,7 +59,7 @@ pub enum Error {
     #[error("{0}")]
     Degraded(Box<Degraded>),
     /// SQLite says no to what was asked.
-    #[error("{0}")]
+    #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
 }
 

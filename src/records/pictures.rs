@@ -1,6 +1,6 @@
 //! What scans saw, kept so that two of them can be compared: by changes, not as copies.
 //!
-//! The newest scan is always kept; of older ones the first of every hour for two days, and the
+//! The newest 24 scans are always kept; of older ones the first of every hour for two days, and the
 //! first of every day for ninety. However much changes, [`ENTRIES`] that ended are kept at most:
 //! beyond that the oldest scans go earlier.
 
@@ -10,54 +10,114 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, params};
+use rusqlite::{Connection, ToSql, Transaction, params};
 
 pub use find::{Kept, Missing, Name, all, find};
 
-use super::values::{damaged, moment, signed, unsigned};
+use super::save::is_refusal;
+use super::values::{damaged, micros, signed, unsigned};
 use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What};
 
+/// So many scans are kept whenever they were: what was listed a moment ago is there, and `last~1` is
+/// the scan before.
+const NEWEST: usize = 24;
 /// The first scan of every hour is kept so long.
 const HOURLY: SignedDuration = SignedDuration::from_hours(48);
 /// And the first of every day so long.
 const DAILY: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// No more entries that have ended are kept; about 18 MiB.
+/// No more entries that have ended are kept; about 22 MiB, at 155 bytes each.
 pub const ENTRIES: i64 = 150_000;
 
-/// Keeps what the scan that was recorded last saw, and forgets what is due. Once more for the
-/// same scan, it does nothing.
+/// The scan that saw a picture.
+#[derive(Clone, Copy, Debug)]
+pub struct Scanned<'a> {
+    /// Id of its run.
+    pub run_id: &'a str,
+    /// When it began, in record time.
+    pub at: Timestamp,
+    /// All stores were looked for. If not, those that it did not look at are as they were.
+    pub all_stores: bool,
+}
+
+/// What became of a picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is kept, or was already.
+    Kept,
+    /// It is not kept: a scan that was recorded after it is.
+    Late,
+    /// It is kept, but those before are gone, since they made no sense: why not.
+    Alone(String),
+}
+
+/// Keeps what a scan saw, once it is recorded, and forgets what is due. Once more for the same scan,
+/// it does nothing. Where what was kept before does not read, it begins anew: nothing else hangs
+/// on it.
 ///
 /// # Errors
 /// What SQLite says.
-pub fn store(tx: &Transaction<'_>, picture: &Picture) -> rusqlite::Result<()> {
-    store_at_most(tx, picture, ENTRIES)
+pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, picture: &Picture) -> rusqlite::Result<Fate> {
+    tx.execute_batch("SAVEPOINT picture")?;
+    let fate = match store_at_most(tx, scan, picture, ENTRIES) {
+        Err(error) if is_refusal(&error) => {
+            tx.execute_batch(
+                "ROLLBACK TO picture;
+                 DELETE FROM picture_entries; DELETE FROM picture_places; DELETE FROM kept_scans",
+            )?;
+            store_at_most(tx, scan, picture, ENTRIES)?;
+            Fate::Alone(error.to_string())
+        }
+        other => other?,
+    };
+    tx.execute_batch("RELEASE picture")?;
+    Ok(fate)
 }
 
-fn store_at_most(tx: &Transaction<'_>, picture: &Picture, entries: i64) -> rusqlite::Result<()> {
-    let last: Option<(String, i64)> = tx
-        .prepare_cached("SELECT run_id, started FROM runs WHERE command = 'scan' ORDER BY id DESC LIMIT 1")?
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    let Some((run_id, at)) = last else { return Ok(()) };
-    let before: i64 = tx.query_row("SELECT coalesce(max(id), 0) FROM kept_scans", [], |row| row.get(0))?;
+fn store_at_most(
+    tx: &Transaction<'_>,
+    scan: &Scanned<'_>,
+    picture: &Picture,
+    entries: i64,
+) -> rusqlite::Result<Fate> {
+    let before = all(tx)?.last().map_or(0, |last| last.id);
+    // In the order in which they were recorded: several scans may run at once.
+    let late: bool = tx
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM kept_scans JOIN runs USING (run_id)
+                            WHERE runs.id > (SELECT id FROM runs WHERE run_id = ?1))",
+        )?
+        .query_row([scan.run_id], |row| row.get(0))?;
+    if late {
+        return Ok(Fate::Late);
+    }
     let added = tx
         .prepare_cached(
-            "INSERT OR IGNORE INTO kept_scans (run_id, at, complete, bytes) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT OR IGNORE INTO kept_scans (run_id, at, complete, bytes) VALUES (?1, ?2, ?3, 0)",
         )?
-        .execute(params![run_id, at, picture.complete, signed(picture.bytes(None))])?;
+        .execute(params![scan.run_id, micros(scan.at), picture.complete])?;
     if added == 0 {
-        return Ok(());
+        return Ok(Fate::Kept);
     }
     let new = tx.last_insert_rowid();
-    update(tx, picture, before, new)?;
+    let elsewhere = update(tx, picture, scan.all_stores, before, new)?;
+    tx.prepare_cached("UPDATE kept_scans SET bytes = ?2 WHERE id = ?1")?
+        .execute(params![new, signed(picture.bytes().saturating_add(elsewhere))])?;
     let scans = all(tx)?;
     let times: Vec<_> = scans.iter().map(|scan| (scan.id, scan.at)).collect();
-    forget(tx, &due(&times, moment(at)?))?;
-    crowd_out(tx, entries)
+    forget(tx, &due(&times, scan.at))?;
+    crowd_out(tx, entries)?;
+    Ok(Fate::Kept)
 }
 
-/// Ends the entries that are not as they were, and begins new ones.
-fn update(tx: &Transaction<'_>, picture: &Picture, before: i64, new: i64) -> rusqlite::Result<()> {
+/// Ends the entries that are not as they were, and begins new ones. Says how many bytes the stores
+/// hold that were not looked at: their entries stay.
+fn update(
+    tx: &Transaction<'_>,
+    picture: &Picture,
+    all_stores: bool,
+    before: i64,
+    new: i64,
+) -> rusqlite::Result<u64> {
     let mut places = places(tx)?;
     let mut known = read(tx, "until IS NULL", &[], &places)?;
     let mut end = tx.prepare_cached(
@@ -98,11 +158,18 @@ fn update(tx: &Transaction<'_>, picture: &Picture, before: i64, new: i64) -> rus
             entry.name
         ])?;
     }
-    for key in known.keys() {
+    let seen = picture.places();
+    let mut elsewhere: u64 = 0;
+    for (key, entry) in &known {
+        if !all_stores && !seen.contains(&key.place) {
+            let bytes = if key.what == What::Share { entry.bytes } else { 0 };
+            elsewhere = elsewhere.saturating_add(bytes);
+            continue;
+        }
         let place = places.get(&key.place).copied().unwrap_or_default();
         end.execute(params![place, key.what.word(), Object(&key.id), before])?;
     }
-    Ok(())
+    Ok(elsewhere)
 }
 
 /// Which scans need not be kept any more, seen from `now`; `scans` by id.
@@ -110,13 +177,13 @@ fn due(scans: &[(i64, Timestamp)], now: Timestamp) -> Vec<i64> {
     let mut last_hour = None;
     let mut last_day = None;
     let mut due = Vec::new();
-    let newest = scans.last().map(|(id, _)| *id);
-    for (id, at) in scans {
+    let newest = scans.len().saturating_sub(NEWEST);
+    for (number, (id, at)) in scans.iter().enumerate() {
         let (hour, day) = (at.as_second().div_euclid(3600), at.as_second().div_euclid(86_400));
         let first_of_hour = last_hour.replace(hour) != Some(hour);
         let first_of_day = last_day.replace(day) != Some(day);
         let age = now.duration_since(*at);
-        let stays = Some(*id) == newest || (age <= HOURLY && first_of_hour) || (age <= DAILY && first_of_day);
+        let stays = number >= newest || (age <= HOURLY && first_of_hour) || (age <= DAILY && first_of_day);
         if !stays {
             due.push(*id);
         }

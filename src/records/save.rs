@@ -170,6 +170,6 @@ fn note_caught_up(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result
 }
 
 /// Whether the item is at fault, and not the file.
-fn is_refusal(error: &rusqlite::Error) -> bool {
+pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
     Degraded::from_sqlite(std::path::Path::new("/"), error).is_none()
 }

@@ -27,11 +27,20 @@ pub struct Scan {
     pub all_stores: bool,
 }
 
+/// What became of a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Id of its run.
+    pub run_id: String,
+    /// What it changed.
+    pub observed: Observed,
+}
+
 /// Records a scan. Scans may come in any order and more than once, as sightings may.
 ///
 /// # Errors
 /// As [`observe`].
-pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Observed> {
+pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Recorded> {
     let observed = observe(to, &scan.sighting)?;
     let at = observed.record_time;
     let filesystems: Vec<_> = scan.sighting.filesystems.iter().map(Filesystem::from).collect();
@@ -53,7 +62,7 @@ pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Observed> {
         .unwrap_or(at);
     runs::record(to, &start, &runs::End::of(ended, outcome))?;
     thin(to, at)?;
-    Ok(observed)
+    Ok(Recorded { run_id: start.run_id, observed })
 }
 
 /// Sums up and forgets what is too old to be kept one by one.

@@ -1,12 +1,12 @@
 //! The document of `layersweep diff`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::inventory::picture::{Change, Entry, Picture, Place, Taken, Turn, What, compare, difference};
+use crate::inventory::picture::{Change, Entry, Place, Sums, Taken, Turn, What, compare, difference, parted};
 
 /// `layersweep diff`.
 #[derive(Clone, Debug, Serialize)]
@@ -165,10 +165,10 @@ pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
     let mut changes = compare(&before.picture, &after.picture);
     changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));
     let of = |what: What| changes.iter().filter(move |change| change.key.what == what);
-    let places: BTreeSet<_> = before.picture.places().union(&after.picture.places()).copied().collect();
+    let (old, new) = (before.picture.sums(), after.picture.sums());
+    let places: BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
     let taken =
         |taken: &Taken| TakenDoc { id: taken.id.clone(), at: taken.at, complete: taken.picture.complete };
-    let both = |sum: &dyn Fn(&Picture) -> u64| SumDoc::new(sum(&before.picture), sum(&after.picture));
     // Reference counts of layers follow from the images; alone they are no news.
     let news = |change: &&Change| change.turn != Turn::Altered;
     DiffDoc {
@@ -178,9 +178,9 @@ pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
         complete: before.picture.complete && after.picture.complete,
         before: taken(before),
         after: taken(after),
-        totals: both(&|picture| picture.bytes(None)),
+        totals: SumDoc::new(before.picture.bytes(), after.picture.bytes()),
         filesystems: of(What::Filesystem).map(filesystem).collect(),
-        stores: places.into_iter().map(|place| store(place, &before.picture, &after.picture)).collect(),
+        stores: places.into_iter().map(|place| store(place, &old, &new)).collect(),
         images: of(What::Image).map(image).collect(),
         layers: of(What::Layer).filter(news).map(change).collect(),
         containers: of(What::Container).map(change).collect(),
@@ -203,35 +203,34 @@ fn filesystem(change: &Change) -> FilesystemDiffDoc {
     }
 }
 
-fn store(place: &Place, before: &Picture, after: &Picture) -> StoreDiffDoc {
-    let sum = |picture: &Picture, what: What, id: Option<&str>| -> u64 {
-        let here = picture.entries.iter().filter(|(key, _)| key.place == *place && key.what == what);
-        here.filter(|(key, _)| id.is_none_or(|id| key.id == id)).map(|(_, entry)| entry.bytes).sum()
-    };
-    let both = |what: What, id: Option<&str>| SumDoc::new(sum(before, what, id), sum(after, what, id));
+fn store(
+    place: &Place,
+    before: &BTreeMap<&Place, Sums<'_>>,
+    after: &BTreeMap<&Place, Sums<'_>>,
+) -> StoreDiffDoc {
+    let (old, new) = (before.get(place), after.get(place));
+    let both = |of: &dyn Fn(&Sums<'_>) -> u64| SumDoc::new(old.map_or(0, of), new.map_or(0, of));
+    let share = |kind: &str| both(&|sums| sums.shares.get(kind).copied().unwrap_or(0));
     let kinds = ["images", "containers", "leaks", "metadata", "other"];
-    let (total, layers) = (both(What::Share, None), both(What::Layer, None));
+    let (total, layers) = (both(&|sums| sums.total), both(&|sums| sums.layers));
     StoreDiffDoc {
         kind: place.kind.clone(),
         root: place.root.clone(),
         driver: place.driver.clone(),
-        seen: match (before.places().contains(place), after.places().contains(place)) {
-            (true, true) => "both",
-            (false, _) => "came",
-            (true, false) => "went",
+        seen: match (old, new) {
+            (Some(_), Some(_)) => "both",
+            (None, _) => "came",
+            (Some(_), None) => "went",
         },
         total,
-        shares: kinds.map(|kind| ShareDoc { kind: kind.into(), bytes: both(What::Share, Some(kind)) }).into(),
+        shares: kinds.map(|kind| ShareDoc { kind: kind.into(), bytes: share(kind) }).into(),
         layers,
         rest_change_bytes: total.change_bytes.saturating_sub(layers.change_bytes),
     }
 }
 
 fn image(change: &Change) -> ImageDiffDoc {
-    let names = |entry: &Option<Entry>| {
-        let names = entry.iter().flat_map(|entry| entry.name.split(' '));
-        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
-    };
+    let names = |entry: &Option<Entry>| entry.as_ref().map(|entry| parted(&entry.name)).unwrap_or_default();
     ImageDiffDoc {
         id: change.key.id.clone(),
         store: change.key.place.root.clone(),

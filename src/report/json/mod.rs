@@ -66,6 +66,8 @@ pub struct ScanDoc {
     pub generated_at: Timestamp,
     /// Everything was read: figures are exact. If false, they are lower bounds.
     pub complete: bool,
+    /// The mounted root that was looked in, in front of all its paths; null for the running system.
+    pub sysroot: Option<String>,
     /// Filesystems that hold a store.
     pub filesystems: Vec<FilesystemDoc>,
     /// Stores.

@@ -1,12 +1,13 @@
 //! A document of `layersweep scan --format json`, read again.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::SCHEMA_VERSION;
-use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What, leak_id};
+use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What, joined, leak_id};
 
 /// What of it is compared; what else it has is passed over.
 #[derive(Deserialize)]
@@ -15,6 +16,7 @@ struct File {
     kind: String,
     generated_at: Timestamp,
     complete: bool,
+    sysroot: Option<PathBuf>,
     filesystems: Vec<FileFilesystem>,
     stores: Vec<FileStore>,
     images: Vec<FileImage>,
@@ -23,12 +25,26 @@ struct File {
     leaks: Vec<FileLeak>,
 }
 
+/// As many bytes as there can be: a file that says more was not written by a scan.
+#[derive(Clone, Copy)]
+struct Bytes(u64);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let bytes = u64::deserialize(from)?;
+        if i64::try_from(bytes).is_err() {
+            return Err(serde::de::Error::custom(format!("{bytes} bytes are more than any disk holds")));
+        }
+        Ok(Self(bytes))
+    }
+}
+
 #[derive(Deserialize)]
 struct FileFilesystem {
     mount: String,
     fstype: String,
-    capacity_bytes: u64,
-    used_bytes: u64,
+    capacity_bytes: Bytes,
+    used_bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -41,11 +57,11 @@ struct FileStore {
 
 #[derive(Deserialize)]
 struct FileBytes {
-    images: u64,
-    containers: u64,
-    leaks: u64,
-    metadata: u64,
-    other: u64,
+    images: Bytes,
+    containers: Bytes,
+    leaks: Bytes,
+    metadata: Bytes,
+    other: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -53,8 +69,8 @@ struct FileImage {
     id: String,
     names: Vec<String>,
     store: String,
-    total_bytes: u64,
-    exclusive_bytes: u64,
+    total_bytes: Bytes,
+    exclusive_bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -63,7 +79,7 @@ struct FileLayer {
     store: String,
     kind: String,
     refcount: u64,
-    bytes: u64,
+    bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -71,7 +87,7 @@ struct FileContainer {
     id: String,
     name: String,
     store: String,
-    bytes: u64,
+    bytes: Bytes,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +95,7 @@ struct FileLeak {
     class: String,
     store: String,
     id: String,
-    bytes: u64,
+    bytes: Bytes,
 }
 
 /// Reads a scan; `id` is what it is called. The report has a scan inside, which will do too.
@@ -111,10 +127,34 @@ pub fn scan_of(text: &[u8], id: String) -> Result<Taken, String> {
     };
     let file: File = file.map_err(|error| format!("it is not what a scan looks like: {error}"))?;
     debug_assert!(file.schema_version == SCHEMA_VERSION && file.kind == "scan");
-    Ok(Taken { id, at: file.generated_at, picture: picture(file) })
+    Ok(Taken { id, at: file.generated_at, picture: picture(file)? })
 }
 
-fn picture(file: File) -> Picture {
+/// A path of the disk that was looked at, as the node itself names it: that is how its records and
+/// other scans do. See [`Sysroot`](crate::sys::sysroot::Sysroot) for where an ostree system has it.
+fn own_path(sysroot: Option<&Path>, path: String) -> String {
+    let Some(Ok(inside)) = sysroot.map(|sysroot| Path::new(&path).strip_prefix(sysroot)) else { return path };
+    let parts: Vec<_> = inside.components().map(Component::as_os_str).collect();
+    let own: PathBuf = match parts.as_slice() {
+        [first, second, _, third, _, rest @ ..]
+            if *first == "ostree" && *second == "deploy" && *third == "deploy" =>
+        {
+            rest.iter().collect()
+        }
+        [first, second, _, rest @ ..]
+            if *first == "ostree"
+                && *second == "deploy"
+                && rest.first().is_some_and(|part| *part == "var") =>
+        {
+            rest.iter().collect()
+        }
+        _ => inside.to_path_buf(),
+    };
+    Path::new("/").join(own).to_string_lossy().into_owned()
+}
+
+fn picture(file: File) -> Result<Picture, String> {
+    let own = |path: String| own_path(file.sysroot.as_deref(), path);
     let mut entries: BTreeMap<Key, Entry> = BTreeMap::new();
     let mut add = |place: &Place, what, id: String, entry: Entry| {
         let known = entries.entry(Key { place: place.clone(), what, id }).or_default();
@@ -123,14 +163,14 @@ fn picture(file: File) -> Picture {
         known.name = entry.name;
     };
     for one in file.filesystems {
-        let entry = Entry { bytes: one.used_bytes, extra: one.capacity_bytes, name: one.fstype };
-        add(&Place::default(), What::Filesystem, one.mount, entry);
+        let entry = Entry { bytes: one.used_bytes.0, extra: one.capacity_bytes.0, name: one.fstype };
+        add(&Place::default(), What::Filesystem, own(one.mount), entry);
     }
-    // Objects name their store by its root alone; of several drivers in one root the first counts.
+    // Objects name their store by its root alone.
     let mut places: BTreeMap<String, Place> = BTreeMap::new();
     for store in file.stores {
         let driver = if store.kind == "containerd" { String::new() } else { store.driver };
-        let place = Place { kind: store.kind, root: store.root.clone(), driver };
+        let place = Place { kind: store.kind, root: own(store.root.clone()), driver };
         for (id, bytes) in [
             ("images", store.bytes.images),
             ("containers", store.bytes.containers),
@@ -138,32 +178,110 @@ fn picture(file: File) -> Picture {
             ("metadata", store.bytes.metadata),
             ("other", store.bytes.other),
         ] {
-            add(&place, What::Share, id.into(), Entry { bytes, ..Entry::default() });
+            add(&place, What::Share, id.into(), Entry { bytes: bytes.0, ..Entry::default() });
         }
-        places.entry(store.root).or_insert(place);
+        if let Some(other) = places.insert(store.root.clone(), place.clone())
+            && other != place
+        {
+            return Err(format!(
+                "{} holds stores of two drivers, {} and {}, and the file does not say whose its images are; \
+                 compare scans by their ids (`layersweep history --scans`)",
+                store.root, other.driver, place.driver
+            ));
+        }
     }
-    let place = |root: String| places.get(&root).cloned().unwrap_or(Place { root, ..Place::default() });
+    let place = |root: String| {
+        places.get(&root).cloned().unwrap_or_else(|| Place { root: own(root), ..Place::default() })
+    };
     for one in file.images {
-        let entry = Entry { bytes: one.total_bytes, extra: one.exclusive_bytes, name: one.names.join(" ") };
+        let entry =
+            Entry { bytes: one.total_bytes.0, extra: one.exclusive_bytes.0, name: joined(&one.names) };
         add(&place(one.store), What::Image, one.id, entry);
     }
     for one in file.layers {
-        let entry = Entry { bytes: one.bytes, extra: one.refcount, name: one.kind };
+        let entry = Entry { bytes: one.bytes.0, extra: one.refcount, name: one.kind };
         add(&place(one.store), What::Layer, one.id, entry);
     }
     for one in file.containers {
-        add(&place(one.store), What::Container, one.id, Entry { bytes: one.bytes, extra: 0, name: one.name });
+        add(
+            &place(one.store),
+            What::Container,
+            one.id,
+            Entry { bytes: one.bytes.0, extra: 0, name: one.name },
+        );
     }
     for one in file.leaks {
-        let entry = Entry { bytes: one.bytes, extra: 0, name: one.class.clone() };
+        let entry = Entry { bytes: one.bytes.0, extra: 0, name: one.class.clone() };
         add(&place(one.store), What::Leak, leak_id(&one.class, &one.id), entry);
     }
-    Picture { complete: file.complete, entries }
+    Ok(Picture { complete: file.complete, entries })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A scan with a store of two layers, whose images and other bytes are so many.
+    fn scan(images: u64, other: u64) -> String {
+        let layer = |id: &str| {
+            format!(r#"{{"id":"{id}","store":"/s","kind":"layer","refcount":1,"bytes":{images}}}"#)
+        };
+        format!(
+            r#"{{"schema_version":1,"kind":"scan","generated_at":"2026-11-20T10:00:00Z","complete":true,
+               "filesystems":[],"images":[],"layers":[{},{}],"containers":[],"leaks":[],
+               "stores":[{{"kind":"containers-storage","root":"/s","driver":"overlay",
+               "bytes":{{"images":{images},"containers":{images},"leaks":{images},"metadata":0,"other":{other}}}}}]}}"#,
+            layer("a"),
+            layer("b")
+        )
+    }
+
+    #[test]
+    fn bytes_beyond_all_disks_are_neither_believed_nor_a_panic() {
+        let read = |text: &str| scan_of(text.as_bytes(), "x".into());
+        let most = u64::try_from(i64::MAX).unwrap();
+        let error = read(&scan(1, u64::MAX)).unwrap_err();
+        assert!(error.contains("18446744073709551615 bytes are more than any disk holds"), "{error}");
+        let (least, largest) = (read(&scan(0, 0)).unwrap(), read(&scan(most, most)).unwrap());
+        for (before, after) in [(&least, &largest), (&largest, &least)] {
+            let diff = crate::report::json::diff(before.at, before, after);
+            assert_eq!(diff.totals.before_bytes.max(diff.totals.after_bytes), u64::MAX);
+            assert!(diff.stores[0].layers.change_bytes.unsigned_abs() >= most);
+        }
+    }
+
+    #[test]
+    fn paths_of_a_mounted_disk_are_those_of_its_node() {
+        for (sysroot, path, expected) in [
+            (None, "/mnt/n/var", "/mnt/n/var"),
+            (Some("/mnt/n"), "/mnt/n", "/"),
+            (Some("/mnt/n"), "/mnt/n/var/lib/containers", "/var/lib/containers"),
+            (Some("/mnt/n"), "/mnt/name/var", "/mnt/name/var"),
+            (Some("/mnt/n"), "/mnt/n/ostree/deploy/rhcos/var/lib/x", "/var/lib/x"),
+            (Some("/mnt/n"), "/mnt/n/ostree/deploy/rhcos/deploy/0f.0/opt/x", "/opt/x"),
+            (Some("/mnt/n"), "/mnt/n/ostree/repo", "/ostree/repo"),
+        ] {
+            assert_eq!(own_path(sysroot.map(Path::new), path.into()), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn two_drivers_in_one_root_are_refused() {
+        let store = |driver: &str| {
+            format!(
+                r#"{{"kind":"containers-storage","root":"/s","driver":"{driver}",
+                   "bytes":{{"images":1,"containers":0,"leaks":0,"metadata":0,"other":0}}}}"#
+            )
+        };
+        let one = scan(1, 1);
+        let (head, _) = one.split_once(r#""stores":["#).unwrap();
+        let read = |stores: [String; 2]| {
+            scan_of(format!(r#"{head}"stores":[{}]}}"#, stores.join(",")).as_bytes(), "x".into())
+        };
+        assert!(read([store("overlay"), store("overlay")]).is_ok());
+        let error = read([store("overlay"), store("vfs")]).unwrap_err();
+        assert!(error.contains("/s holds stores of two drivers, overlay and vfs"), "{error}");
+    }
 
     #[test]
     fn what_is_no_scan_is_said() {

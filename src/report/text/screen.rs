@@ -22,7 +22,8 @@ impl Screen {
     }
 
     /// Date and time to the minute.
-    pub(super) fn minute(&self, at: Timestamp) -> String {
+    #[must_use]
+    pub fn minute(&self, at: Timestamp) -> String {
         at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
     }
 

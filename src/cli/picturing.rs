@@ -1,0 +1,30 @@
+//! What a scan saw, as it is kept and compared.
+
+use super::records::{Open, own_path, own_paths};
+use crate::inventory::picture::Picture;
+use crate::records::pictures::{self, Fate};
+use crate::records::scans::Recorded;
+use crate::survey::Survey;
+
+/// What a survey saw, under the names that the node itself has for it.
+pub(super) fn of(survey: &Survey) -> Picture {
+    let mut inventory = own_paths(survey);
+    for filesystem in &mut inventory.filesystems {
+        filesystem.mount = own_path(survey, &filesystem.mount);
+    }
+    Picture::of(&inventory, &survey.refs, survey.is_complete())
+}
+
+/// Keeps what a scan saw, once it is recorded. What there is to say about that, unless it is kept like
+/// any other.
+pub(super) fn keep(open: &mut Open, scan: &Recorded, all_stores: bool, picture: &Picture) -> Option<String> {
+    let seen = pictures::Scanned { run_id: &scan.run_id, at: scan.observed.record_time, all_stores };
+    match open.records.write(|tx| pictures::store(tx, &seen, picture)) {
+        Ok(Fate::Kept) => None,
+        Ok(Fate::Late) => {
+            Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())
+        }
+        Ok(Fate::Alone(why)) => Some(format!("earlier scans are no longer kept for `diff`: {why}")),
+        Err(error) => Some(format!("this scan is not kept for `diff`: {error}")),
+    }
+}
