@@ -148,3 +148,32 @@ fn users(fs: Fs) {
     }
     drop(held);
 }
+
+/// No file can be made any more, although most bytes are free: that is the story then.
+#[test]
+fn a_disk_without_an_inode_is_full() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "2000"], &[]);
+    let store = small::store(&disk.path().join("var/lib/containers/storage"));
+    store.unmount();
+    std::fs::write(disk.path().join("sweep.toml"), "[images]\ninodes_high_percent = 90\n").unwrap();
+    let files = disk.path().join("opt");
+    std::fs::create_dir(&files).unwrap();
+    let made = (0..).find(|at| File::create(files.join(at.to_string())).is_err()).unwrap();
+    assert!(made > 0);
+    disk.sync();
+    let words = ["--config", "/sweep.toml", "--sysroot"];
+    let report = self::report(&words, disk.path());
+    let filesystem = &list(&report, "/filesystems")[0];
+    let inodes = number(filesystem, "/inodes");
+    assert_eq!(number(filesystem, "/inodes_free"), 0);
+    let sentence = text(&report, "/verdict/sentences/0");
+    let expected = format!("has no inode left: all {inodes} inodes are used");
+    assert!(sentence.contains(&expected), "{sentence}");
+    assert!(sentence.contains("past layersweep's gc by inodes at 90%"), "{sentence}");
+    let mut command = program::command();
+    let shown = program::run(command.arg("report").args(words).arg(disk.path())).expect_code(0).stdout;
+    assert!(shown.contains(&format!("100% of {inodes} inodes used")), "{shown}");
+}

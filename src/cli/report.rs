@@ -111,6 +111,8 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
             used_bytes: facts.used_bytes,
             available_bytes: facts.available_bytes,
             used_percent: json::filesystem(facts).used_percent,
+            inodes: facts.inodes,
+            inodes_free: facts.inodes_free,
             parts: divided.parts,
             marks,
         })

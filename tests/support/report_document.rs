@@ -139,11 +139,12 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         part("other", "everything else", None, 24 * MIB),
     ]);
     whole["marks"] = json!([
-        { "name": "gc low", "percent": 70.0, "source": "layersweep" },
-        { "name": "gc high", "percent": 75.0, "source": "layersweep" },
-        { "name": "image GC low", "percent": 80.0, "source": "kubelet" },
-        { "name": "image GC high", "percent": 85.0, "source": "kubelet" },
-        { "name": "hard eviction (imagefs.available)", "percent": 85.0, "source": "eviction" },
+        { "name": "gc low", "percent": 70.0, "source": "layersweep", "of": "bytes" },
+        { "name": "gc high", "percent": 75.0, "source": "layersweep", "of": "bytes" },
+        { "name": "image GC low", "percent": 80.0, "source": "kubelet", "of": "bytes" },
+        { "name": "image GC high", "percent": 85.0, "source": "kubelet", "of": "bytes" },
+        { "name": "hard eviction (imagefs.available)", "percent": 85.0, "source": "eviction", "of": "bytes" },
+        { "name": "hard eviction (imagefs.inodesFree)", "percent": 95.0, "source": "eviction", "of": "inodes" },
     ]);
     let points = (0..48_u64).map(|hour| {
         let mean = used / 2 + used / 100 * hour;

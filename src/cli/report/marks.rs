@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use crate::config::Config;
-use crate::gc::story::Mark;
-use crate::inventory::FilesystemIx;
+use crate::gc::space::Targets;
+use crate::gc::story::{Counted, Mark};
+use crate::inventory::{Filesystem, FilesystemIx};
 use crate::node::kubelet::Kubelet;
-use crate::node::thresholds::{IMAGEFS, NODEFS, Thresholds};
+use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Thresholds};
 use crate::node::{places, thresholds};
 use crate::survey::Survey;
 use crate::survey::tenants::filesystem_of;
@@ -22,14 +23,14 @@ pub(super) fn marks(config: &Config, survey: &Survey) -> Vec<Vec<Mark>> {
     let thresholds = kubelet.is_here().then(|| thresholds::read(&kubelet).0);
     let inventory = &survey.inventory;
     let of = |at: FilesystemIx| {
-        let capacity = inventory.filesystems[at.get()].capacity_bytes;
+        let facts = &inventory.filesystems[at.get()];
         let images = inventory.stores.iter().any(|store| store.filesystem == at && !store.read_only);
         let mut marks = Vec::new();
         if images {
-            marks.extend(ours(config, capacity));
+            marks.extend(ours(&config.images.targets, facts));
         }
         if let Some(thresholds) = &thresholds {
-            marks.extend(theirs(thresholds, capacity, images, nodefs == Some(at)));
+            marks.extend(theirs(thresholds, facts, images, nodefs == Some(at)));
         }
         marks.sort_by(|a, b| a.percent.total_cmp(&b.percent).then_with(|| a.name.cmp(&b.name)));
         marks
@@ -37,9 +38,14 @@ pub(super) fn marks(config: &Config, survey: &Survey) -> Vec<Vec<Mark>> {
     (0..inventory.filesystems.len()).map(|at| of(at.into())).collect()
 }
 
-fn ours(config: &Config, capacity: u64) -> Vec<Mark> {
-    let targets = config.images.targets;
-    let mark = |name: &str, percent: f64| Mark { name: name.into(), percent, source: "layersweep" };
+fn ours(targets: &Targets, facts: &Filesystem) -> Vec<Mark> {
+    let capacity = facts.capacity_bytes;
+    let mark = |name: &str, percent: f64| Mark {
+        name: name.into(),
+        percent,
+        source: "layersweep",
+        of: Counted::Bytes,
+    };
     let mut marks = Vec::new();
     if let Some(used) = targets.used {
         marks.push(mark("gc high", f64::from(used.high)));
@@ -52,14 +58,24 @@ fn ours(config: &Config, capacity: u64) -> Vec<Mark> {
         let percent = 100.0 - free.start_below as f64 * 100.0 / capacity as f64;
         marks.push(mark("gc high (free bytes)", percent.max(0.0)));
     }
+    if let Some(inodes) = targets.inodes.filter(|_| facts.inodes > 0) {
+        for (name, percent) in [("gc by inodes high", inodes.high), ("gc by inodes low", inodes.low)] {
+            marks.push(Mark { of: Counted::Inodes, ..mark(name, f64::from(percent)) });
+        }
+    }
     marks
 }
 
-fn theirs(thresholds: &Thresholds, capacity: u64, images: bool, nodefs: bool) -> Vec<Mark> {
+fn theirs(thresholds: &Thresholds, facts: &Filesystem, images: bool, nodefs: bool) -> Vec<Mark> {
     let mut marks = Vec::new();
     #[allow(clippy::cast_precision_loss)] // a percentage
     let mut image_gc = |name: &str, percent: i64| {
-        marks.push(Mark { name: name.into(), percent: percent as f64, source: "kubelet" });
+        marks.push(Mark {
+            name: name.into(),
+            percent: percent as f64,
+            source: "kubelet",
+            of: Counted::Bytes,
+        });
     };
     if images {
         image_gc("image GC high", thresholds.image_high.value);
@@ -68,13 +84,20 @@ fn theirs(thresholds: &Thresholds, capacity: u64, images: bool, nodefs: bool) ->
     for (name, signals) in
         [("hard eviction", &thresholds.hard.value), ("soft eviction", &thresholds.soft.value)]
     {
-        for (signal, counts) in [(IMAGEFS, images), (NODEFS, nodefs)] {
+        for (signal, counts, of) in [
+            (IMAGEFS, images, Counted::Bytes),
+            (NODEFS, nodefs, Counted::Bytes),
+            (IMAGEFS_INODES, images && facts.inodes > 0, Counted::Inodes),
+            (NODEFS_INODES, nodefs && facts.inodes > 0, Counted::Inodes),
+        ] {
+            let whole = if of == Counted::Bytes { facts.capacity_bytes } else { facts.inodes };
             let percent =
-                signals.get(signal).filter(|_| counts).and_then(|amount| amount.used_percent(capacity));
+                signals.get(signal).filter(|_| counts).and_then(|amount| amount.used_percent(whole));
             marks.extend(percent.map(|percent| Mark {
                 name: format!("{name} ({signal})"),
                 percent: (percent * 100.0).round() / 100.0,
                 source: "eviction",
+                of,
             }));
         }
     }

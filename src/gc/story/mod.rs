@@ -163,10 +163,33 @@ pub struct Mark {
     /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
     /// `hard eviction (imagefs.available)`.
     pub name: String,
-    /// Percent of the capacity that is not available.
+    /// Percent of what [`Self::of`] says that is not available.
     pub percent: f64,
     /// `layersweep`, `kubelet` or `eviction`.
     pub source: &'static str,
+    /// What it counts.
+    pub of: Counted,
+}
+
+/// What a mark counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Inodes.
+    Inodes,
+}
+
+impl Counted {
+    /// As the documents have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Inodes => "inodes",
+        }
+    }
 }
 
 impl Mark {
@@ -201,8 +224,39 @@ pub struct Disk {
     pub available_bytes: u64,
     /// Percent of the capacity that is not available; `None`: the numbers contradict each other.
     pub used_percent: Option<f64>,
+    /// Inodes in all; 0 where the filesystem has no fixed number.
+    pub inodes: u64,
+    /// Inodes that are free.
+    pub inodes_free: u64,
     /// Its parts: their sum is `used_bytes`.
     pub parts: Vec<Part>,
     /// What happens when.
     pub marks: Vec<Mark>,
+}
+
+impl Disk {
+    /// Percent of the inodes that are taken; `None` without a fixed number, or where the numbers
+    /// contradict each other.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // shown with one decimal
+    pub fn inodes_percent(&self) -> Option<f64> {
+        let taken = self.inodes.checked_sub(self.inodes_free)?;
+        (self.inodes > 0).then(|| taken as f64 * 100.0 / self.inodes as f64)
+    }
+
+    /// Percent of what a mark counts that are taken.
+    #[must_use]
+    pub fn percent_of(&self, counted: Counted) -> Option<f64> {
+        match counted {
+            Counted::Bytes => self.used_percent,
+            Counted::Inodes => self.inodes_percent(),
+        }
+    }
+
+    /// The marks at which something happens and that are passed (or not).
+    fn acting(&self, passed: bool) -> impl Iterator<Item = &Mark> {
+        self.marks.iter().filter(move |mark| {
+            mark.acts() && self.percent_of(mark.of).is_some_and(|percent| (mark.percent <= percent) == passed)
+        })
+    }
 }

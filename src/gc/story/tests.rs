@@ -15,7 +15,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         measured_bytes: gib * GIB,
         store: None,
     };
-    let mark = |name: &str, percent, source| Mark { name: name.into(), percent, source };
+    let mark = |name: &str, percent, source| Mark { name: name.into(), percent, source, of: Counted::Bytes };
     let available = 100 * GIB - used;
     Disk {
         mount: "/var".into(),
@@ -24,6 +24,8 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         available_bytes: available,
         #[allow(clippy::cast_precision_loss)]
         used_percent: Some(100.0 - available as f64 / GIB as f64),
+        inodes: 1000,
+        inodes_free: 700,
         parts: parts.iter().map(part).collect(),
         marks: vec![
             mark("gc low", 70.0, "layersweep"),
@@ -225,7 +227,7 @@ fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
 
 #[test]
 fn marks_in_words() {
-    let mark = |name: &str, source| Mark { name: name.into(), percent: 85.4, source };
+    let mark = |name: &str, source| Mark { name: name.into(), percent: 85.4, source, of: Counted::Bytes };
     assert_eq!(mark("gc high", "layersweep").words(), "layersweep's gc at 85%");
     assert_eq!(mark("image GC high", "kubelet").words(), "the kubelet's image GC at 85%");
     assert_eq!(
@@ -233,4 +235,44 @@ fn marks_in_words() {
         "hard eviction (nodefs.available) at 85%"
     );
     assert!(!mark("image GC low", "kubelet").acts() && mark("gc high", "layersweep").acts());
+}
+
+#[test]
+fn inodes_run_out_before_bytes() {
+    let mut disk = disk(&[(PartKind::Images, 30)]);
+    let mut calm = disk.clone();
+    calm.mount = "/calm".into();
+    calm.used_percent = Some(74.0);
+    disk.inodes = 2128;
+    disk.inodes_free = 0;
+    let sentences = verdict(&[calm, disk.clone()], &[], true, false);
+    assert!(
+        sentences[0].starts_with(
+            "/var (the fullest of 2 filesystems with stores) has no inode left: all 2128 inodes are used"
+        ),
+        "{sentences:?}"
+    );
+    assert!(sentences[0].contains("its bytes are 30.0% in use"), "{sentences:?}");
+    assert!(sentences[1].starts_with("Its bytes are held by"), "{sentences:?}");
+    assert!(sentences[2].contains("Nothing of it can be taken back"), "{sentences:?}");
+    // Past a mark that somebody set, and below it.
+    let mark = |percent| Mark {
+        name: "gc by inodes high".into(),
+        percent,
+        source: "layersweep",
+        of: Counted::Inodes,
+    };
+    disk.inodes_free = 528;
+    disk.marks.push(mark(70.0));
+    let sentence = |disk: &Disk| verdict(std::slice::from_ref(disk), &[], true, false)[0].clone();
+    assert!(sentence(&disk).starts_with("/var has used 75.2% of its 2128 inodes"), "{}", sentence(&disk));
+    assert!(sentence(&disk).contains(", past layersweep's gc by inodes at 70%."), "{}", sentence(&disk));
+    disk.marks.pop();
+    disk.marks.push(mark(80.0));
+    let below = sentence(&disk);
+    assert!(below.starts_with("/var is 30.0% in use"), "{below}");
+    assert!(below.contains("below every mark (next: layersweep's gc by inodes at 80%)"), "{below}");
+    // btrfs counts none.
+    (disk.inodes, disk.inodes_free) = (0, 0);
+    assert!(sentence(&disk).contains("next: layersweep's gc at 75%"), "{}", sentence(&disk));
 }

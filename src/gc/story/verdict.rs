@@ -1,6 +1,6 @@
 //! The story in three sentences: what is full, who holds it, what can be done.
 
-use super::{Cause, CauseKind, Disk, Hands, PartKind};
+use super::{Cause, CauseKind, Counted, Disk, Hands, Mark, PartKind};
 use crate::inventory::FilesystemIx;
 use crate::inventory::words::bytes;
 
@@ -28,9 +28,9 @@ pub fn verdict(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
     [full(disks, disk), held(disk, &here), last]
 }
 
-/// The disk that the story is about: the fullest.
+/// The disk that the story is about: the fullest, by bytes or by inodes.
 fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
-    let percent = |disk: &Disk| disk.used_percent.unwrap_or(-1.0);
+    let percent = |disk: &Disk| disk.used_percent.unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
     let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
     fullest.map(|(at, disk)| (at.into(), disk))
 }
@@ -40,10 +40,9 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
     let Some(percent) = disk.used_percent else {
         return format!("How full {} is cannot be told: its numbers contradict each other.", disk.mount);
     };
-    let marks = || disk.marks.iter().filter(|mark| mark.acts());
-    let passed: Vec<_> = marks().filter(|mark| mark.percent <= percent).collect();
-    let next = marks().filter(|mark| mark.percent > percent);
-    let next = next.min_by(|a, b| a.percent.total_cmp(&b.percent));
+    let distance = |mark: &Mark| mark.percent - disk.percent_of(mark.of).unwrap_or(0.0);
+    let passed: Vec<_> = disk.acting(true).collect();
+    let next = disk.acting(false).min_by(|a, b| distance(a).total_cmp(&distance(b)));
     let marks = match (passed.as_slice(), next) {
         ([], None) if percent >= FULL => "; no marks are set here".to_owned(),
         ([], None) => String::new(),
@@ -57,14 +56,31 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
         0 | 1 => String::new(),
         many => format!(" (the fullest of {many} filesystems with stores)"),
     };
-    let word = if !passed.is_empty() || percent >= FULL { "full" } else { "in use" };
-    format!(
-        "{}{others} is {percent:.1}% {word}: {} of {} used, {} available{marks}.",
-        disk.mount,
+    let by_bytes = percent >= FULL || passed.iter().any(|mark| mark.of == Counted::Bytes);
+    let numbers = format!(
+        "{percent:.1}% {}: {} of {} used, {} available{marks}",
+        if by_bytes { "full" } else { "in use" },
         bytes(disk.used_bytes),
         bytes(disk.capacity_bytes),
         bytes(disk.available_bytes),
-    )
+    );
+    match (short_of_inodes(disk), disk.inodes_percent()) {
+        (true, Some(_)) if disk.inodes_free == 0 => format!(
+            "{}{others} has no inode left: all {} inodes are used, so that no new file fits; its bytes are {numbers}.",
+            disk.mount, disk.inodes,
+        ),
+        (true, Some(inodes)) => format!(
+            "{}{others} has used {inodes:.1}% of its {} inodes; its bytes are {numbers}.",
+            disk.mount, disk.inodes,
+        ),
+        _ => format!("{}{others} is {numbers}.", disk.mount),
+    }
+}
+
+/// Files run out, whatever bytes there are.
+fn short_of_inodes(disk: &Disk) -> bool {
+    disk.inodes_percent().is_some_and(|percent| percent >= FULL)
+        || disk.acting(true).any(|mark| mark.of == Counted::Inodes)
 }
 
 /// Who holds it.
@@ -101,7 +117,8 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
             and(&named),
         );
     }
-    format!("It is held by {}{foremost}.", and(&named))
+    let what = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
+    format!("{what} held by {}{foremost}.", and(&named))
 }
 
 /// What can be done, and how much it gives.
@@ -156,9 +173,9 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
 }
 
 fn held_by_nobody(disk: &Disk) -> bool {
-    disk.used_percent.is_some_and(|percent| {
-        percent < FULL && disk.marks.iter().filter(|mark| mark.acts()).all(|mark| mark.percent > percent)
-    })
+    disk.used_percent.is_some_and(|percent| percent < FULL)
+        && !short_of_inodes(disk)
+        && disk.acting(true).next().is_none()
 }
 
 fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {

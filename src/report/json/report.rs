@@ -120,10 +120,13 @@ pub struct PartDoc {
 pub struct MarkDoc {
     /// What happens: `image GC high`.
     pub name: String,
-    /// From this percentage of the capacity that is not available (`used_percent`) on.
+    /// From this percentage on: of the capacity that is not available (`used_percent`), or of the
+    /// inodes that are used.
     pub percent: f64,
     /// Who goes by it: `layersweep`, `kubelet` or `eviction`.
     pub source: &'static str,
+    /// What it counts: `bytes` or `inodes`.
+    pub of: &'static str,
 }
 
 /// How full a filesystem was.
@@ -265,7 +268,12 @@ pub fn report(scan: ScanDoc, facts: ReportFacts, inside: &dyn Fn(&std::path::Pat
         marks: disk
             .marks
             .iter()
-            .map(|mark| MarkDoc { name: mark.name.clone(), percent: mark.percent, source: mark.source })
+            .map(|mark| MarkDoc {
+                name: mark.name.clone(),
+                percent: mark.percent,
+                source: mark.source,
+                of: mark.of.word(),
+            })
             .collect(),
     });
     let filesystems = filesystems.collect();

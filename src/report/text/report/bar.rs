@@ -57,7 +57,9 @@ pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> 
 
 /// Where the marks are, and what they are.
 fn marks(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
-    let shown: Vec<_> = disk.marks.iter().filter(|mark| !mark.name.ends_with(" low")).collect();
+    // The bar is made of bytes; marks of inodes stand with their numbers, above it.
+    let shown: Vec<_> =
+        disk.marks.iter().filter(|mark| mark.of == "bytes" && !mark.name.ends_with(" low")).collect();
     if shown.is_empty() {
         return String::new();
     }

@@ -18,7 +18,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         measured_bytes: *bytes,
         store: None,
     };
-    let mark = |name: &str, percent, source| MarkDoc { name: name.into(), percent, source };
+    let mark = |name: &str, percent, source| MarkDoc { name: name.into(), percent, source, of: "bytes" };
     ReportFilesystemDoc {
         filesystem: FilesystemDoc {
             mount: "/var".into(),
