@@ -2,6 +2,7 @@
 
 mod marks;
 mod page;
+mod planned;
 
 use std::io;
 use std::path::Path;
@@ -69,7 +70,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
 
 /// The whole story.
 fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(ReportDoc, Exit), Failure> {
-    let surveyed = surveying::survey_to_tell(global)?;
+    let surveyed = surveying::survey_to_tell(global, config)?;
     let survey = &surveyed.survey;
     let places = places(config, survey);
     let known = tenants::Known {
@@ -82,7 +83,15 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
     let inventory = &survey.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = all().map(|at| story::divide(inventory, &survey.refs, &tenants, at)).collect();
-    let context = story::Context { survey, tenants: &tenants, ages: &surveyed.ages, divided: &divided };
+    let plans = planned::plans(global, config, &surveyed)?;
+    let context = story::Context {
+        survey,
+        tenants: &tenants,
+        ages: &surveyed.ages,
+        divided: &divided,
+        leaks: &plans.leaks,
+        min_age: config.leaks.min_age,
+    };
     let causes = story::causes(&context);
     let marks = marks::marks(config, survey);
     let mut warnings: Vec<_> = tenants.findings.iter().map(warning).collect();
@@ -105,7 +114,8 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
         .iter()
         .zip(divided)
         .zip(marks)
-        .map(|((facts, divided), marks)| Disk {
+        .enumerate()
+        .map(|(at, ((facts, divided), marks))| Disk {
             mount: facts.mount.to_string_lossy().into_owned(),
             capacity_bytes: facts.capacity_bytes,
             used_bytes: facts.used_bytes,
@@ -115,6 +125,7 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
             inodes_free: facts.inodes_free,
             parts: divided.parts,
             marks,
+            planned: plans.on(&surveyed, at.into()),
         })
         .collect();
     let complete = survey.is_complete() && !tenants.findings.iter().any(|finding| finding.incomplete);

@@ -11,7 +11,7 @@ pub use causes::{Context, causes};
 pub use parts::{Divided, divide};
 pub use verdict::verdict;
 
-use crate::inventory::FilesystemIx;
+use crate::inventory::{FilesystemIx, Size};
 
 /// A part of what is used on a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,6 +232,40 @@ pub struct Disk {
     pub parts: Vec<Part>,
     /// What happens when.
     pub marks: Vec<Mark>,
+    /// What would go now.
+    pub planned: Planned,
+}
+
+/// What is expected to come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Back {
+    /// Bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+impl Back {
+    /// More of it.
+    pub fn add(&mut self, size: Size) {
+        self.bytes = self.bytes.saturating_add(size.frees_bytes);
+        self.inodes = self.inodes.saturating_add(size.inodes);
+    }
+
+    fn is_nothing(self) -> bool {
+        self.bytes == 0 && self.inodes == 0
+    }
+}
+
+/// What our commands would give back on a filesystem now, by the policy as it is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// `layersweep gc`, of images.
+    pub gc: Back,
+    /// Where that is nothing: why, as a clause.
+    pub none: &'static str,
+    /// `layersweep sweep --delete`.
+    pub sweep: Back,
 }
 
 impl Disk {

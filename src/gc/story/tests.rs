@@ -1,6 +1,7 @@
 //! The verdict, as a table: which disk gets which sentences.
 
 use super::*;
+use crate::inventory::Size;
 
 const GIB: u64 = 1 << 30;
 
@@ -33,7 +34,18 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
             mark("image GC high", 85.0, "kubelet"),
             mark("hard eviction (imagefs.available)", 85.0, "eviction"),
         ],
+        planned: Planned { gc: Back::default(), none: "the disk is below its marks", sweep: Back::default() },
     }
+}
+
+/// The plans take all that is ours, as on a disk past its marks.
+fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
+    for cause in causes.iter().filter(|cause| cause.hands == Hands::Ours) {
+        let planned = &mut disk.planned;
+        let back = if cause.kind == CauseKind::Leak { &mut planned.sweep } else { &mut planned.gc };
+        back.add(Size { frees_bytes: cause.bytes, inodes: 10, ..Size::default() });
+    }
+    disk
 }
 
 fn cause(kind: CauseKind, hands: Hands, gib: u64, title: &str) -> Cause {
@@ -186,7 +198,7 @@ fn which_disk_gets_which_sentences() {
         ),
     ];
     for (name, parts, causes, complete, expected) in cases {
-        let sentences = verdict(&[disk(&parts)], &causes, complete, false);
+        let sentences = verdict(&[all_goes(disk(&parts), &causes)], &causes, complete, false);
         for (sentence, expected) in sentences.iter().zip(expected) {
             for words in expected {
                 assert!(sentence.contains(words), "{name}: {words:?} is not in {sentence:?}");
@@ -215,6 +227,7 @@ fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
     let elsewhere = cause(CauseKind::Leak, Hands::Ours, 5, "leak elsewhere");
     let here =
         Cause { filesystem: FilesystemIx::from(1), ..cause(CauseKind::Leak, Hands::Ours, 80, "leak here") };
+    let full = all_goes(full, std::slice::from_ref(&here));
     let sentences = verdict(&[calm, full], &[here, elsewhere], true, true);
     assert!(sentences[0].starts_with("/data (the fullest of 2 filesystems"), "{sentences:?}");
     assert!(sentences[1].contains("leak here"), "{sentences:?}");
@@ -275,4 +288,32 @@ fn inodes_run_out_before_bytes() {
     // btrfs counts none.
     (disk.inodes, disk.inodes_free) = (0, 0);
     assert!(sentence(&disk).contains("next: layersweep's gc at 75%"), "{}", sentence(&disk));
+}
+
+#[test]
+fn nothing_is_promised_that_the_plans_do_not_keep() {
+    let causes = [
+        cause(CauseKind::UnusedImages, Hands::Ours, 20, "images not in use"),
+        cause(CauseKind::Leak, Hands::Ours, 5, "leak"),
+    ];
+    let parts = [(PartKind::ImagesUnused, 20), (PartKind::Leaks, 5)];
+    let calm = disk(&parts);
+    let last = |disk: &Disk| verdict(std::slice::from_ref(disk), &causes, true, false)[2].clone();
+    assert_eq!(
+        last(&calm),
+        "`layersweep gc` would delete no image now, since the disk is below its marks: 20.0 GiB unused; leaks \
+         of 5.0 GiB are not to be deleted yet, `layersweep sweep` says why."
+    );
+    // The low mark is reached long before all is gone; an inode is an inode.
+    let mut part = calm.clone();
+    part.planned.gc.add(Size { frees_bytes: 3 * GIB, inodes: 7, ..Size::default() });
+    assert!(
+        last(&part).starts_with(
+            "`layersweep gc` (unused images, 3.0 GiB) gives back up to 3.0 GiB, which leaves 22.0%; leaks of"
+        ),
+        "{}",
+        last(&part)
+    );
+    part.inodes_free = 0;
+    assert!(last(&part).contains("gives back up to 3.0 GiB and 7 inodes"), "{}", last(&part));
 }

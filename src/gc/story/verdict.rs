@@ -1,6 +1,6 @@
 //! The story in three sentences: what is full, who holds it, what can be done.
 
-use super::{Cause, CauseKind, Counted, Disk, Hands, Mark, PartKind};
+use super::{Back, Cause, CauseKind, Counted, Disk, Hands, Mark, PartKind, Planned};
 use crate::inventory::FilesystemIx;
 use crate::inventory::words::bytes;
 
@@ -127,7 +127,29 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let theirs: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Operator).collect();
     let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
     let when = if foreign { "once the node runs again, " } else { "" };
-    let mut out = match ours.is_empty() {
+    let Planned { gc, none, sweep } = disk.planned;
+    let goes = [("`layersweep gc` (unused images", gc), ("`layersweep sweep --delete` (leaks", sweep)];
+    let commands: Vec<_> = goes
+        .iter()
+        .filter(|(_, back)| !back.is_nothing())
+        .map(|(command, back)| format!("{command}, {})", bytes(back.bytes)))
+        .collect();
+    let images = of_kind(&ours, CauseKind::UnusedImages);
+    let leaks = of_kind(&ours, CauseKind::Leak);
+    // What nothing uses, and what stays all the same.
+    let stays: Vec<_> = [
+        (images > 0 && gc.is_nothing()).then(|| {
+            format!("`layersweep gc` would delete no image now, since {none}: {} unused", bytes(images))
+        }),
+        (leaks > 0 && sweep.is_nothing()).then(|| {
+            format!("leaks of {} are not to be deleted yet, `layersweep sweep` says why", bytes(leaks))
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut out = match commands.is_empty() {
+        true if !stays.is_empty() => capital(&stays.join("; ")),
         true if theirs.is_empty() => {
             return match held_by_nobody(disk) {
                 true => "There is nothing to take back.".into(),
@@ -140,20 +162,20 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         }
         true => "Nothing of it goes by itself".to_owned(),
         false => {
-            let back = sum(&ours);
-            let images: u64 = of_kind(&ours, CauseKind::UnusedImages);
-            let leaks: u64 = of_kind(&ours, CauseKind::Leak);
-            let commands: Vec<_> = [
-                (images > 0).then(|| format!("`layersweep gc` (unused images, {})", bytes(images))),
-                (leaks > 0).then(|| format!("`layersweep sweep --delete` (leaks, {})", bytes(leaks))),
-            ]
-            .into_iter()
-            .flatten()
-            .collect();
+            let back = Back {
+                bytes: gc.bytes.saturating_add(sweep.bytes),
+                inodes: gc.inodes.saturating_add(sweep.inodes),
+            };
             let verb = if commands.len() == 1 { "gives" } else { "give" };
-            let after =
-                after(disk, back).map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
-            capital(&format!("{when}{} {verb} back up to {}{after}", and(&commands), bytes(back)))
+            let after = after(disk, back.bytes)
+                .map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
+            let inodes = match short_of_inodes(disk) {
+                true => format!(" and {} inodes", back.inodes),
+                false => String::new(),
+            };
+            let first =
+                format!("{when}{} {verb} back up to {}{inodes}{after}", and(&commands), bytes(back.bytes));
+            capital(&[vec![first], stays].concat().join("; "))
         }
     };
     if !theirs.is_empty() {
