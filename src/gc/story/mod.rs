@@ -70,7 +70,9 @@ kinds! {
         Metadata = "metadata",
         /// Everything else below a store's root.
         StoreOther = "store-other",
-        /// Logs of pods, and other logs.
+        /// Logs of pods; the documents do not tell them from others.
+        PodLogs = "logs",
+        /// Other logs.
         Logs = "logs",
         /// The journal.
         Journal = "journal",

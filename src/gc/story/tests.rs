@@ -127,12 +127,16 @@ fn which_disk_gets_which_sentences() {
         ),
         (
             "a log that runs away",
-            vec![(P::Images, 20), (P::Logs, 70)],
+            vec![(P::Images, 20), (P::PodLogs, 65), (P::KubeletVolumes, 5)],
             vec![cause(C::Log, Operator, 68, "log of pod shop/cart")],
             true,
             [
                 &["90.0% full"],
-                &["logs 70.0 GiB (78%)", "log of pod shop/cart with 68.0 GiB"],
+                &[
+                    "Most of it is not containers' storage, which holds only 20.0 GiB (22%)",
+                    "logs and volumes of pods 70.0 GiB (78%)",
+                    "log of pod shop/cart with 68.0 GiB",
+                ],
                 &["68.0 GiB to decide by hand"],
             ],
         ),
@@ -159,6 +163,17 @@ fn which_disk_gets_which_sentences() {
                     "other files 85.0 GiB",
                 ],
                 &["Nothing of it can be taken back safely"],
+            ],
+        ),
+        (
+            "the node's own logs are nobody's pods",
+            vec![(P::Images, 5), (P::Logs, 75)],
+            vec![],
+            true,
+            [
+                &["80.0% full"],
+                &["which holds only 5.0 GiB (6%): other logs 75.0 GiB (94%)"],
+                &["Nothing of it"],
             ],
         ),
         (

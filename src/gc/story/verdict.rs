@@ -219,9 +219,9 @@ fn group(kind: PartKind) -> &'static str {
         PartKind::Containers => "containers' own layers",
         PartKind::Leaks => "leaks",
         PartKind::Metadata | PartKind::StoreOther => "stores' own files",
-        PartKind::Logs => "logs",
+        PartKind::PodLogs | PartKind::KubeletVolumes => "logs and volumes of pods",
+        PartKind::Logs => "other logs",
         PartKind::Journal => "the journal",
-        PartKind::KubeletVolumes => "volumes of pods",
         PartKind::VarTmp => "temporary files",
         PartKind::Layersweep => "layersweep's records",
         PartKind::CoreDumps => "core dumps",
@@ -231,7 +231,7 @@ fn group(kind: PartKind) -> &'static str {
     }
 }
 
-/// Part of containers' storage, or what pods have written.
+/// Part of containers' storage.
 fn is_ours(kind: PartKind) -> bool {
     matches!(
         kind,
@@ -242,8 +242,6 @@ fn is_ours(kind: PartKind) -> bool {
             | PartKind::Leaks
             | PartKind::Metadata
             | PartKind::StoreOther
-            | PartKind::Logs
-            | PartKind::KubeletVolumes
     )
 }
 
