@@ -292,8 +292,21 @@ fn records_that_cannot_be_used() {
         std::fs::create_dir_all(database.parent().unwrap()).unwrap();
         make();
         let before = tree::listing(&root.join("var/lib/layersweep"));
-        let report = layersweep(root, &["report", "--format", "json"]).expect_code(0).json();
+        // No records are fine; records that nobody can read are not.
+        let code = if told.is_some() { 3 } else { 0 };
+        let report = layersweep(root, &["report", "--format", "json"]).expect_code(code).json();
         schema::assert_fits("report", &report);
+        assert_eq!(
+            (&report["complete"], &report["history_complete"]),
+            (&true.into(), &told.is_none().into())
+        );
+        let how = report["measured"]["how"].to_string();
+        match told {
+            None => assert!(how.contains("There are no records of layersweep"), "{name}: {how}"),
+            Some(words) => {
+                assert!(how.contains("cannot be read: ages") && how.contains(words), "{name}: {how}")
+            }
+        }
         assert_eq!(list(&report, "/runs").len() + list(&report, "/usage").len(), 0, "{name}");
         let images = list(&report, "/scan/images");
         assert_eq!(images.len(), 5, "{name}");
@@ -307,7 +320,7 @@ fn records_that_cannot_be_used() {
             None => assert!(warnings.is_empty(), "{name}: {warnings:#?}"),
             Some(words) => assert!(is_told(words), "{name}: {warnings:#?}"),
         }
-        layersweep(root, &["report"]).expect_code(0);
+        layersweep(root, &["report"]).expect_code(code);
         let after = tree::listing(&root.join("var/lib/layersweep"));
         assert!(tree::differences(&before, &after).is_empty(), "{name}");
         tree::remove(&root.join("var/lib/layersweep"));

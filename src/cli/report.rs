@@ -131,7 +131,8 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
     let complete = survey.is_complete() && !tenants.findings.iter().any(|finding| finding.incomplete);
     let foreign = survey.sysroot.is_foreign();
     let sentences = story::verdict(&disks, &causes, complete, foreign);
-    let (history, series) = past(global, own)?;
+    let Past { history, series, unread } = past(global, own)?;
+    let history_complete = unread.is_none();
     let inside = |path: &Path| survey.sysroot.display(path).to_string_lossy().into_owned();
     let facts = ReportFacts {
         sysroot: global.sysroot.as_ref().filter(|_| foreign).map(|path| path.to_string_lossy().into_owned()),
@@ -143,11 +144,12 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
         series,
         logs: logs(&tenants, &inside),
         pods: pods(&tenants, &inside),
-        how: how(survey, &tenants, history.database.as_deref()),
+        how: how(survey, &tenants, history.database.as_deref(), unread.as_deref()),
         history,
+        history_complete,
         warnings,
     };
-    let exit = match (surveyed.exit(), complete) {
+    let exit = match (surveyed.exit(), complete && history_complete) {
         (Exit::Done, false) => Exit::Incomplete,
         (exit, _) => exit,
     };
@@ -190,12 +192,20 @@ fn places(config: &Config, survey: &Survey) -> Places {
     }
 }
 
-/// What the records tell of the past. Records that cannot be read are told of by the survey's
-/// warnings, and the report comes without a past.
-fn past(global: &Global, own: &ReportArgs) -> Result<(HistoryDoc, Vec<SeriesDoc>), Failure> {
+/// What the records tell of the past.
+#[derive(Debug)]
+struct Past {
+    history: HistoryDoc,
+    series: Vec<SeriesDoc>,
+    /// Where there are records that cannot be read: which, and why.
+    unread: Option<String>,
+}
+
+/// Reads the past. A report whose records cannot be read comes without one, and says so.
+fn past(global: &Global, own: &ReportArgs) -> Result<Past, Failure> {
     let now = Timestamp::now();
     let since = Some(own.since.unwrap_or(Since::Ago(WINDOW)).at(now));
-    let (open, unsaved) = records::open_with_waiting_anyway(global)?;
+    let (open, unsaved, unread) = records::open_with_waiting_anyway(global)?;
     let origin = |open: &Open| json::Origin {
         now,
         database: open.database(),
@@ -214,7 +224,9 @@ fn past(global: &Global, own: &ReportArgs) -> Result<(HistoryDoc, Vec<SeriesDoc>
     })?;
     let history = json::history(origin(&open), found, &quiet);
     let series = json::history_usage(origin(&open), series, acts).filesystems;
-    Ok((history, series.into_iter().filter(|one| !one.points.is_empty()).collect()))
+    let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
+    let unread = unread.map(|why| format!("{} ({why})", open.place.dir.display()));
+    Ok(Past { history, series, unread })
 }
 
 /// The node's name, as its disk says.
@@ -252,7 +264,7 @@ fn warning(finding: &crate::inventory::Finding) -> WarningDoc {
     }
 }
 
-fn how(survey: &Survey, tenants: &Tenants, database: Option<&str>) -> Vec<String> {
+fn how(survey: &Survey, tenants: &Tenants, database: Option<&str>, unread: Option<&str>) -> Vec<String> {
     let effort = &survey.effort;
     let mut how = vec![
         format!(
@@ -269,9 +281,14 @@ fn how(survey: &Survey, tenants: &Tenants, database: Option<&str>) -> Vec<String
          used; `other` is the rest: small directories, what could not be read, and the filesystem's own."
             .into(),
     ];
-    how.push(match database {
-        Some(database) => format!("History, ages and uses are from {database}."),
-        None => "There are no records of layersweep: ages are from the disk, and there is no history.".into(),
+    how.push(match (database, unread) {
+        (_, Some(unread)) => format!(
+            "The records in {unread} cannot be read: ages are from the disk, and there is no history here."
+        ),
+        (Some(database), None) => format!("History, ages and uses are from {database}."),
+        (None, None) => {
+            "There are no records of layersweep: ages are from the disk, and there is no history.".into()
+        }
     });
     if survey.sysroot.is_foreign() {
         how.push("The disk is that of a node that does not run; nothing on it was written.".into());

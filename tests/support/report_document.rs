@@ -167,7 +167,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
     });
     json!({
         "schema_version": 1, "kind": "report", "generated_at": "2026-11-21T12:00:00Z",
-        "program_version": "0.0.0", "complete": true, "sysroot": null, "host": "node-17.example.org",
+        "program_version": "0.0.0", "complete": true, "history_complete": true, "sysroot": null, "host": "node-17.example.org",
         "verdict": { "sentences": ["First.", "Second, of `layersweep gc`.", "Third."], "causes": [] },
         "scan": {
             "schema_version": 1, "kind": "scan", "generated_at": "2026-11-21T12:00:00Z", "complete": true,

@@ -21,6 +21,9 @@ pub struct ReportDoc {
     pub program_version: &'static str,
     /// Everything was read: figures are exact. If false, they are lower bounds.
     pub complete: bool,
+    /// There are no records that could not be read. If false, what is in `usage` and `runs` is not all
+    /// that there was.
+    pub history_complete: bool,
     /// The mounted root that was looked in; null for the running system.
     pub sysroot: Option<String>,
     /// The node's name, as its disk says; null where it does not.
@@ -239,6 +242,8 @@ pub struct ReportFacts {
     pub series: Vec<SeriesDoc>,
     /// Past runs.
     pub history: HistoryDoc,
+    /// The records could be read, if there are any.
+    pub history_complete: bool,
     /// Log files.
     pub logs: Vec<LogDoc>,
     /// Pods.
@@ -285,6 +290,7 @@ pub fn report(scan: ScanDoc, facts: ReportFacts, inside: &dyn Fn(&std::path::Pat
         generated_at: scan.generated_at,
         program_version: env!("CARGO_PKG_VERSION"),
         complete: facts.complete,
+        history_complete: facts.history_complete,
         sysroot: facts.sysroot,
         host: facts.host,
         verdict: VerdictDoc {
