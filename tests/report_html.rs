@@ -707,6 +707,7 @@ fn the_file_is_written_whole_or_not_at_all() {
         (Path::new("/dev/null"), "no regular file"),
         (&dir.path().join("none/report.html"), "directory"),
         (&root.join("report.html"), "store"),
+        (&store.runroot().join("report.html"), "store"),
     ] {
         let run = report(wrong, &[]).expect_code(2);
         assert!(run.stderr.contains(sign) && run.stdout.is_empty(), "{run:?}");

@@ -176,4 +176,16 @@ fn a_disk_without_an_inode_is_full() {
     let mut command = program::command();
     let shown = program::run(command.arg("report").args(words).arg(disk.path())).expect_code(0).stdout;
     assert!(shown.contains(&format!("100% of {inodes} inodes used")), "{shown}");
+    // Nothing is written to that disk, by whatever name a part of it goes.
+    let scratch = tempfile::tempdir().unwrap();
+    for part in [disk.path(), &files] {
+        let name = scratch.path().join("elsewhere");
+        std::fs::create_dir_all(&name).unwrap();
+        let bind = BindMount::new(part, &name);
+        let mut command = program::command();
+        command.args(["report", "--html"]).arg(name.join("evil.html")).arg("--sysroot").arg(disk.path());
+        let run = program::run(&mut command).expect_code(2);
+        assert!(run.stderr.contains("never written to"), "{run:?}");
+        drop(bind);
+    }
 }

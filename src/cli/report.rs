@@ -5,7 +5,7 @@ mod page;
 mod planned;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -46,9 +46,10 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
             hint: "name a file for the page; its document is the same".into(),
         });
     }
-    let (document, exit) = document(global, config, own)?;
+    let (document, exit, runroots) = document(global, config, own)?;
     if let Some(target) = target {
-        target.outside(document.scan.stores.iter().map(|store| store.root.as_str()))?;
+        let stores = document.scan.stores.iter().map(|store| Path::new(&store.root));
+        target.outside(stores.chain(runroots.iter().map(PathBuf::as_path)))?;
         let page = html::page(&document).map_err(io::Error::from).map_err(Failure::Output)?;
         target.write(&page)?;
         if let page::Target::File(path) = &target {
@@ -68,8 +69,12 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
     Ok(exit)
 }
 
-/// The whole story.
-fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(ReportDoc, Exit), Failure> {
+/// The whole story, and where the stores' runroots and imagestores are.
+fn document(
+    global: &Global,
+    config: &Config,
+    own: &ReportArgs,
+) -> Result<(ReportDoc, Exit, Vec<PathBuf>), Failure> {
     let surveyed = surveying::survey_to_tell(global, config)?;
     let survey = &surveyed.survey;
     let places = places(config, survey);
@@ -153,7 +158,10 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
         (Exit::Done, false) => Exit::Incomplete,
         (exit, _) => exit,
     };
-    Ok((json::report(scan::document(&surveyed), facts, &inside), exit))
+    let places = survey.places.iter().flatten();
+    let besides = places.flat_map(|places| places.runroots.iter().chain(&places.imagestores)).cloned();
+    let besides = besides.collect();
+    Ok((json::report(scan::document(&surveyed), facts, &inside), exit, besides))
 }
 
 /// A sysroot that is only a directory shares its filesystem with whatever else is on it.

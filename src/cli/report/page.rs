@@ -2,7 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 use crate::cli::failure::Failure;
 
@@ -49,7 +52,7 @@ impl Target {
         };
         let root = sysroot.and_then(|root| fs::canonicalize(root).ok());
         if let Some(root) = root.filter(|root| root != Path::new("/"))
-            && directory.starts_with(&root)
+            && (is_below(&directory, &root) || is_on_disk_of(&directory, &root))
         {
             return bad(
                 "lies on the disk that --sysroot names, which is never written to",
@@ -59,16 +62,17 @@ impl Target {
         Ok(Self::File(path.to_path_buf()))
     }
 
-    /// Refuses a file inside a store: reading never writes there.
-    pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    /// Refuses a file inside a store, its runroot included: reading never writes there.
+    pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Result<(), Failure> {
         let Self::File(path) = self else { return Ok(()) };
         let Ok(directory) = fs::canonicalize(directory(path)) else { return Ok(()) };
         for root in roots {
-            if fs::canonicalize(root).is_ok_and(|root| directory.starts_with(root)) {
+            if fs::canonicalize(root).is_ok_and(|root| is_below(&directory, &root)) {
                 return Err(Failure::BadArgument {
                     message: format!(
-                        "--html {}: lies in the store {root}, which is only read",
-                        path.display()
+                        "--html {}: lies in {}, which belongs to a store and is only read",
+                        path.display(),
+                        root.display()
                     ),
                     hint: "name a file elsewhere".into(),
                 });
@@ -97,6 +101,24 @@ fn directory(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
+}
+
+/// Whether a directory is another one or lies below it, under whatever names they are mounted.
+/// Both without symlinks.
+fn is_below(directory: &Path, top: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
+    let Some(top_is) = identity(top) else { return false };
+    directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(top_is))
+}
+
+/// Whether a directory lies on the disk that a root is on, if that disk is not the running
+/// system's own: a part of it may be mounted in a second place.
+fn is_on_disk_of(directory: &Path, root: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|facts| facts.dev()).ok();
+    // What is in memory is nobody's disk.
+    let in_memory = || statfs(root).is_ok_and(|facts| facts.filesystem_type() == TMPFS_MAGIC);
+    let disk = device(root);
+    disk.is_some() && disk == device(directory) && disk != device(Path::new("/")) && !in_memory()
 }
 
 /// Puts `content` in the place of `path`, through a new file beside it.
@@ -146,9 +168,8 @@ mod tests {
         assert!(complaint(&at("a.html"), Some(dir.path())).contains("never written to"));
         assert!(Target::check(&at("a.html"), Some(Path::new("/"))).is_ok());
         let target = Target::check(&at("old.html"), None).unwrap();
-        let store = dir.path().to_str().unwrap();
-        assert!(target.outside([store].into_iter()).is_err());
-        target.outside(["/nonexistent"].into_iter()).unwrap();
+        assert!(target.outside([dir.path()].into_iter()).is_err());
+        target.outside([Path::new("/nonexistent")].into_iter()).unwrap();
         target.write("new").unwrap();
         assert_eq!(fs::read_to_string(at("old.html")).unwrap(), "new");
         assert_eq!(fs::metadata(at("old.html")).unwrap().permissions().mode() & 0o777, 0o640);
