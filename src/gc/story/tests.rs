@@ -332,3 +332,14 @@ fn nothing_is_promised_that_the_plans_do_not_keep() {
     part.inodes_free = 0;
     assert!(last(&part).contains("gives back up to 3.0 GiB and 7 inodes"), "{}", last(&part));
 }
+
+#[test]
+fn what_is_reserved_explains_the_percentage() {
+    let mut disk = disk(&[(PartKind::Images, 20)]);
+    let sentence = |disk: &Disk| verdict(std::slice::from_ref(disk), &[], true, false)[0].clone();
+    assert!(!sentence(&disk).contains("reserved"), "{}", sentence(&disk));
+    disk.available_bytes -= 65 * GIB;
+    disk.used_percent = Some(85.0);
+    let told = sentence(&disk);
+    assert!(told.contains("15.0 GiB available, 65.0 GiB reserved for root or not available, past"), "{told}");
+}

@@ -6,6 +6,8 @@ use crate::inventory::words::bytes;
 
 /// From this share on a disk whose marks nobody has set counts as full.
 const FULL: f64 = 85.0;
+/// From this share on what is reserved is told of.
+const RESERVED: f64 = 1.0;
 /// Causes named in the last sentence.
 const NAMED: usize = 3;
 
@@ -58,11 +60,12 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
     };
     let by_bytes = percent >= FULL || passed.iter().any(|mark| mark.of == Counted::Bytes);
     let numbers = format!(
-        "{percent:.1}% {}: {} of {} used, {} available{marks}",
+        "{percent:.1}% {}: {} of {} used, {} available{}{marks}",
         if by_bytes { "full" } else { "in use" },
         bytes(disk.used_bytes),
         bytes(disk.capacity_bytes),
         bytes(disk.available_bytes),
+        reserved(disk),
     );
     match (short_of_inodes(disk), disk.inodes_percent()) {
         (true, Some(_)) if disk.inodes_free == 0 => format!(
@@ -74,6 +77,15 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
             disk.mount, disk.inodes,
         ),
         _ => format!("{}{others} is {numbers}.", disk.mount),
+    }
+}
+
+/// What is neither used nor available, where it is enough to make the numbers look wrong.
+fn reserved(disk: &Disk) -> String {
+    let rest = disk.capacity_bytes.saturating_sub(disk.used_bytes).saturating_sub(disk.available_bytes);
+    match share(rest, disk.capacity_bytes) > RESERVED {
+        true => format!(", {} reserved for root or not available", bytes(rest)),
+        false => String::new(),
     }
 }
 

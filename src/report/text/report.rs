@@ -107,6 +107,9 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
     all().filter(fits).max_by_key(latest)
 }
 
+/// Below the sizes of causes.
+const INDENT: &str = "            ";
+
 fn causes(causes: &[CauseDoc], screen: &Screen, width: usize) -> String {
     if causes.is_empty() {
         return String::new();
@@ -123,12 +126,12 @@ fn causes(causes: &[CauseDoc], screen: &Screen, width: usize) -> String {
                 None => safe(&cause.text),
             },
         };
-        out.push_str(&format!("{size}{text}\n"));
+        out.push_str(&format!("{size}{}", wrapped(&text, width, INDENT).trim_start()));
         if number < REMEDIES && !cause.remedy.is_empty() {
             let arrow = if screen.unicode { "→" } else { "->" };
             let remedy = format!("{arrow} {}", safe(&cause.remedy));
             let remedy = if screen.width.is_some() { screen.shorten(&remedy, room) } else { remedy };
-            out.push_str(&format!("{:12}{remedy}\n", ""));
+            out.push_str(&wrapped(&remedy, width, INDENT));
         }
     }
     let more = causes.len().saturating_sub(CAUSES);
