@@ -205,6 +205,7 @@ fn a_disk_without_an_inode_is_full() {
     let store = small::store(&disk.path().join("var/lib/containers/storage"));
     store.unmount();
     std::fs::write(disk.path().join("sweep.toml"), "[images]\ninodes_high_percent = 90\n").unwrap();
+    std::fs::write(disk.path().join("absurd.toml"), "[images]\nmin_free = \"1TiB\"\n").unwrap();
     let files = disk.path().join("opt");
     std::fs::create_dir(&files).unwrap();
     let made = (0..).find(|at| File::create(files.join(at.to_string())).is_err()).unwrap();
@@ -222,6 +223,13 @@ fn a_disk_without_an_inode_is_full() {
     let mut command = program::command();
     let shown = program::run(command.arg("report").args(words).arg(disk.path())).expect_code(0).stdout;
     assert!(shown.contains(&format!("100% of {inodes} inodes used")), "{shown}");
+    // More is to be free than there is: no mark, and a warning.
+    let words = ["--config", "/absurd.toml", "--sysroot"];
+    let absurd = self::report(&words, disk.path());
+    let marks = absurd["filesystems"][0]["marks"].to_string();
+    assert!(!marks.contains("free bytes"), "{marks}");
+    let warnings = absurd["measured"]["warnings"].to_string();
+    assert!(warnings.contains("images.min_free (or free_until) wants 1.0 TiB free"), "{warnings}");
     // Nothing is written to that disk, by whatever name a part of it goes.
     let scratch = tempfile::tempdir().unwrap();
     for part in [disk.path(), &files] {

@@ -114,6 +114,11 @@ fn document(
         }
     }
     warnings.extend(part_of_a_filesystem(global, survey));
+    warnings.extend(marks::doubts(config, survey).into_iter().map(|(at, message)| WarningDoc {
+        path: inventory.filesystems[at.get()].mount.to_string_lossy().into_owned(),
+        message,
+        incomplete: false,
+    }));
     let disks: Vec<_> = inventory
         .filesystems
         .iter()

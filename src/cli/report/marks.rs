@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::config::Config;
 use crate::gc::space::Targets;
 use crate::gc::story::{Counted, Mark};
+use crate::inventory::words::bytes;
 use crate::inventory::{Filesystem, FilesystemIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Thresholds};
@@ -38,6 +39,27 @@ pub(super) fn marks(config: &Config, survey: &Survey) -> Vec<Vec<Mark>> {
     (0..inventory.filesystems.len()).map(|at| of(at.into())).collect()
 }
 
+/// Filesystems for which a mark of ours cannot be meant, and why.
+pub(super) fn doubts(config: &Config, survey: &Survey) -> Vec<(FilesystemIx, String)> {
+    let Some(free) = config.images.targets.free else { return Vec::new() };
+    let stores = || survey.inventory.stores.iter().filter(|store| !store.read_only);
+    let all = survey.inventory.filesystems.iter().enumerate();
+    let small = all.filter(|(_, facts)| facts.capacity_bytes < free.until);
+    small
+        .map(|(at, facts)| (FilesystemIx::from(at), facts))
+        .filter(|(at, _)| stores().any(|store| store.filesystem == *at))
+        .map(|(at, facts)| {
+            let why = format!(
+                "images.min_free (or free_until) wants {} free, and it has only {} in all: `layersweep gc` \
+                 refuses to decide anything here",
+                bytes(free.until),
+                bytes(facts.capacity_bytes)
+            );
+            (at, why)
+        })
+        .collect()
+}
+
 fn ours(targets: &Targets, facts: &Filesystem) -> Vec<Mark> {
     let capacity = facts.capacity_bytes;
     let mark = |name: &str, percent: f64| Mark {
@@ -51,7 +73,9 @@ fn ours(targets: &Targets, facts: &Filesystem) -> Vec<Mark> {
         marks.push(mark("gc high", f64::from(used.high)));
         marks.push(mark("gc low", f64::from(used.low)));
     }
+    // More than there is can never be free: that is told of, and no mark.
     if let Some(free) = targets.free
+        && free.until <= capacity
         && capacity > 0
     {
         #[allow(clippy::cast_precision_loss)] // shown in percent
@@ -110,4 +134,32 @@ fn nodefs(config: &Config, kubelet: &Kubelet, survey: &Survey) -> Option<Filesys
     let root = config.kubelet.root_dir.clone().or(said).unwrap_or_else(|| places::ROOT.into());
     let path = root.ancestors().find_map(|path| survey.sysroot.resolve(path).ok())?;
     filesystem_of(survey, &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gc::space::{FreeFloor, Marks};
+
+    #[test]
+    fn what_cannot_be_is_no_mark() {
+        let facts = Filesystem {
+            mount: "/".into(),
+            device: "/dev/x".into(),
+            fstype: "ext4".into(),
+            capacity_bytes: 1000,
+            used_bytes: 100,
+            available_bytes: 900,
+            inodes: 10,
+            inodes_free: 5,
+        };
+        let floor =
+            |until| Targets { free: Some(FreeFloor { start_below: 200, until }), ..Targets::default() };
+        let found = ours(&floor(300), &facts);
+        assert_eq!((found.len(), found[0].percent, found[0].of), (1, 80.0, Counted::Bytes));
+        assert!(ours(&floor(1001), &facts).is_empty());
+        let inodes = Targets { inodes: Some(Marks { high: 90, low: 85 }), ..Targets::default() };
+        assert_eq!(ours(&inodes, &facts).iter().map(|mark| mark.percent).collect::<Vec<_>>(), [90.0, 85.0]);
+        assert!(ours(&inodes, &Filesystem { inodes: 0, ..facts }).is_empty(), "btrfs counts none");
+    }
 }
