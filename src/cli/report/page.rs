@@ -2,12 +2,17 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::cli::failure::Failure;
+
+/// A new page tells much of a node: it is not for everybody.
+const MODE: u32 = 0o640;
 
 /// Where the page goes.
 #[derive(Debug)]
@@ -125,8 +130,12 @@ fn is_on_disk_of(directory: &Path, root: &Path) -> bool {
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = format!(".layersweep-report-{:016x}.part", fastrand::u64(..));
     let beside = directory(path).join(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
-    let written = fill(&mut file, content, path).and_then(|()| fs::rename(&beside, path));
+    let written = unnamed(&beside, content, path)
+        .or_else(|error| {
+            tracing::debug!(%error, "no file without a name here");
+            named(&beside, content, path)
+        })
+        .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // What failed is told; a part that cannot be removed either says so by being there.
         let _ = fs::remove_file(&beside);
@@ -134,9 +143,31 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Through a file that has no name while it is written: nothing stays behind when we are killed.
+fn unnamed(beside: &Path, content: &[u8], old: &Path) -> io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(directory(beside), flags, Mode::from_raw_mode(MODE))?);
+    fill(&mut file, content, old)?;
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, open, CWD, beside, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Where the filesystem has no such files.
+fn named(beside: &Path, content: &[u8], old: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(beside)?;
+    fill(&mut file, content, old)
+}
+
 fn fill(file: &mut File, content: &[u8], old: &Path) -> io::Result<()> {
-    // A file that is written over keeps who may read it.
-    if let Ok(facts) = fs::symlink_metadata(old) {
+    // A file that is written over keeps who may read it, and whose it is.
+    if let Some(facts) = fs::symlink_metadata(old).ok().filter(fs::Metadata::is_file) {
+        let now = file.metadata()?;
+        if (now.uid(), now.gid()) != (facts.uid(), facts.gid())
+            && let Err(error) = fchown(&*file, Some(facts.uid()), Some(facts.gid()))
+        {
+            // Only root may give files away.
+            tracing::info!(%error, path = %old.display(), "the page is not its old owner's");
+        }
         file.set_permissions(facts.permissions())?;
     }
     file.write_all(content)?;
@@ -173,7 +204,29 @@ mod tests {
         target.write("new").unwrap();
         assert_eq!(fs::read_to_string(at("old.html")).unwrap(), "new");
         assert_eq!(fs::metadata(at("old.html")).unwrap().permissions().mode() & 0o777, 0o640);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no part is left");
+        // It stays its owner's, and a new one is not for everybody.
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(at("old.html"), Some(1234), Some(1235)).unwrap();
+            target.write("newer").unwrap();
+            let facts = fs::metadata(at("old.html")).unwrap();
+            assert_eq!((facts.uid(), facts.gid(), facts.mode() & 0o777), (1234, 1235, 0o640));
+        }
+        Target::check(&at("fresh.html"), None).unwrap().write("fresh").unwrap();
+        assert_eq!(fs::read_to_string(at("fresh.html")).unwrap(), "fresh");
+        assert_eq!(fs::metadata(at("fresh.html")).unwrap().permissions().mode() & 0o027, 0);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no part is left");
+    }
+
+    #[test]
+    fn both_ways_of_writing_give_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, write) in [("unnamed", unnamed as fn(&Path, &[u8], &Path) -> _), ("named", named)] {
+            let part = dir.path().join(name);
+            let written: io::Result<()> = write(&part, b"page", &dir.path().join("none"));
+            written.unwrap();
+            assert_eq!(fs::read_to_string(&part).unwrap(), "page", "{name}");
+            assert_eq!(fs::metadata(&part).unwrap().mode() & 0o027, 0, "{name}");
+        }
     }
 
     #[test]
