@@ -288,6 +288,14 @@ fn theme_print_and_data() {
     page.click("#theme");
     let light = page.text(ground);
     assert_ne!(dark, light, "the button turns the theme over");
+    // Inodes have their line and their mark, which is none of the bar of bytes.
+    let facts = page.text("document.querySelector('figure.filesystem .facts').textContent");
+    assert!(facts.contains("Of 1,000,000 inodes, 100,000 used: 10.0%."), "{facts}");
+    let marks = page.text("document.querySelector('figure.filesystem details').textContent");
+    assert!(marks.contains("imagefs.inodesFree)95% of inodes"), "{marks}");
+    assert!(
+        !page.text("document.querySelector('figure.filesystem .canvas').textContent").contains("inodesFree")
+    );
     page.click("#theme");
     assert_eq!(page.text(ground), dark);
     // Paper is light and unfolded, and leaves no trace on the screen.
@@ -699,6 +707,7 @@ fn the_file_is_written_whole_or_not_at_all() {
         (Path::new("/dev/null"), "no regular file"),
         (&dir.path().join("none/report.html"), "directory"),
         (&root.join("report.html"), "store"),
+        (&store.runroot().join("report.html"), "store"),
     ] {
         let run = report(wrong, &[]).expect_code(2);
         assert!(run.stderr.contains(sign) && run.stdout.is_empty(), "{run:?}");

@@ -138,13 +138,108 @@ fn users(fs: Fs) {
     let held = File::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     disk.sync();
+    // And one that a container has written in its own layer, through an overlay: most logs go so.
+    let overlay = Overlay::new(root);
+    let path = overlay.merged.join("log");
+    write(&path, 6);
+    let log = File::options().append(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // What is read in a layer below is still there.
+    let below = File::open(overlay.merged.join("below")).unwrap();
+    std::fs::remove_file(overlay.merged.join("below")).unwrap();
+    disk.sync();
     let report = self::report(&["--graphroot"], store.root());
-    if fs != Fs::Btrfs {
-        assert!(is_about(parts(&report)("deleted-open", ""), 12), "{fs:?}");
+    {
+        let of = parts(&report);
+        assert!(is_about(of("deleted-open", ""), 18), "{fs:?}: {}", of("deleted-open", ""));
         let causes = list(&report, "/verdict/causes");
-        let cause = causes.iter().find(|cause| text(cause, "/kind") == "deleted-open").unwrap();
+        let deleted: Vec<_> = causes.iter().filter(|one| text(one, "/kind") == "deleted-open").collect();
+        assert_eq!(deleted.len(), 2, "{causes:#?}");
+        let cause = deleted[0];
         let holder = format!("(pid {})", std::process::id());
         assert!(text(cause, "/text").contains(&holder), "{cause:#}");
     }
-    drop(held);
+    drop((held, log, below));
+}
+
+/// An overlay whose layers lie on a disk, mounted elsewhere.
+struct Overlay {
+    merged: std::path::PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Overlay {
+    fn new(root: &Path) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let merged = dir.path().join("merged");
+        std::fs::create_dir(&merged).unwrap();
+        let part = |name: &str| {
+            let path = root.join("opt/container").join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            path
+        };
+        let [lower, upper, work] = ["lower", "upper", "work"].map(part);
+        write(&lower.join("below"), 3);
+        let options =
+            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+        let mut mount = std::process::Command::new("mount");
+        store::succeed(mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged));
+        Self { merged, _dir: dir }
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let gone = std::process::Command::new("umount").arg(&self.merged).status();
+        assert!(gone.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+/// No file can be made any more, although most bytes are free: that is the story then.
+#[test]
+fn a_disk_without_an_inode_is_full() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "2000"], &[]);
+    let store = small::store(&disk.path().join("var/lib/containers/storage"));
+    store.unmount();
+    std::fs::write(disk.path().join("sweep.toml"), "[images]\ninodes_high_percent = 90\n").unwrap();
+    std::fs::write(disk.path().join("absurd.toml"), "[images]\nmin_free = \"1TiB\"\n").unwrap();
+    let files = disk.path().join("opt");
+    std::fs::create_dir(&files).unwrap();
+    let made = (0..).find(|at| File::create(files.join(at.to_string())).is_err()).unwrap();
+    assert!(made > 0);
+    disk.sync();
+    let words = ["--config", "/sweep.toml", "--sysroot"];
+    let report = self::report(&words, disk.path());
+    let filesystem = &list(&report, "/filesystems")[0];
+    let inodes = number(filesystem, "/inodes");
+    assert_eq!(number(filesystem, "/inodes_free"), 0);
+    let sentence = text(&report, "/verdict/sentences/0");
+    let expected = format!("has no inode left: all {inodes} inodes are used");
+    assert!(sentence.contains(&expected), "{sentence}");
+    assert!(sentence.contains("past layersweep's gc by inodes at 90%"), "{sentence}");
+    let mut command = program::command();
+    let shown = program::run(command.arg("report").args(words).arg(disk.path())).expect_code(0).stdout;
+    assert!(shown.contains(&format!("100% of {inodes} inodes used")), "{shown}");
+    // More is to be free than there is: no mark, and a warning.
+    let words = ["--config", "/absurd.toml", "--sysroot"];
+    let absurd = self::report(&words, disk.path());
+    let marks = absurd["filesystems"][0]["marks"].to_string();
+    assert!(!marks.contains("free bytes"), "{marks}");
+    let warnings = absurd["measured"]["warnings"].to_string();
+    assert!(warnings.contains("images.min_free (or free_until) wants 1.0 TiB free"), "{warnings}");
+    // Nothing is written to that disk, by whatever name a part of it goes.
+    let scratch = tempfile::tempdir().unwrap();
+    for part in [disk.path(), &files] {
+        let name = scratch.path().join("elsewhere");
+        std::fs::create_dir_all(&name).unwrap();
+        let bind = BindMount::new(part, &name);
+        let mut command = program::command();
+        command.args(["report", "--html"]).arg(name.join("evil.html")).arg("--sysroot").arg(disk.path());
+        let run = program::run(&mut command).expect_code(2);
+        assert!(run.stderr.contains("never written to"), "{run:?}");
+        drop(bind);
+    }
 }

@@ -110,6 +110,20 @@ pub(super) fn judge(
     surveyed: &Surveyed,
     at: ImageIx,
 ) -> Result<(Vec<Ruling>, Plan), Failure> {
+    foreseen(global, config, surveyed, |input, plan| (Judge::new(input).rulings(at), plan))
+}
+
+/// What a collection would do by what the disk and the records say. No runtime is asked.
+pub(super) fn plan(global: &Global, config: &Config, surveyed: &Surveyed) -> Result<Plan, Failure> {
+    foreseen(global, config, surveyed, |_, plan| plan)
+}
+
+fn foreseen<T>(
+    global: &Global,
+    config: &Config,
+    surveyed: &Surveyed,
+    then: impl FnOnce(Input<'_>, Plan) -> T,
+) -> Result<T, Failure> {
     let survey = &surveyed.survey;
     let mut config = config.clone();
     // Whoever only asks is told what a run would do about it: keep everything.
@@ -135,7 +149,7 @@ pub(super) fn judge(
         scanned: surveyed.memory.scanned(),
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
-    Ok((Judge::new(input).rulings(at), gc::plan::plan(input, gc::run::Task::Policy, &measured)))
+    Ok(then(input, gc::plan::plan(input, gc::run::Task::Policy, &measured)))
 }
 
 impl gc::run::Memory for Mind<'_> {

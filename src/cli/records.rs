@@ -115,11 +115,15 @@ pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String
 }
 
 /// The same for who tells in the document what is wrong, and goes without records that a newer
-/// layersweep made.
-pub(super) fn open_with_waiting_anyway(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
-    let (mut open, _, _) = open_anyway(global)?;
+/// layersweep made. Where there are records that cannot be read: why.
+pub(super) fn open_with_waiting_anyway(
+    global: &Global,
+) -> Result<(Open, HashSet<String>, Option<String>), Failure> {
+    let (mut open, degraded, newer) = open_anyway(global)?;
     let (unsaved, _) = foresee(&mut open)?;
-    Ok((open, unsaved))
+    let why = || newer.or_else(|| degraded.first().map(ToString::to_string)).unwrap_or_default();
+    let unread = open.blind.then(why);
+    Ok((open, unsaved, unread))
 }
 
 /// The same, with what is wrong handed to the caller.

@@ -2,9 +2,10 @@
 
 mod marks;
 mod page;
+mod planned;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -45,9 +46,10 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
             hint: "name a file for the page; its document is the same".into(),
         });
     }
-    let (document, exit) = document(global, config, own)?;
+    let (document, exit, runroots) = document(global, config, own)?;
     if let Some(target) = target {
-        target.outside(document.scan.stores.iter().map(|store| store.root.as_str()))?;
+        let stores = document.scan.stores.iter().map(|store| Path::new(&store.root));
+        target.outside(stores.chain(runroots.iter().map(PathBuf::as_path)))?;
         let page = html::page(&document).map_err(io::Error::from).map_err(Failure::Output)?;
         target.write(&page)?;
         if let page::Target::File(path) = &target {
@@ -67,9 +69,13 @@ pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<
     Ok(exit)
 }
 
-/// The whole story.
-fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(ReportDoc, Exit), Failure> {
-    let surveyed = surveying::survey_to_tell(global)?;
+/// The whole story, and where the stores' runroots and imagestores are.
+fn document(
+    global: &Global,
+    config: &Config,
+    own: &ReportArgs,
+) -> Result<(ReportDoc, Exit, Vec<PathBuf>), Failure> {
+    let surveyed = surveying::survey_to_tell(global, config)?;
     let survey = &surveyed.survey;
     let places = places(config, survey);
     let known = tenants::Known {
@@ -82,7 +88,15 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
     let inventory = &survey.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = all().map(|at| story::divide(inventory, &survey.refs, &tenants, at)).collect();
-    let context = story::Context { survey, tenants: &tenants, ages: &surveyed.ages, divided: &divided };
+    let plans = planned::plans(global, config, &surveyed)?;
+    let context = story::Context {
+        survey,
+        tenants: &tenants,
+        ages: &surveyed.ages,
+        divided: &divided,
+        leaks: &plans.leaks,
+        min_age: config.leaks.min_age,
+    };
     let causes = story::causes(&context);
     let marks = marks::marks(config, survey);
     let mut warnings: Vec<_> = tenants.findings.iter().map(warning).collect();
@@ -100,25 +114,35 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
         }
     }
     warnings.extend(part_of_a_filesystem(global, survey));
+    warnings.extend(marks::doubts(config, survey).into_iter().map(|(at, message)| WarningDoc {
+        path: inventory.filesystems[at.get()].mount.to_string_lossy().into_owned(),
+        message,
+        incomplete: false,
+    }));
     let disks: Vec<_> = inventory
         .filesystems
         .iter()
         .zip(divided)
         .zip(marks)
-        .map(|((facts, divided), marks)| Disk {
+        .enumerate()
+        .map(|(at, ((facts, divided), marks))| Disk {
             mount: facts.mount.to_string_lossy().into_owned(),
             capacity_bytes: facts.capacity_bytes,
             used_bytes: facts.used_bytes,
             available_bytes: facts.available_bytes,
             used_percent: json::filesystem(facts).used_percent,
+            inodes: facts.inodes,
+            inodes_free: facts.inodes_free,
             parts: divided.parts,
             marks,
+            planned: plans.on(&surveyed, at.into()),
         })
         .collect();
     let complete = survey.is_complete() && !tenants.findings.iter().any(|finding| finding.incomplete);
     let foreign = survey.sysroot.is_foreign();
     let sentences = story::verdict(&disks, &causes, complete, foreign);
-    let (history, series) = past(global, own)?;
+    let Past { history, series, unread } = past(global, own)?;
+    let history_complete = unread.is_none();
     let inside = |path: &Path| survey.sysroot.display(path).to_string_lossy().into_owned();
     let facts = ReportFacts {
         sysroot: global.sysroot.as_ref().filter(|_| foreign).map(|path| path.to_string_lossy().into_owned()),
@@ -130,15 +154,19 @@ fn document(global: &Global, config: &Config, own: &ReportArgs) -> Result<(Repor
         series,
         logs: logs(&tenants, &inside),
         pods: pods(&tenants, &inside),
-        how: how(survey, &tenants, history.database.as_deref()),
+        how: how(survey, &tenants, history.database.as_deref(), unread.as_deref()),
         history,
+        history_complete,
         warnings,
     };
-    let exit = match (surveyed.exit(), complete) {
+    let exit = match (surveyed.exit(), complete && history_complete) {
         (Exit::Done, false) => Exit::Incomplete,
         (exit, _) => exit,
     };
-    Ok((json::report(scan::document(&surveyed), facts, &inside), exit))
+    let places = survey.places.iter().flatten();
+    let besides = places.flat_map(|places| places.runroots.iter().chain(&places.imagestores)).cloned();
+    let besides = besides.collect();
+    Ok((json::report(scan::document(&surveyed), facts, &inside), exit, besides))
 }
 
 /// A sysroot that is only a directory shares its filesystem with whatever else is on it.
@@ -177,12 +205,20 @@ fn places(config: &Config, survey: &Survey) -> Places {
     }
 }
 
-/// What the records tell of the past. Records that cannot be read are told of by the survey's
-/// warnings, and the report comes without a past.
-fn past(global: &Global, own: &ReportArgs) -> Result<(HistoryDoc, Vec<SeriesDoc>), Failure> {
+/// What the records tell of the past.
+#[derive(Debug)]
+struct Past {
+    history: HistoryDoc,
+    series: Vec<SeriesDoc>,
+    /// Where there are records that cannot be read: which, and why.
+    unread: Option<String>,
+}
+
+/// Reads the past. A report whose records cannot be read comes without one, and says so.
+fn past(global: &Global, own: &ReportArgs) -> Result<Past, Failure> {
     let now = Timestamp::now();
     let since = Some(own.since.unwrap_or(Since::Ago(WINDOW)).at(now));
-    let (open, unsaved) = records::open_with_waiting_anyway(global)?;
+    let (open, unsaved, unread) = records::open_with_waiting_anyway(global)?;
     let origin = |open: &Open| json::Origin {
         now,
         database: open.database(),
@@ -201,7 +237,9 @@ fn past(global: &Global, own: &ReportArgs) -> Result<(HistoryDoc, Vec<SeriesDoc>
     })?;
     let history = json::history(origin(&open), found, &quiet);
     let series = json::history_usage(origin(&open), series, acts).filesystems;
-    Ok((history, series.into_iter().filter(|one| !one.points.is_empty()).collect()))
+    let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
+    let unread = unread.map(|why| format!("{} ({why})", open.place.dir.display()));
+    Ok(Past { history, series, unread })
 }
 
 /// The node's name, as its disk says.
@@ -239,7 +277,7 @@ fn warning(finding: &crate::inventory::Finding) -> WarningDoc {
     }
 }
 
-fn how(survey: &Survey, tenants: &Tenants, database: Option<&str>) -> Vec<String> {
+fn how(survey: &Survey, tenants: &Tenants, database: Option<&str>, unread: Option<&str>) -> Vec<String> {
     let effort = &survey.effort;
     let mut how = vec![
         format!(
@@ -256,9 +294,14 @@ fn how(survey: &Survey, tenants: &Tenants, database: Option<&str>) -> Vec<String
          used; `other` is the rest: small directories, what could not be read, and the filesystem's own."
             .into(),
     ];
-    how.push(match database {
-        Some(database) => format!("History, ages and uses are from {database}."),
-        None => "There are no records of layersweep: ages are from the disk, and there is no history.".into(),
+    how.push(match (database, unread) {
+        (_, Some(unread)) => format!(
+            "The records in {unread} cannot be read: ages are from the disk, and there is no history here."
+        ),
+        (Some(database), None) => format!("History, ages and uses are from {database}."),
+        (None, None) => {
+            "There are no records of layersweep: ages are from the disk, and there is no history.".into()
+        }
     });
     if survey.sysroot.is_foreign() {
         how.push("The disk is that of a node that does not run; nothing on it was written.".into());

@@ -74,11 +74,12 @@ pub(super) fn survey_to_judge(global: &Global, record: bool, config: &Config) ->
     surveyed(global, |memory| record && !memory.is_blind(), labels_for(&config.images.protect))
 }
 
-/// Surveys what the flags name, for who only tells of it, whatever state the records are in.
-pub(super) fn survey_to_tell(global: &Global) -> Result<Surveyed, Failure> {
+/// Surveys what the flags name, with what the policy needs to know of it, for who only tells of
+/// it, whatever state the records are in.
+pub(super) fn survey_to_tell(global: &Global, config: &Config) -> Result<Surveyed, Failure> {
     let mut findings = Vec::new();
     let memory = Memory::open_to_tell(global, &mut findings)?;
-    surveyed_with(global, memory, findings, |_| false, LabelsOf::Nobody)
+    surveyed_with(global, memory, findings, |_| false, labels_for(&config.images.protect))
 }
 
 fn surveyed(

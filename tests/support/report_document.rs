@@ -139,11 +139,12 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         part("other", "everything else", None, 24 * MIB),
     ]);
     whole["marks"] = json!([
-        { "name": "gc low", "percent": 70.0, "source": "layersweep" },
-        { "name": "gc high", "percent": 75.0, "source": "layersweep" },
-        { "name": "image GC low", "percent": 80.0, "source": "kubelet" },
-        { "name": "image GC high", "percent": 85.0, "source": "kubelet" },
-        { "name": "hard eviction (imagefs.available)", "percent": 85.0, "source": "eviction" },
+        { "name": "gc low", "percent": 70.0, "source": "layersweep", "of": "bytes" },
+        { "name": "gc high", "percent": 75.0, "source": "layersweep", "of": "bytes" },
+        { "name": "image GC low", "percent": 80.0, "source": "kubelet", "of": "bytes" },
+        { "name": "image GC high", "percent": 85.0, "source": "kubelet", "of": "bytes" },
+        { "name": "hard eviction (imagefs.available)", "percent": 85.0, "source": "eviction", "of": "bytes" },
+        { "name": "hard eviction (imagefs.inodesFree)", "percent": 95.0, "source": "eviction", "of": "inodes" },
     ]);
     let points = (0..48_u64).map(|hour| {
         let mean = used / 2 + used / 100 * hour;
@@ -166,7 +167,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
     });
     json!({
         "schema_version": 1, "kind": "report", "generated_at": "2026-11-21T12:00:00Z",
-        "program_version": "0.0.0", "complete": true, "sysroot": null, "host": "node-17.example.org",
+        "program_version": "0.0.0", "complete": true, "history_complete": true, "sysroot": null, "host": "node-17.example.org",
         "verdict": { "sentences": ["First.", "Second, of `layersweep gc`.", "Third."], "causes": [] },
         "scan": {
             "schema_version": 1, "kind": "scan", "generated_at": "2026-11-21T12:00:00Z", "complete": true,

@@ -2,9 +2,17 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+
 use crate::cli::failure::Failure;
+
+/// A new page tells much of a node: it is not for everybody.
+const MODE: u32 = 0o640;
 
 /// Where the page goes.
 #[derive(Debug)]
@@ -49,7 +57,7 @@ impl Target {
         };
         let root = sysroot.and_then(|root| fs::canonicalize(root).ok());
         if let Some(root) = root.filter(|root| root != Path::new("/"))
-            && directory.starts_with(&root)
+            && (is_below(&directory, &root) || is_on_disk_of(&directory, &root))
         {
             return bad(
                 "lies on the disk that --sysroot names, which is never written to",
@@ -59,16 +67,17 @@ impl Target {
         Ok(Self::File(path.to_path_buf()))
     }
 
-    /// Refuses a file inside a store: reading never writes there.
-    pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    /// Refuses a file inside a store, its runroot included: reading never writes there.
+    pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Result<(), Failure> {
         let Self::File(path) = self else { return Ok(()) };
         let Ok(directory) = fs::canonicalize(directory(path)) else { return Ok(()) };
         for root in roots {
-            if fs::canonicalize(root).is_ok_and(|root| directory.starts_with(root)) {
+            if fs::canonicalize(root).is_ok_and(|root| is_below(&directory, &root)) {
                 return Err(Failure::BadArgument {
                     message: format!(
-                        "--html {}: lies in the store {root}, which is only read",
-                        path.display()
+                        "--html {}: lies in {}, which belongs to a store and is only read",
+                        path.display(),
+                        root.display()
                     ),
                     hint: "name a file elsewhere".into(),
                 });
@@ -99,12 +108,34 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
+/// Whether a directory is another one or lies below it, under whatever names they are mounted.
+/// Both without symlinks.
+fn is_below(directory: &Path, top: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
+    let Some(top_is) = identity(top) else { return false };
+    directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(top_is))
+}
+
+/// Whether a directory lies on the disk that a root is on, if that disk is not the running
+/// system's own: a part of it may be mounted in a second place.
+fn is_on_disk_of(directory: &Path, root: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|facts| facts.dev()).ok();
+    // What is in memory is nobody's disk.
+    let in_memory = || statfs(root).is_ok_and(|facts| facts.filesystem_type() == TMPFS_MAGIC);
+    let disk = device(root);
+    disk.is_some() && disk == device(directory) && disk != device(Path::new("/")) && !in_memory()
+}
+
 /// Puts `content` in the place of `path`, through a new file beside it.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let name = format!(".layersweep-report-{:016x}.part", fastrand::u64(..));
     let beside = directory(path).join(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
-    let written = fill(&mut file, content, path).and_then(|()| fs::rename(&beside, path));
+    let written = unnamed(&beside, content, path)
+        .or_else(|error| {
+            tracing::debug!(%error, "no file without a name here");
+            named(&beside, content, path)
+        })
+        .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // What failed is told; a part that cannot be removed either says so by being there.
         let _ = fs::remove_file(&beside);
@@ -112,9 +143,31 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Through a file that has no name while it is written: nothing stays behind when we are killed.
+fn unnamed(beside: &Path, content: &[u8], old: &Path) -> io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(directory(beside), flags, Mode::from_raw_mode(MODE))?);
+    fill(&mut file, content, old)?;
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, open, CWD, beside, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Where the filesystem has no such files.
+fn named(beside: &Path, content: &[u8], old: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(beside)?;
+    fill(&mut file, content, old)
+}
+
 fn fill(file: &mut File, content: &[u8], old: &Path) -> io::Result<()> {
-    // A file that is written over keeps who may read it.
-    if let Ok(facts) = fs::symlink_metadata(old) {
+    // A file that is written over keeps who may read it, and whose it is.
+    if let Some(facts) = fs::symlink_metadata(old).ok().filter(fs::Metadata::is_file) {
+        let now = file.metadata()?;
+        if (now.uid(), now.gid()) != (facts.uid(), facts.gid())
+            && let Err(error) = fchown(&*file, Some(facts.uid()), Some(facts.gid()))
+        {
+            // Only root may give files away.
+            tracing::info!(%error, path = %old.display(), "the page is not its old owner's");
+        }
         file.set_permissions(facts.permissions())?;
     }
     file.write_all(content)?;
@@ -146,13 +199,34 @@ mod tests {
         assert!(complaint(&at("a.html"), Some(dir.path())).contains("never written to"));
         assert!(Target::check(&at("a.html"), Some(Path::new("/"))).is_ok());
         let target = Target::check(&at("old.html"), None).unwrap();
-        let store = dir.path().to_str().unwrap();
-        assert!(target.outside([store].into_iter()).is_err());
-        target.outside(["/nonexistent"].into_iter()).unwrap();
+        assert!(target.outside([dir.path()].into_iter()).is_err());
+        target.outside([Path::new("/nonexistent")].into_iter()).unwrap();
         target.write("new").unwrap();
         assert_eq!(fs::read_to_string(at("old.html")).unwrap(), "new");
         assert_eq!(fs::metadata(at("old.html")).unwrap().permissions().mode() & 0o777, 0o640);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no part is left");
+        // It stays its owner's, and a new one is not for everybody.
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(at("old.html"), Some(1234), Some(1235)).unwrap();
+            target.write("newer").unwrap();
+            let facts = fs::metadata(at("old.html")).unwrap();
+            assert_eq!((facts.uid(), facts.gid(), facts.mode() & 0o777), (1234, 1235, 0o640));
+        }
+        Target::check(&at("fresh.html"), None).unwrap().write("fresh").unwrap();
+        assert_eq!(fs::read_to_string(at("fresh.html")).unwrap(), "fresh");
+        assert_eq!(fs::metadata(at("fresh.html")).unwrap().permissions().mode() & 0o027, 0);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "no part is left");
+    }
+
+    #[test]
+    fn both_ways_of_writing_give_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, write) in [("unnamed", unnamed as fn(&Path, &[u8], &Path) -> _), ("named", named)] {
+            let part = dir.path().join(name);
+            let written: io::Result<()> = write(&part, b"page", &dir.path().join("none"));
+            written.unwrap();
+            assert_eq!(fs::read_to_string(&part).unwrap(), "page", "{name}");
+            assert_eq!(fs::metadata(&part).unwrap().mode() & 0o027, 0, "{name}");
+        }
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{Cause, CauseKind, Divided, Hands, PartKind};
+use crate::gc::leaks::plan::{self, Fate, Plan, Stay};
+use crate::gc::rules::span;
 use crate::inventory::refs::{self, Live, Root, Standing};
 use crate::inventory::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
@@ -33,6 +35,10 @@ pub struct Context<'a> {
     pub ages: &'a Ages,
     /// Each filesystem's parts.
     pub divided: &'a [Divided],
+    /// What becomes of the leaks.
+    pub leaks: &'a Plan,
+    /// Nothing younger goes.
+    pub min_age: SignedDuration,
 }
 
 /// What fills the filesystems, the largest first.
@@ -234,13 +240,31 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             continue;
         }
         let by_containerd = inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
+        let planned = context.leaks.entries.iter().find(|entry| entry.leak.get() == position);
+        let stays = planned.and_then(|entry| match &entry.fate {
+            Fate::Stay(stay) => Some(stay),
+            Fate::Delete(_) | Fate::Repair => None,
+        });
         let (hands, remedy) = match leak.verdict {
             Verdict::Reclaim if by_containerd => {
                 (Hands::Operator, "containerd removes it by itself; docs/leaks.md says when".to_owned())
             }
-            Verdict::Reclaim => {
-                (Hands::Ours, format!("`layersweep sweep --delete --class {}` removes it", leak.class))
-            }
+            Verdict::Reclaim if matches!(stays, Some(Stay::Young(_))) => (
+                Hands::Ours,
+                format!(
+                    "`layersweep sweep --delete --class {}` removes it once it is {} old",
+                    leak.class,
+                    span(context.min_age)
+                ),
+            ),
+            Verdict::Reclaim => match stays {
+                Some(stay) => {
+                    (Hands::Operator, format!("it stays: {}", plan::reason(leak, stay, context.min_age)))
+                }
+                None => {
+                    (Hands::Ours, format!("`layersweep sweep --delete --class {}` removes it", leak.class))
+                }
+            },
             Verdict::Repair => {
                 (Hands::Operator, format!("`layersweep sweep --repair {}` mends it", leak.class))
             }

@@ -11,7 +11,7 @@ pub use causes::{Context, causes};
 pub use parts::{Divided, divide};
 pub use verdict::verdict;
 
-use crate::inventory::FilesystemIx;
+use crate::inventory::{FilesystemIx, Size};
 
 /// A part of what is used on a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,9 @@ kinds! {
         Metadata = "metadata",
         /// Everything else below a store's root.
         StoreOther = "store-other",
-        /// Logs of pods, and other logs.
+        /// Logs of pods; the documents do not tell them from others.
+        PodLogs = "logs",
+        /// Other logs.
         Logs = "logs",
         /// The journal.
         Journal = "journal",
@@ -163,10 +165,33 @@ pub struct Mark {
     /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
     /// `hard eviction (imagefs.available)`.
     pub name: String,
-    /// Percent of the capacity that is not available.
+    /// Percent of what [`Self::of`] says that is not available.
     pub percent: f64,
     /// `layersweep`, `kubelet` or `eviction`.
     pub source: &'static str,
+    /// What it counts.
+    pub of: Counted,
+}
+
+/// What a mark counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Inodes.
+    Inodes,
+}
+
+impl Counted {
+    /// As the documents have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Inodes => "inodes",
+        }
+    }
 }
 
 impl Mark {
@@ -201,8 +226,73 @@ pub struct Disk {
     pub available_bytes: u64,
     /// Percent of the capacity that is not available; `None`: the numbers contradict each other.
     pub used_percent: Option<f64>,
+    /// Inodes in all; 0 where the filesystem has no fixed number.
+    pub inodes: u64,
+    /// Inodes that are free.
+    pub inodes_free: u64,
     /// Its parts: their sum is `used_bytes`.
     pub parts: Vec<Part>,
     /// What happens when.
     pub marks: Vec<Mark>,
+    /// What would go now.
+    pub planned: Planned,
+}
+
+/// What is expected to come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Back {
+    /// Bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+impl Back {
+    /// More of it.
+    pub fn add(&mut self, size: Size) {
+        self.bytes = self.bytes.saturating_add(size.frees_bytes);
+        self.inodes = self.inodes.saturating_add(size.inodes);
+    }
+
+    fn is_nothing(self) -> bool {
+        self.bytes == 0 && self.inodes == 0
+    }
+}
+
+/// What our commands would give back on a filesystem now, by the policy as it is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// `layersweep gc`, of images.
+    pub gc: Back,
+    /// Where that is nothing: why, as a clause.
+    pub none: &'static str,
+    /// `layersweep sweep --delete`.
+    pub sweep: Back,
+}
+
+impl Disk {
+    /// Percent of the inodes that are taken; `None` without a fixed number, or where the numbers
+    /// contradict each other.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // shown with one decimal
+    pub fn inodes_percent(&self) -> Option<f64> {
+        let taken = self.inodes.checked_sub(self.inodes_free)?;
+        (self.inodes > 0).then(|| taken as f64 * 100.0 / self.inodes as f64)
+    }
+
+    /// Percent of what a mark counts that are taken.
+    #[must_use]
+    pub fn percent_of(&self, counted: Counted) -> Option<f64> {
+        match counted {
+            Counted::Bytes => self.used_percent,
+            Counted::Inodes => self.inodes_percent(),
+        }
+    }
+
+    /// The marks at which something happens and that are passed (or not).
+    fn acting(&self, passed: bool) -> impl Iterator<Item = &Mark> {
+        self.marks.iter().filter(move |mark| {
+            mark.acts() && self.percent_of(mark.of).is_some_and(|percent| (mark.percent <= percent) == passed)
+        })
+    }
 }

@@ -42,7 +42,7 @@ fn is_named(tenant: &Tenant, used: u64) -> bool {
 fn of_tenant(tenant: &Tenant) -> Part {
     let path = tenant.path.display();
     let (kind, label) = match tenant.kind {
-        TenantKind::PodLogs => (PartKind::Logs, "logs of pods".to_owned()),
+        TenantKind::PodLogs => (PartKind::PodLogs, "logs of pods".to_owned()),
         TenantKind::Logs => (PartKind::Logs, "other logs".to_owned()),
         TenantKind::Journal => (PartKind::Journal, "journal".to_owned()),
         TenantKind::KubeletVolumes => (PartKind::KubeletVolumes, "volumes of pods".to_owned()),

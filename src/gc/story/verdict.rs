@@ -1,11 +1,13 @@
 //! The story in three sentences: what is full, who holds it, what can be done.
 
-use super::{Cause, CauseKind, Disk, Hands, PartKind};
+use super::{Back, Cause, CauseKind, Counted, Disk, Hands, Mark, PartKind, Planned};
 use crate::inventory::FilesystemIx;
 use crate::inventory::words::bytes;
 
 /// From this share on a disk whose marks nobody has set counts as full.
 const FULL: f64 = 85.0;
+/// From this share on what is reserved is told of.
+const RESERVED: f64 = 1.0;
 /// Causes named in the last sentence.
 const NAMED: usize = 3;
 
@@ -28,9 +30,9 @@ pub fn verdict(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
     [full(disks, disk), held(disk, &here), last]
 }
 
-/// The disk that the story is about: the fullest.
+/// The disk that the story is about: the fullest, by bytes or by inodes.
 fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
-    let percent = |disk: &Disk| disk.used_percent.unwrap_or(-1.0);
+    let percent = |disk: &Disk| disk.used_percent.unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
     let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
     fullest.map(|(at, disk)| (at.into(), disk))
 }
@@ -40,10 +42,9 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
     let Some(percent) = disk.used_percent else {
         return format!("How full {} is cannot be told: its numbers contradict each other.", disk.mount);
     };
-    let marks = || disk.marks.iter().filter(|mark| mark.acts());
-    let passed: Vec<_> = marks().filter(|mark| mark.percent <= percent).collect();
-    let next = marks().filter(|mark| mark.percent > percent);
-    let next = next.min_by(|a, b| a.percent.total_cmp(&b.percent));
+    let distance = |mark: &Mark| mark.percent - disk.percent_of(mark.of).unwrap_or(0.0);
+    let passed: Vec<_> = disk.acting(true).collect();
+    let next = disk.acting(false).min_by(|a, b| distance(a).total_cmp(&distance(b)));
     let marks = match (passed.as_slice(), next) {
         ([], None) if percent >= FULL => "; no marks are set here".to_owned(),
         ([], None) => String::new(),
@@ -57,14 +58,41 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
         0 | 1 => String::new(),
         many => format!(" (the fullest of {many} filesystems with stores)"),
     };
-    let word = if !passed.is_empty() || percent >= FULL { "full" } else { "in use" };
-    format!(
-        "{}{others} is {percent:.1}% {word}: {} of {} used, {} available{marks}.",
-        disk.mount,
+    let by_bytes = percent >= FULL || passed.iter().any(|mark| mark.of == Counted::Bytes);
+    let numbers = format!(
+        "{percent:.1}% {}: {} of {} used, {} available{}{marks}",
+        if by_bytes { "full" } else { "in use" },
         bytes(disk.used_bytes),
         bytes(disk.capacity_bytes),
         bytes(disk.available_bytes),
-    )
+        reserved(disk),
+    );
+    match (short_of_inodes(disk), disk.inodes_percent()) {
+        (true, Some(_)) if disk.inodes_free == 0 => format!(
+            "{}{others} has no inode left: all {} inodes are used, so that no new file fits; its bytes are {numbers}.",
+            disk.mount, disk.inodes,
+        ),
+        (true, Some(inodes)) => format!(
+            "{}{others} has used {inodes:.1}% of its {} inodes; its bytes are {numbers}.",
+            disk.mount, disk.inodes,
+        ),
+        _ => format!("{}{others} is {numbers}.", disk.mount),
+    }
+}
+
+/// What is neither used nor available, where it is enough to make the numbers look wrong.
+fn reserved(disk: &Disk) -> String {
+    let rest = disk.capacity_bytes.saturating_sub(disk.used_bytes).saturating_sub(disk.available_bytes);
+    match share(rest, disk.capacity_bytes) > RESERVED {
+        true => format!(", {} reserved for root or not available", bytes(rest)),
+        false => String::new(),
+    }
+}
+
+/// Files run out, whatever bytes there are.
+fn short_of_inodes(disk: &Disk) -> bool {
+    disk.inodes_percent().is_some_and(|percent| percent >= FULL)
+        || disk.acting(true).any(|mark| mark.of == Counted::Inodes)
 }
 
 /// Who holds it.
@@ -101,7 +129,8 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
             and(&named),
         );
     }
-    format!("It is held by {}{foremost}.", and(&named))
+    let what = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
+    format!("{what} held by {}{foremost}.", and(&named))
 }
 
 /// What can be done, and how much it gives.
@@ -110,7 +139,29 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let theirs: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Operator).collect();
     let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
     let when = if foreign { "once the node runs again, " } else { "" };
-    let mut out = match ours.is_empty() {
+    let Planned { gc, none, sweep } = disk.planned;
+    let goes = [("`layersweep gc` (unused images", gc), ("`layersweep sweep --delete` (leaks", sweep)];
+    let commands: Vec<_> = goes
+        .iter()
+        .filter(|(_, back)| !back.is_nothing())
+        .map(|(command, back)| format!("{command}, {})", bytes(back.bytes)))
+        .collect();
+    let images = of_kind(&ours, CauseKind::UnusedImages);
+    let leaks = of_kind(&ours, CauseKind::Leak);
+    // What nothing uses, and what stays all the same.
+    let stays: Vec<_> = [
+        (images > 0 && gc.is_nothing()).then(|| {
+            format!("`layersweep gc` would delete no image now, since {none}: {} unused", bytes(images))
+        }),
+        (leaks > 0 && sweep.is_nothing()).then(|| {
+            format!("leaks of {} are not to be deleted yet, `layersweep sweep` says why", bytes(leaks))
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut out = match commands.is_empty() {
+        true if !stays.is_empty() => capital(&stays.join("; ")),
         true if theirs.is_empty() => {
             return match held_by_nobody(disk) {
                 true => "There is nothing to take back.".into(),
@@ -123,20 +174,20 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         }
         true => "Nothing of it goes by itself".to_owned(),
         false => {
-            let back = sum(&ours);
-            let images: u64 = of_kind(&ours, CauseKind::UnusedImages);
-            let leaks: u64 = of_kind(&ours, CauseKind::Leak);
-            let commands: Vec<_> = [
-                (images > 0).then(|| format!("`layersweep gc` (unused images, {})", bytes(images))),
-                (leaks > 0).then(|| format!("`layersweep sweep --delete` (leaks, {})", bytes(leaks))),
-            ]
-            .into_iter()
-            .flatten()
-            .collect();
+            let back = Back {
+                bytes: gc.bytes.saturating_add(sweep.bytes),
+                inodes: gc.inodes.saturating_add(sweep.inodes),
+            };
             let verb = if commands.len() == 1 { "gives" } else { "give" };
-            let after =
-                after(disk, back).map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
-            capital(&format!("{when}{} {verb} back up to {}{after}", and(&commands), bytes(back)))
+            let after = after(disk, back.bytes)
+                .map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
+            let inodes = match short_of_inodes(disk) {
+                true => format!(" and {} inodes", back.inodes),
+                false => String::new(),
+            };
+            let first =
+                format!("{when}{} {verb} back up to {}{inodes}{after}", and(&commands), bytes(back.bytes));
+            capital(&[vec![first], stays].concat().join("; "))
         }
     };
     if !theirs.is_empty() {
@@ -156,9 +207,9 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
 }
 
 fn held_by_nobody(disk: &Disk) -> bool {
-    disk.used_percent.is_some_and(|percent| {
-        percent < FULL && disk.marks.iter().filter(|mark| mark.acts()).all(|mark| mark.percent > percent)
-    })
+    disk.used_percent.is_some_and(|percent| percent < FULL)
+        && !short_of_inodes(disk)
+        && disk.acting(true).next().is_none()
 }
 
 fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
@@ -180,9 +231,9 @@ fn group(kind: PartKind) -> &'static str {
         PartKind::Containers => "containers' own layers",
         PartKind::Leaks => "leaks",
         PartKind::Metadata | PartKind::StoreOther => "stores' own files",
-        PartKind::Logs => "logs",
+        PartKind::PodLogs | PartKind::KubeletVolumes => "logs and volumes of pods",
+        PartKind::Logs => "other logs",
         PartKind::Journal => "the journal",
-        PartKind::KubeletVolumes => "volumes of pods",
         PartKind::VarTmp => "temporary files",
         PartKind::Layersweep => "layersweep's records",
         PartKind::CoreDumps => "core dumps",
@@ -192,7 +243,7 @@ fn group(kind: PartKind) -> &'static str {
     }
 }
 
-/// Part of containers' storage, or what pods have written.
+/// Part of containers' storage.
 fn is_ours(kind: PartKind) -> bool {
     matches!(
         kind,
@@ -203,8 +254,6 @@ fn is_ours(kind: PartKind) -> bool {
             | PartKind::Leaks
             | PartKind::Metadata
             | PartKind::StoreOther
-            | PartKind::Logs
-            | PartKind::KubeletVolumes
     )
 }
 

@@ -39,6 +39,8 @@ struct Filesystem {
     capacity_bytes: u64,
     used_bytes: u64,
     available_bytes: u64,
+    inodes: u64,
+    inodes_free: u64,
     parts: Vec<Part>,
 }
 
@@ -93,11 +95,15 @@ pub(super) fn summary(head: &Head) -> String {
     for filesystem in &head.filesystems {
         let _ = writeln!(
             out,
-            "<h2>{}</h2>\n<p>Of {}, {} used, {} available.</p>\n<table>",
+            "<h2>{}</h2>\n<p>Of {}, {} used, {} available.{}</p>\n<table>",
             escape(&filesystem.mount),
             bytes(filesystem.capacity_bytes),
             bytes(filesystem.used_bytes),
             bytes(filesystem.available_bytes),
+            match filesystem.inodes {
+                0 => String::new(),
+                all => format!(" Of {all} inodes, {} used.", all.saturating_sub(filesystem.inodes_free)),
+            },
         );
         for part in &filesystem.parts {
             let _ = writeln!(

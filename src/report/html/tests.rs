@@ -9,6 +9,7 @@ fn sample() -> Value {
         "kind": "report", "generated_at": "2026-11-21T20:00:00Z", "host": HOSTILE,
         "verdict": { "sentences": [HOSTILE], "causes": [{ "text": HOSTILE, "bytes": 2048, "path": HOSTILE }] },
         "filesystems": [{ "mount": HOSTILE, "capacity_bytes": 10, "used_bytes": 7, "available_bytes": 3,
+            "inodes": 2128, "inodes_free": 0,
             "parts": [{ "label": HOSTILE, "bytes": 7, "path": null }] }],
         "scan": { "images": [{ "names": [HOSTILE] }] },
     })
@@ -18,6 +19,7 @@ fn sample() -> Value {
 fn the_document_comes_back_as_it_was() {
     let page = page(&sample()).unwrap();
     assert_eq!(document(&page), Some(sample()));
+    assert!(page.contains("Of 2128 inodes, 2128 used."), "{page}");
 }
 
 #[test]

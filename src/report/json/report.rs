@@ -21,6 +21,9 @@ pub struct ReportDoc {
     pub program_version: &'static str,
     /// Everything was read: figures are exact. If false, they are lower bounds.
     pub complete: bool,
+    /// There are no records that could not be read. If false, what is in `usage` and `runs` is not all
+    /// that there was.
+    pub history_complete: bool,
     /// The mounted root that was looked in; null for the running system.
     pub sysroot: Option<String>,
     /// The node's name, as its disk says; null where it does not.
@@ -120,10 +123,13 @@ pub struct PartDoc {
 pub struct MarkDoc {
     /// What happens: `image GC high`.
     pub name: String,
-    /// From this percentage of the capacity that is not available (`used_percent`) on.
+    /// From this percentage on: of the capacity that is not available (`used_percent`), or of the
+    /// inodes that are used.
     pub percent: f64,
     /// Who goes by it: `layersweep`, `kubelet` or `eviction`.
     pub source: &'static str,
+    /// What it counts: `bytes` or `inodes`.
+    pub of: &'static str,
 }
 
 /// How full a filesystem was.
@@ -236,6 +242,8 @@ pub struct ReportFacts {
     pub series: Vec<SeriesDoc>,
     /// Past runs.
     pub history: HistoryDoc,
+    /// The records could be read, if there are any.
+    pub history_complete: bool,
     /// Log files.
     pub logs: Vec<LogDoc>,
     /// Pods.
@@ -265,7 +273,12 @@ pub fn report(scan: ScanDoc, facts: ReportFacts, inside: &dyn Fn(&std::path::Pat
         marks: disk
             .marks
             .iter()
-            .map(|mark| MarkDoc { name: mark.name.clone(), percent: mark.percent, source: mark.source })
+            .map(|mark| MarkDoc {
+                name: mark.name.clone(),
+                percent: mark.percent,
+                source: mark.source,
+                of: mark.of.word(),
+            })
             .collect(),
     });
     let filesystems = filesystems.collect();
@@ -277,6 +290,7 @@ pub fn report(scan: ScanDoc, facts: ReportFacts, inside: &dyn Fn(&std::path::Pat
         generated_at: scan.generated_at,
         program_version: env!("CARGO_PKG_VERSION"),
         complete: facts.complete,
+        history_complete: facts.history_complete,
         sysroot: facts.sysroot,
         host: facts.host,
         verdict: VerdictDoc {

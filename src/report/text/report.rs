@@ -21,6 +21,8 @@ const REMEDIES: usize = 3;
 const ROWS: usize = 7;
 /// Largest things of each kind.
 const TOP: usize = 2;
+/// From this percentage on inodes are told of.
+const SCARCE: u64 = 50;
 /// Lines about what could not be read.
 const SKIPPED: usize = 3;
 
@@ -56,13 +58,14 @@ fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width
         None => "?".into(),
     };
     let head = format!(
-        "{} ({} on {}): {percent} of {}, {} used, {} available",
+        "{} ({} on {}): {percent} of {}, {} used, {} available{}",
         safe(&facts.mount),
         safe(&facts.fstype),
         safe(&facts.device),
         bytes(facts.capacity_bytes),
         bytes(facts.used_bytes),
         bytes(facts.available_bytes),
+        inodes(disk),
     );
     let mut out = heading(wrapped(&head, width, "").trim_end());
     out.push_str(&bar(disk, screen, width));
@@ -71,6 +74,22 @@ fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width
         out.push_str(&sparkline(series, &document.runs, screen, width));
     }
     out
+}
+
+/// How many of its inodes are used, where that is worth a word, and what happens when.
+fn inodes(disk: &ReportFilesystemDoc) -> String {
+    let facts = &disk.filesystem;
+    let used = facts.inodes.saturating_sub(facts.inodes_free);
+    let Some(percent) = used.saturating_mul(100).checked_div(facts.inodes) else { return String::new() };
+    if percent < SCARCE {
+        return String::new();
+    }
+    let marks = disk.marks.iter().filter(|mark| mark.of == "inodes" && !mark.name.ends_with(" low"));
+    let marks: Vec<_> = marks
+        .map(|mark| format!("{} at {:.0}%", safe(mark.name.trim_end_matches(" high")), mark.percent))
+        .collect();
+    let marks = if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
+    format!("; {percent}% of {} inodes used{marks}", facts.inodes)
 }
 
 /// The readings of a filesystem. A disk that is mounted elsewhere has another mount point and
@@ -88,6 +107,9 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
     all().filter(fits).max_by_key(latest)
 }
 
+/// Below the sizes of causes.
+const INDENT: &str = "            ";
+
 fn causes(causes: &[CauseDoc], screen: &Screen, width: usize) -> String {
     if causes.is_empty() {
         return String::new();
@@ -104,12 +126,12 @@ fn causes(causes: &[CauseDoc], screen: &Screen, width: usize) -> String {
                 None => safe(&cause.text),
             },
         };
-        out.push_str(&format!("{size}{text}\n"));
+        out.push_str(&format!("{size}{}", wrapped(&text, width, INDENT).trim_start()));
         if number < REMEDIES && !cause.remedy.is_empty() {
             let arrow = if screen.unicode { "→" } else { "->" };
             let remedy = format!("{arrow} {}", safe(&cause.remedy));
             let remedy = if screen.width.is_some() { screen.shorten(&remedy, room) } else { remedy };
-            out.push_str(&format!("{:12}{remedy}\n", ""));
+            out.push_str(&wrapped(&remedy, width, INDENT));
         }
     }
     let more = causes.len().saturating_sub(CAUSES);

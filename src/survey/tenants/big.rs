@@ -1,6 +1,7 @@
 //! The largest log files, by name: the one that runs away fills a disk alone.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::TenantKind;
@@ -31,23 +32,20 @@ const MOST: usize = 20;
 /// The largest log files on the filesystems of a survey, the journal's left out: its size is its
 /// own to keep.
 pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<BigFile> {
-    let mut seen = HashSet::new();
-    let mut found = Vec::new();
+    let mut largest = Largest::default();
     let journal: Vec<_> =
         places.iter().filter(|place| place.kind == TenantKind::Journal).map(|place| &place.path).collect();
     let logs = |place: &&Place| matches!(place.kind, TenantKind::PodLogs | TenantKind::Logs);
     for place in places.iter().filter(logs) {
         let Some(filesystem) = place.filesystem else { continue };
-        for (path, inode) in files(&place.path, &journal) {
+        files(&place.path, &journal, &mut |path, inode| {
             // What is gone meanwhile holds nothing; what cannot be read the walk tells of.
-            let Ok((bytes, _)) = quiet::weight(&path) else { continue };
-            if seen.insert(inode) {
-                found.push(BigFile { filesystem, path, bytes, pod: None, container: None });
+            if let Ok((bytes, _)) = quiet::weight(&path) {
+                largest.add(inode, BigFile { filesystem, path, bytes, pod: None, container: None });
             }
-        }
+        });
     }
-    found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
-    found.truncate(MOST);
+    let mut found = largest.sorted();
     for file in &mut found {
         let inside = sysroot.display(&file.path);
         if let Ok(below) = inside.strip_prefix(&known.pod_logs) {
@@ -59,11 +57,35 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<B
     found
 }
 
+/// The largest of many, each inode once: no more than these are kept.
+#[derive(Debug, Default)]
+struct Largest(BTreeMap<(Reverse<u64>, PathBuf), (Inode, BigFile)>);
+
+/// Device and inode number.
+type Inode = (u64, u64);
+
+impl Largest {
+    fn add(&mut self, inode: Inode, file: BigFile) {
+        // What was left out before was smaller than all that is here, and is so again.
+        if self.0.values().any(|(known, _)| *known == inode) {
+            return;
+        }
+        self.0.insert((Reverse(file.bytes), file.path.clone()), (inode, file));
+        if self.0.len() > MOST {
+            self.0.pop_last();
+        }
+    }
+
+    /// The largest first.
+    fn sorted(self) -> Vec<BigFile> {
+        self.0.into_values().map(|(_, file)| file).collect()
+    }
+}
+
 /// The regular files below a directory, on its own filesystem, with what tells their inodes.
-fn files(top: &Path, without: &[&PathBuf]) -> Vec<(PathBuf, (u64, u64))> {
-    let Ok(device) = quiet::facts(top).map(|facts| facts.device) else { return Vec::new() };
+fn files(top: &Path, without: &[&PathBuf], found: &mut dyn FnMut(PathBuf, Inode)) {
+    let Ok(device) = quiet::facts(top).map(|facts| facts.device) else { return };
     let mut directories = vec![top.to_path_buf()];
-    let mut files = Vec::new();
     while let Some(directory) = directories.pop() {
         for entry in quiet::list(&directory).unwrap_or_default() {
             let path = directory.join(&entry.name);
@@ -71,10 +93,37 @@ fn files(top: &Path, without: &[&PathBuf]) -> Vec<(PathBuf, (u64, u64))> {
             match facts.kind {
                 _ if facts.device != device => {}
                 quiet::Kind::Directory if !without.contains(&&path) => directories.push(path),
-                quiet::Kind::File => files.push((path, (facts.device, facts.inode))),
+                quiet::Kind::File => found(path, (facts.device, facts.inode)),
                 _ => {}
             }
         }
     }
-    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_largest_are_kept_each_once() {
+        let mut largest = Largest::default();
+        let file = |bytes: u64, path: String| BigFile {
+            filesystem: FilesystemIx::from(0),
+            path: path.into(),
+            bytes,
+            pod: None,
+            container: None,
+        };
+        for at in 0..1000_u64 {
+            // In no order, each under two names.
+            let bytes = at * 7919 % 1000;
+            largest.add((1, bytes), file(bytes, format!("/a/{bytes}")));
+            largest.add((1, bytes), file(bytes, format!("/b/{bytes}")));
+            assert!(largest.0.len() <= MOST);
+        }
+        let found: Vec<_> = largest.sorted().into_iter().map(|file| (file.bytes, file.path)).collect();
+        let expected: Vec<_> =
+            (980..1000).rev().map(|bytes| (bytes, PathBuf::from(format!("/a/{bytes}")))).collect();
+        assert_eq!(found, expected);
+    }
 }

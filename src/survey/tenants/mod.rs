@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::Survey;
-use crate::inventory::{FilesystemIx, Finding};
+use crate::inventory::{Filesystem, FilesystemIx, Finding};
 use crate::node::places::Places;
-use crate::sys::{deleted, mounts, quiet};
+use crate::sys::deleted::{self, DeletedFile, Lies};
+use crate::sys::{mounts, quiet};
 use crate::usage::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 
 pub use big::BigFile;
@@ -297,16 +298,39 @@ fn deleted_files(survey: &Survey, all: &mut Tenants) {
             return all.findings.push(Finding { path: "/proc".into(), message, incomplete: false });
         }
     };
-    for (at, filesystem) in survey.inventory.filesystems.iter().enumerate() {
-        let Ok(facts) = quiet::facts(&filesystem.mount) else { continue };
-        let here = files.iter().filter(|file| file.device == facts.device && file.bytes > 0);
-        all.tenants.extend(here.map(|file| Tenant {
+    let here = files.into_iter().filter(|file| file.bytes > 0);
+    all.tenants.extend(here.filter_map(|file| {
+        Some(Tenant {
             kind: TenantKind::DeletedOpen,
-            filesystem: at.into(),
-            path: file.path.clone(),
+            filesystem: holder_of(survey, &file)?,
+            path: file.path,
             bytes: file.bytes,
-            holder: Some(file.holder.clone()),
-        }));
+            holder: Some(file.holder),
+        })
+    }));
+}
+
+/// The filesystem of the survey that the bytes of a deleted file lie on.
+fn holder_of(survey: &Survey, file: &DeletedFile) -> Option<FilesystemIx> {
+    let filesystems = &survey.inventory.filesystems;
+    let by_source = |source: &str| {
+        let is_it = |one: &Filesystem| source.starts_with("/dev/") && one.device == source;
+        filesystems.iter().position(is_it).map(FilesystemIx::from)
+    };
+    let by_number = || {
+        let number = |one: &Filesystem| quiet::facts(&one.mount).ok().map(|facts| facts.device);
+        filesystems.iter().position(|one| number(one) == Some(file.device)).map(FilesystemIx::from)
+    };
+    match &file.lies {
+        Some(Lies::Upper(upper)) if upper.is_absolute() => filesystem_of(survey, upper),
+        // Storage drivers mount from within their own directory, since options are short.
+        Some(Lies::Upper(upper)) => {
+            let stores = survey.inventory.stores.iter();
+            let mut places = stores.map(|store| store.root.join(&store.driver).join(upper));
+            places.find_map(|place| filesystem_of(survey, &place))
+        }
+        Some(Lies::Source(source)) => by_source(source).or_else(by_number),
+        None => by_number(),
     }
 }
 

@@ -37,9 +37,11 @@ function oneFilesystem(filesystem) {
   });
   const of = 'Of ' + bytes(filesystem.capacity_bytes) + ', ' + bytes(filesystem.used_bytes) + ' used, ' + bytes(filesystem.available_bytes) + ' available'
     + (filesystem.used_percent === null || !filesystem.capacity_bytes ? '' : ': ' + ((1 - filesystem.available_bytes / filesystem.capacity_bytes) * 100).toFixed(1) + '% full as the kubelet counts');
+  const taken = filesystem.inodes - filesystem.inodes_free;
+  const inodes = filesystem.inodes > 0 ? ' Of ' + many(filesystem.inodes, 'inode') + ', ' + count(taken) + ' used: ' + (taken / filesystem.inodes * 100).toFixed(1) + '%.' : '';
   figure.append(
     el('h3', { text: safe(filesystem.mount) }),
-    el('p', { class: 'facts', text: safe(filesystem.device) + ', ' + safe(filesystem.fstype) + '. ' + of + '.' }),
+    el('p', { class: 'facts', text: safe(filesystem.device) + ', ' + safe(filesystem.fstype) + '. ' + of + '.' + inodes }),
     canvas,
     el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Parts of ' + safe(filesystem.mount) },
       el('table', { class: 'parts' }, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Part' }),
@@ -48,7 +50,7 @@ function oneFilesystem(filesystem) {
   if (filesystem.marks && filesystem.marks.length) {
     figure.append(el('details', null, el('summary', { text: many(filesystem.marks.length, 'mark') }),
       el('table', null, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Mark' }), el('th', { scope: 'col', class: 'num', text: 'Percent' }), el('th', { scope: 'col', text: 'Whose' }))),
-        el('tbody', null, filesystem.marks.map(mark => el('tr', null, el('td', { text: safe(mark.name) }), el('td', { class: 'num', text: percent(mark.percent) }), el('td', { text: safe(mark.source) })))))));
+        el('tbody', null, filesystem.marks.map(mark => el('tr', null, el('td', { text: safe(mark.name) }), el('td', { class: 'num', text: percent(mark.percent) + (mark.of === 'inodes' ? ' of inodes' : '') }), el('td', { text: safe(mark.source) })))))));
   }
   drawn(canvas, width => barPicture(filesystem, segments, width));
   return figure;
@@ -56,7 +58,7 @@ function oneFilesystem(filesystem) {
 
 function barPicture(filesystem, segments, width) {
   const capacity = filesystem.capacity_bytes || segments.reduce((sum, segment) => sum + segment.bytes, 0) || 1;
-  const labels = markLabels(filesystem.marks || [], width);
+  const labels = markLabels((filesystem.marks || []).filter(mark => mark.of !== 'inodes'), width);
   const top = labels.lanes * 15 + 6, height = 40;
   const picture = svg('svg', { viewBox: '0 0 ' + width + ' ' + (top + height + 22), role: 'img',
     'aria-label': 'Bar of ' + safe(filesystem.mount) + ': ' + segments.map(segment => segment.label + ' ' + bytes(segment.bytes)).join(', ') + '. The table below has the same figures.' });

@@ -11,7 +11,8 @@ function usage() {
   const runs = actingRuns();
   const numbers = new Map(runs.map((run, at) => [run.run_id, at + 1]));
   const series = (REPORT.usage || []).filter(one => one.points.length);
-  if (!series.length) node.append(empty('No records: nothing was scanned on this node before, or its database could not be read.'));
+  if (!series.length) node.append(empty(REPORT.history_complete === false ? 'There are records of this node, but they could not be read: How it was measured says why.'
+    : 'No records: nothing was scanned on this node before.'));
   for (const one of series) node.append(oneSeries(one, runs.filter(run => run.filesystem === null || run.filesystem === one.filesystem), numbers));
   node.append(runsPart(numbers));
   return node;

@@ -48,16 +48,23 @@ pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> 
         at = end;
     }
     let reserved = column(used.saturating_add(disk.reserved_bytes), capacity, columns).max(at);
-    let (hold, free) = if screen.unicode { ('╌', '·') } else { ('-', '.') };
-    out.extend(std::iter::repeat_n(hold, reserved - at));
+    let free = if screen.unicode { '·' } else { '.' };
+    out.extend(std::iter::repeat_n(hold(screen), reserved - at));
     out.extend(std::iter::repeat_n(free, columns - reserved.min(columns)));
     out.push('\n');
     out + &marks(disk, screen, columns, width)
 }
 
+/// What is free for root alone is drawn with this.
+fn hold(screen: &Screen) -> char {
+    if screen.unicode { '╌' } else { '-' }
+}
+
 /// Where the marks are, and what they are.
 fn marks(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
-    let shown: Vec<_> = disk.marks.iter().filter(|mark| !mark.name.ends_with(" low")).collect();
+    // The bar is made of bytes; marks of inodes stand with their numbers, above it.
+    let shown: Vec<_> =
+        disk.marks.iter().filter(|mark| mark.of == "bytes" && !mark.name.ends_with(" low")).collect();
     if shown.is_empty() {
         return String::new();
     }
@@ -91,7 +98,7 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
     let (large, small) = by_size.split_at(by_size.len().min(shown));
     let mut large = large.to_vec();
     large.sort_by_key(|(number, _)| *number);
-    let mut out = String::new();
+    let mut out = format!("    {:>10} of used\n", "");
     for (number, part) in large {
         let (character, style) = look(number, screen);
         let label = match (&part.path, part.store.is_some()) {
@@ -107,6 +114,10 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
         let sum: u64 = small.iter().map(|(_, part)| part.bytes).sum();
         let facts = format!("{:>10} {:>3}%  ", bytes(sum), percent(sum, used));
         out.push_str(&format!("    {facts}in {} smaller parts\n", small.len()));
+    }
+    if disk.reserved_bytes > 0 {
+        let facts = format!("{:>10} {:>4}  ", bytes(disk.reserved_bytes), "");
+        out.push_str(&format!("  {} {facts}reserved for root, or not available\n", hold(screen)));
     }
     out
 }
@@ -153,13 +164,12 @@ pub(super) fn sparkline(series: &UsageSeriesDoc, runs: &[RunDoc], screen: &Scree
         1 => "; 1 run that deleted, marked".to_owned(),
         many => format!("; {many} runs that deleted, marked"),
     };
-    let mut out = format!(
-        "  Used from {} to {}, last {:.1}%{tens}{runs}\n  {}\n",
-        screen.minute(first.at),
-        screen.minute(last.at),
-        last.used_percent,
-        line.trim_end(),
-    );
+    let (since, until) = (screen.minute(first.at), screen.minute(last.at));
+    let when = match since == until {
+        true => format!("at {since}: {:.1}%", last.used_percent),
+        false => format!("from {since} to {until}, last {:.1}%", last.used_percent),
+    };
+    let mut out = format!("  Used {when}{tens}{runs}\n  {}\n", line.trim_end());
     if !acted.is_empty() {
         let mut marks = vec![' '; columns];
         let sign = if screen.unicode { '▴' } else { '^' };

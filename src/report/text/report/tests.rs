@@ -18,7 +18,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         measured_bytes: *bytes,
         store: None,
     };
-    let mark = |name: &str, percent, source| MarkDoc { name: name.into(), percent, source };
+    let mark = |name: &str, percent, source| MarkDoc { name: name.into(), percent, source, of: "bytes" };
     ReportFilesystemDoc {
         filesystem: FilesystemDoc {
             mount: "/var".into(),
@@ -99,7 +99,44 @@ fn the_past_as_a_line() {
     let digits = ascii.lines().nth(1).unwrap();
     assert_eq!(digits.chars().filter(|c| *c != ' ').collect::<String>(), "095");
     let one = UsageSeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
-    assert!(sparkline(&one, &[], &screen(None, true), 80).contains('▁'));
+    let drawn = sparkline(&one, &[], &screen(None, true), 80);
+    assert!(drawn.starts_with("  Used at 2026-11-01 00:00: 5.0%\n") && drawn.contains('▁'), "{drawn}");
     let none = UsageSeriesDoc { points: Vec::new(), ..series };
     assert_eq!(sparkline(&none, &[], &screen(None, true), 80), "");
+}
+
+#[test]
+fn the_legend_says_of_what_and_what_the_dashes_are() {
+    let mut disk = filesystem(&[25, 25], 100);
+    let drawn = plain(&legend(&disk, &screen(Some(80), true), 80, 3));
+    let lines: Vec<_> = drawn.lines().collect();
+    assert_eq!(lines[0], "               of used");
+    assert!(lines[1].contains("  50%  part"), "{drawn}");
+    assert!(!drawn.contains("reserved"), "{drawn}");
+    disk.reserved_bytes = 10;
+    let drawn = plain(&legend(&disk, &screen(Some(80), true), 80, 3));
+    assert_eq!(drawn.lines().last(), Some("  ╌       10 B       reserved for root, or not available"));
+    assert!(plain(&bar(&disk, &screen(Some(80), true), 80)).contains('╌'));
+}
+
+#[test]
+fn evidence_is_wrapped_where_nobody_looks_and_cut_where_somebody_does() {
+    let cause = CauseDoc {
+        kind: "leak",
+        title: "leak orphan-dir 0123".into(),
+        text: format!("leak orphan-dir 0123: {}", "nothing names it; ".repeat(20)),
+        remedy: "look at it ".repeat(20),
+        bytes: 1 << 20,
+        filesystem: "/".into(),
+        id: None,
+        path: Some(format!("/{}", "p".repeat(90))),
+        taken_by: "operator",
+    };
+    for width in [None, Some(80)] {
+        let drawn = causes(std::slice::from_ref(&cause), &screen(width, true), 80);
+        // A path stays whole.
+        let long: Vec<_> = drawn.lines().filter(|line| line.width() > 80 && !line.contains("/ppp")).collect();
+        assert!(long.is_empty(), "{long:#?}");
+        assert_eq!(drawn.contains(cause.path.as_deref().unwrap()), width.is_none(), "{drawn}");
+    }
 }

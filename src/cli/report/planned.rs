@@ -1,0 +1,65 @@
+//! What `gc` and `sweep --delete` would give back now, by the policy as it is configured. Changes
+//! nothing.
+
+use crate::cli::args::Global;
+use crate::cli::deciding;
+use crate::cli::failure::Failure;
+use crate::cli::records;
+use crate::cli::surveying::Surveyed;
+use crate::config::Config;
+use crate::gc::editors::{Editors, Keep};
+use crate::gc::leaks::plan::{self as leaks, Wish};
+use crate::gc::plan::{End, Plan};
+use crate::gc::story::{Back, Planned};
+use crate::inventory::{FilesystemIx, StoreIx};
+
+/// Both plans.
+#[derive(Debug)]
+pub(super) struct Plans {
+    images: Plan,
+    pub(super) leaks: leaks::Plan,
+    /// Our records cannot be read.
+    blind: bool,
+}
+
+/// Plans for what was surveyed.
+pub(super) fn plans(global: &Global, config: &Config, surveyed: &Surveyed) -> Result<Plans, Failure> {
+    let survey = &surveyed.survey;
+    let images = deciding::plan(global, config, surveyed)?;
+    let editors = Editors::of(survey, &records::place(global).dir, Keep::Use);
+    let closed = |store: StoreIx| {
+        let store = &survey.inventory.stores[store.get()];
+        match survey.sysroot.is_foreign() {
+            // It is about the node, once it runs again.
+            true => store.read_only.then(|| "it is read only".to_owned()),
+            false => editors.store(store).err().map(str::to_owned),
+        }
+    };
+    let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
+    let leaks = leaks::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
+    Ok(Plans { images, leaks, blind: surveyed.memory.is_blind() })
+}
+
+impl Plans {
+    /// What comes back on one filesystem.
+    pub(super) fn on(&self, surveyed: &Surveyed, at: FilesystemIx) -> Planned {
+        let mut gc = Back::default();
+        if !self.blind {
+            let steps = self.images.steps.iter().flat_map(|step| &step.gains);
+            steps.filter(|gain| gain.filesystem == at).for_each(|gain| gc.add(gain.size));
+        }
+        let mut sweep = Back::default();
+        let gains = self.leaks.gains(&surveyed.survey.inventory);
+        gains.iter().filter(|gain| gain.filesystem == at).for_each(|gain| sweep.add(gain.size));
+        let judged = self.images.filesystems.iter().find(|plan| plan.filesystem == at);
+        let none = match judged.map(|plan| plan.end) {
+            _ if self.blind => "its records cannot be read",
+            Some(End::NotNeeded) | None => "the disk is below its marks",
+            Some(End::Doubtful) => "the disk's numbers, or the marks set for it, cannot be true",
+            Some(End::Open | End::Reached | End::NotReached) => {
+                "its rules keep every one, `layersweep explain IMAGE` says which"
+            }
+        };
+        Planned { gc, none, sweep }
+    }
+}
