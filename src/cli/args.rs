@@ -6,7 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::filter::{Filter, SortKey};
-use super::metrics::Address;
+use super::metrics::MetricsArgs;
+use super::settings::Named;
 use super::values::Since;
 use crate::config::Flag;
 use crate::gc::leaks::classes;
@@ -100,14 +101,9 @@ pub(super) struct Global {
     #[arg(long, global = true, value_enum, default_value_t = Priority::Normal, help_heading = "Measuring")]
     pub(super) io_priority: Priority,
 
-    /// A flag names the stores, so that they may not be all of the node's. Worked out before those
-    /// of the configuration are filled in.
+    /// What flags have said before the configuration filled in the rest.
     #[arg(skip)]
-    pub(super) names_stores: bool,
-
-    /// A flag or the environment names another state directory than the configured one.
-    #[arg(skip)]
-    pub(super) names_state: bool,
+    pub(super) named: Named,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -171,7 +167,6 @@ pub(super) enum Command {
     #[command(after_help = REPORT_HELP)]
     Report(ReportArgs),
     /// Print metrics for Prometheus, write them to a file, or serve them
-    #[command(after_help = METRICS_HELP)]
     Metrics(MetricsArgs),
     /// Show what came, went and grew between two scans
     #[command(after_help = DIFF_HELP)]
@@ -467,28 +462,6 @@ impl From<DeletionKind> for Kind {
             DeletionKind::Leak => Self::Leak,
         }
     }
-}
-
-const METRICS_HELP: &str = "\
-Tells what the last recorded scans found, what was deleted ever since, and how full the filesystems are now. \
-No store is read: let a timer run `layersweep scan`, which also leaves the metrics where node_exporter reads \
-them (metrics.textfile in the configuration). --listen answers /metrics and /healthz until SIGTERM, without \
-encryption and for whoever can connect: stay on 127.0.0.1 or a unix socket, or put a proxy in front.";
-
-#[derive(Debug, ClapArgs)]
-pub(super) struct MetricsArgs {
-    /// Write them to this file, whole or not at all; to layersweep.prom if it is a directory
-    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
-    pub(super) textfile: Option<PathBuf>,
-
-    /// Serve them over HTTP, each answer made anew: unix:PATH, IP:PORT, or PORT of 127.0.0.1
-    #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
-    pub(super) listen: Option<Address>,
-
-    /// Also so many images one by one, those with the most exclusive bytes; at most 100, since each is
-    /// a series of its own
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u16).range(..=100))]
-    pub(super) top: u16,
 }
 
 #[derive(Debug, ClapArgs)]

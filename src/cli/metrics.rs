@@ -1,14 +1,15 @@
 //! `layersweep metrics`, and the metrics that other commands leave at their end.
 
 mod address;
+mod args;
 mod serve;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-pub(super) use address::Address;
+pub(super) use args::MetricsArgs;
 
-use super::args::{Command, Format, Global, MetricsArgs};
+use super::args::{Command, Format, Global};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::{output, recording, records, settings};
@@ -95,7 +96,7 @@ fn may_have_changed(done: &Result<Exit, Failure>) -> bool {
 /// them.
 fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
     // Other records than those configured are a second set of the same node, with counters of their own.
-    if global.sysroot.is_some() || global.names_stores || global.names_state {
+    if global.sysroot.is_some() || global.named.stores || global.named.other_state {
         return None;
     }
     // The stores and records of another user are not the node's; but who brings a configuration has one.
@@ -155,7 +156,7 @@ impl Source {
             Err(Failure::BadArgument { message: message.into(), hint: hint.into() })
         };
         let global = &self.global;
-        if global.names_stores {
+        if global.named.stores {
             return bad(
                 "metrics tells what the records know, and reads no store",
                 "name other records with --state-dir DIR",

@@ -454,7 +454,7 @@ impl Memory {
             seconds: survey.effort.seconds,
             complete: survey.is_complete(),
             figures: figures::of(&survey.inventory, &survey.refs),
-            all_stores: !global.names_stores,
+            all_stores: !global.named.stores,
         };
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };

@@ -10,6 +10,15 @@ use crate::config::{self, Config, Flag, Invalid, Problem};
 use crate::inventory::Finding;
 use crate::sys::sysroot::Sysroot;
 
+/// What flags and the environment name in place of what is configured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Named {
+    /// Stores, which may not be all that the node has.
+    pub(super) stores: bool,
+    /// Another state directory.
+    pub(super) other_state: bool,
+}
+
 /// Reads the configuration and fills in the global flags that were not given from it.
 ///
 /// Below `--sysroot` it is that disk's configuration. What is wrong with one there is told as a
@@ -62,10 +71,10 @@ fn fill_in(global: &mut Global, config: &Config) {
     let by_variable = std::env::var_os(STATE_DIR).filter(|dir| !dir.is_empty() && global.sysroot.is_none());
     let named = global.state_dir.clone().or_else(|| by_variable.clone().map(PathBuf::from));
     let is_configured = |dir: PathBuf| std::path::absolute(dir).is_ok_and(|dir| dir == config.state_dir);
-    global.names_state = named.is_some_and(|dir| !is_configured(dir));
-    global.names_stores = !global.graphroot.is_empty() || !global.containerd_root.is_empty();
+    global.named.other_state = named.is_some_and(|dir| !is_configured(dir));
+    global.named.stores = !global.graphroot.is_empty() || !global.containerd_root.is_empty();
     // Whoever names a store or a socket means that one and nothing of what is configured.
-    if !global.names_stores {
+    if !global.named.stores {
         let stores = &config.stores;
         global.graphroot.clone_from(&stores.graphroots);
         global.containerd_root.clone_from(&stores.containerd_roots);
