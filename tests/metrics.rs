@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -228,6 +228,53 @@ fn a_file_that_cannot_be_written_is_one_warning() {
     std::fs::remove_file(node.prom()).unwrap();
     assert_eq!(node.run(&["scan", "--quiet"]).expect_code(0).stderr, "");
     assert!(!node.prom().exists());
+}
+
+/// Root is asked to write where no file of metrics can be: in the place of a device, through a link,
+/// into a store.
+#[test]
+fn only_a_file_outside_of_stores_is_written() {
+    let Some(node) = Configured::new("") else { return };
+    let at = |name: &str| node.dir.path().join(name);
+    let null = at("null");
+    let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
+    let device = nix::sys::stat::makedev(1, 3);
+    nix::sys::stat::mknod(&null, nix::sys::stat::SFlag::S_IFCHR, mode, device).unwrap();
+    std::fs::write(at("other"), "mine").unwrap();
+    std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
+    std::fs::create_dir(at("metrics.d")).unwrap();
+    std::os::unix::fs::symlink("/dev/stdout", at("metrics.d/layersweep.prom")).unwrap();
+    node.scan();
+    let (store, run) = (node.store.root().join("x.prom"), node.store.runroot().join("x.prom"));
+    let before = tree::listing(node.store.root());
+    for (path, why) in [
+        (null.clone(), "no regular file"),
+        (at("link"), "symbolic link"),
+        (at("metrics.d"), "symbolic link"),
+        (store.clone(), "lies in the store"),
+        (run.clone(), "lies in the store"),
+    ] {
+        let refused = node.run(&["metrics", "--textfile", path.to_str().unwrap()]).expect_code(2);
+        assert!(
+            refused.stderr.starts_with("error: --textfile ") && refused.stderr.contains(why),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains("hint: "), "{refused:?}");
+        node.configure(&format!("[metrics]\ntextfile = {path:?}\n"));
+        let warned = node.run(&["scan", "--quiet"]).expect_code(0);
+        assert!(warned.stderr.starts_with("warning: metrics.textfile "), "{warned:?}");
+        assert!(warned.stderr.contains(why) && warned.stderr.lines().count() == 2, "{warned:?}");
+    }
+    // A store that only the records know.
+    let state = node.state();
+    let refused = metrics_of(&state, &["--textfile", node.store.root().join("x.prom").to_str().unwrap()])
+        .expect_code(2);
+    assert!(refused.stderr.contains("lies in the store"), "{refused:?}");
+    assert!(null.symlink_metadata().unwrap().file_type().is_char_device());
+    assert!(at("link").is_symlink() && at("metrics.d/layersweep.prom").is_symlink());
+    assert_eq!(std::fs::read_to_string(at("other")).unwrap(), "mine");
+    assert!(!run.exists());
+    assert_eq!(tree::listing(node.store.root()), before);
 }
 
 /// `metrics` of a state directory.

@@ -12,17 +12,22 @@ pub(super) use args::MetricsArgs;
 use super::args::{Command, Format, Global};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::{output, recording, records, settings};
+use super::outfile::{self, Unfit};
+use super::{output, recording, records, settings, surveying};
 use crate::config::{Config, Textfile};
 use crate::gc::Targets;
 use crate::records::{Degraded, Note, checkup, counters, figures};
 use crate::report::metrics::{self, Database, Facts, Remembered, WriteError};
 use crate::report::text::safe;
+use crate::survey;
 use crate::usage::filesystem;
 
 /// Where node_exporter's textfile collector usually looks: its own documentation, and Debian.
 const DIRECTORIES: [&str; 2] =
     ["/var/lib/node_exporter/textfile_collector", "/var/lib/prometheus/node-exporter"];
+
+/// What names the file where no flag does.
+const KEY: &str = "metrics.textfile";
 
 pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result<Exit, Failure> {
     let source = Source { global: global.clone(), targets: config.images.targets, top: own.top };
@@ -31,9 +36,12 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
         return serve::serve(source, address);
     }
     if let Some(path) = &own.textfile {
+        let path = &metrics::file(path);
+        fit(&source, path).map_err(|unfit| unfit.of("--textfile", path))?;
         let mut told = None;
         let written = metrics::write(path, || {
             let gathered = source.gather()?;
+            gathered.outside(path).map_err(|unfit| unfit.of("--textfile", path))?;
             let text = metrics::text(&gathered.facts);
             told = Some(gathered);
             Ok::<_, Failure>(text)
@@ -62,11 +70,25 @@ pub(super) fn after(global: &Global, config: &Config, command: &Command, done: &
     // What is configured: a mark that one run was given is gone with it.
     let configured = settings::without_flags(global).map_or(config.images.targets, |it| it.images.targets);
     let source = Source { global: global.clone(), targets: configured, top: 0 };
-    let written = metrics::write(&path, || source.gather().map(|gathered| metrics::text(&gathered.facts)));
-    let (message, hint) = match written {
+    let path = metrics::file(&path);
+    let written = fit(&source, &path).map_err(|unfit| unfit.of(KEY, &path)).and_then(|()| {
+        let written = metrics::write(&path, || {
+            let gathered = source.gather()?;
+            gathered.outside(&path).map_err(|unfit| unfit.of(KEY, &path))?;
+            Ok::<_, Failure>(metrics::text(&gathered.facts))
+        });
+        written.map_err(|error| match error {
+            WriteError::Content(failure) => failure,
+            WriteError::Io { .. } => Failure::NotThere { message: error.to_string(), hint: remedy(&error) },
+        })
+    });
+    let failure = match written {
         Ok(path) => return tracing::info!("metrics written to {}", path.display()),
-        Err(WriteError::Content(failure)) => (failure.to_string(), String::new()),
-        Err(error @ WriteError::Io { .. }) => (error.to_string(), remedy(&error)),
+        Err(failure) => failure,
+    };
+    let (message, hint) = match failure {
+        Failure::NotThere { message, hint } | Failure::BadArgument { message, hint } => (message, hint),
+        other => (other.to_string(), String::new()),
     };
     let mut stderr = io::stderr().lock();
     // A stderr that is gone cannot be told so.
@@ -108,6 +130,17 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
         Textfile::At(path) => Some(path.clone()),
         Textfile::Auto => DIRECTORIES.iter().map(PathBuf::from).find(|dir| dir.is_dir()),
     }
+}
+
+/// Refuses what is no file of metrics: a device, a link, a place in a store.
+fn fit(source: &Source, path: &Path) -> Result<(), Unfit> {
+    match outfile::check(path) {
+        // Writing it says so, with the remedy.
+        Err(Unfit::Io(_)) => {}
+        other => other?,
+    }
+    let roots = surveying::request(&source.global).map(|request| survey::directories(&request));
+    outfile::outside(path, roots.unwrap_or_default())
 }
 
 /// What helps.
@@ -210,6 +243,11 @@ impl Source {
 }
 
 impl Gathered {
+    /// Refuses a file in a store that no configuration names, but that somebody has scanned.
+    fn outside(&self, path: &Path) -> Result<(), Unfit> {
+        outfile::outside(path, self.facts.remembered.stores.iter().map(|store| store.key.root()))
+    }
+
     /// Tells what is wrong or missing, and says how to exit.
     fn tell(&self, global: &Global) -> Exit {
         recording::tell(global, &self.degraded, &self.notes);

@@ -20,6 +20,7 @@ mod images;
 mod layers;
 mod leak_recording;
 mod metrics;
+mod outfile;
 mod output;
 mod pin;
 mod progress;

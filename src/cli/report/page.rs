@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::cli::failure::Failure;
+use crate::cli::outfile::{self, directory};
 
 /// Where the page goes.
 #[derive(Debug)]
@@ -28,21 +29,7 @@ impl Target {
                 hint: hint.into(),
             })
         };
-        match fs::symlink_metadata(path) {
-            Ok(facts) if facts.is_dir() => return bad("is a directory", "name a file in it"),
-            Ok(facts) if facts.is_symlink() => {
-                return bad("is a symbolic link, which is not followed", "name the file that it leads to");
-            }
-            Ok(facts) if !facts.is_file() => {
-                return bad("is no regular file", "name one, or `-` for standard output");
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return bad(&error.to_string(), ""),
-        }
-        if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            return bad("names no file", "name a file, or `-` for standard output");
-        }
+        outfile::check(path).map_err(|unfit| unfit.of("--html", path))?;
         let directory = match fs::canonicalize(directory(path)) {
             Ok(directory) => directory,
             Err(error) => return bad(&format!("its directory: {error}"), "make the directory first"),
@@ -62,19 +49,7 @@ impl Target {
     /// Refuses a file inside a store: reading never writes there.
     pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
         let Self::File(path) = self else { return Ok(()) };
-        let Ok(directory) = fs::canonicalize(directory(path)) else { return Ok(()) };
-        for root in roots {
-            if fs::canonicalize(root).is_ok_and(|root| directory.starts_with(root)) {
-                return Err(Failure::BadArgument {
-                    message: format!(
-                        "--html {}: lies in the store {root}, which is only read",
-                        path.display()
-                    ),
-                    hint: "name a file elsewhere".into(),
-                });
-            }
-        }
-        Ok(())
+        outfile::outside(path, roots).map_err(|unfit| unfit.of("--html", path))
     }
 
     /// Writes the page. A file appears whole or stays as it was.
@@ -89,13 +64,6 @@ impl Target {
                 hint: "name a file on another filesystem, or `-` for standard output".into(),
             }),
         }
-    }
-}
-
-fn directory(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
     }
 }
 

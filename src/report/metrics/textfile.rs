@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 /// Name of the file where only a directory is named. The collector reads what ends in `.prom`.
@@ -36,8 +36,17 @@ pub enum WriteError<E> {
     Content(E),
 }
 
-/// Writes what `content` says to `path`, or to [`FILE_NAME`] in it if it is a directory; returns the
-/// file's path.
+/// The file that `path` names: itself, or [`FILE_NAME`] in it if it is a directory.
+#[must_use]
+pub fn file(path: &Path) -> PathBuf {
+    match path.is_dir() {
+        true => path.join(FILE_NAME),
+        false => path.to_path_buf(),
+    }
+}
+
+/// Writes what `content` says to [`file`] of `path`, and returns that. Nothing is written over but a
+/// regular file.
 ///
 /// `content` is asked while the directory is locked, so that of two runs that end together the one
 /// that writes last has asked last: counters in the file never go back.
@@ -45,10 +54,7 @@ pub enum WriteError<E> {
 /// # Errors
 /// Why it was not written; then what was there before is there still.
 pub fn write<E>(path: &Path, content: impl FnOnce() -> Result<String, E>) -> Result<PathBuf, WriteError<E>> {
-    let path = match path.is_dir() {
-        true => path.join(FILE_NAME),
-        false => path.to_path_buf(),
-    };
+    let path = file(path);
     let failed = |source: io::Error| WriteError::Io { path: path.clone(), source };
     let (dir, name) = open_parent(&path).map_err(failed)?;
     lock(&dir).map_err(failed)?;
@@ -80,7 +86,20 @@ fn lock(dir: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// Refuses to put a file in the place of a device, a socket or a symlink.
+fn only_a_file(dir: &OwnedFd, name: &str) -> io::Result<()> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(facts) if FileType::from_raw_mode(facts.st_mode).is_file() => Ok(()),
+        Ok(_) => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something that is no regular file"))
+        }
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn replace(dir: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
+    only_a_file(dir, name)?;
     // Not `.prom` at its end: the collector is not to read it.
     let unfinished = format!(".{name}.unfinished");
     // Left by a run that was killed: nobody else writes it while we hold the lock.
@@ -147,16 +166,24 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_replaced_and_not_followed() {
+    fn nothing_but_a_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let other = dir.path().join("other");
+        let (path, other) = (dir.path().join("x.prom"), dir.path().join("other"));
         std::fs::write(&other, "mine").unwrap();
-        for link in ["x.prom", ".x.prom.unfinished"] {
-            std::os::unix::fs::symlink(&other, dir.path().join(link)).unwrap();
-        }
-        write(&dir.path().join("x.prom"), say("new")).unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join(".x.prom.unfinished")).unwrap();
+        write(&path, say("new")).unwrap();
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
-        assert!(dir.path().join("x.prom").symlink_metadata().unwrap().is_file());
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        let error = write(&path, say("new")).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        assert!(path.is_symlink());
+        std::fs::remove_file(&path).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        write(&path, say("new")).unwrap_err();
+        assert!(!path.symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+        assert_eq!(names(dir.path()), ["other", "x.prom"]);
     }
 
     #[test]
