@@ -39,7 +39,7 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
         let path = &metrics::file(path);
         fit(&source, path).map_err(|unfit| unfit.of("--textfile", path))?;
         let mut told = None;
-        let written = metrics::write(path, || {
+        let written = metrics::write(path, &state_dir(global), || {
             let gathered = source.gather()?;
             gathered.outside(path).map_err(|unfit| unfit.of("--textfile", path))?;
             let text = metrics::text(&gathered.facts);
@@ -72,7 +72,7 @@ pub(super) fn after(global: &Global, config: &Config, command: &Command, done: &
     let source = Source { global: global.clone(), targets: configured, top: 0 };
     let path = metrics::file(&path);
     let written = fit(&source, &path).map_err(|unfit| unfit.of(KEY, &path)).and_then(|()| {
-        let written = metrics::write(&path, || {
+        let written = metrics::write(&path, &state_dir(global), || {
             let gathered = source.gather()?;
             gathered.outside(&path).map_err(|unfit| unfit.of(KEY, &path))?;
             Ok::<_, Failure>(metrics::text(&gathered.facts))
@@ -130,6 +130,11 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
         Textfile::At(path) => Some(path.clone()),
         Textfile::Auto => DIRECTORIES.iter().map(PathBuf::from).find(|dir| dir.is_dir()),
     }
+}
+
+/// Where the records lie.
+fn state_dir(global: &Global) -> PathBuf {
+    records::place(global).dir
 }
 
 /// Refuses what is no file of metrics: a device, a link, a place in a store.
