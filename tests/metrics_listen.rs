@@ -137,14 +137,21 @@ fn nobody_can_keep_it_from_answering() {
     server.get("/metrics");
     let (memory, files) = (rss(), open());
     // More who say nothing, or too little, than it talks to at a time.
-    let mut idle: Vec<_> = (0..12).map(|_| server.tcp()).collect();
+    let mut idle: Vec<_> = (0..300).map(|_| server.tcp()).collect();
     for (number, stream) in idle.iter_mut().enumerate() {
-        let _ = stream.write_all(&b"GET /metrics HTTP/1.1\r\nX: "[..number]);
+        let _ = stream.write_all(&b"GET /metrics HTTP/1.1\r\nX: "[..number % 20]);
     }
     let began = Instant::now();
+    assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/metrics").status, 200);
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     drop(idle);
+    // All at once, as after an hour without a network.
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| assert_eq!(server.get("/metrics").status, 200));
+        }
+    });
     // A head without end, and what is no HTTP.
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     assert!(matches!(ask(server.tcp(), &long).status, 400 | 431));

@@ -2,7 +2,9 @@
 
 mod address;
 mod args;
+mod connections;
 mod serve;
+mod shared;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
