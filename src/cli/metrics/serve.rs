@@ -22,7 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinError, JoinSet, LocalSet};
 
 use super::Source;
-use super::address::{Address, Socket};
+use super::address::{Address, Masked, Socket};
 use super::connections::{Connections, Heard};
 use super::shared::{Missing, Shared};
 use crate::cli::exit::Exit;
@@ -114,7 +114,10 @@ impl Listener {
                 Ok(Self::Tcp(TcpListener::from_std(listener)?))
             }
             Address::Unix(path) => {
+                // There is no thread yet beside this one.
+                let masked = Masked::for_socket();
                 let (listener, socket) = Socket::bind(path)?;
+                drop(masked);
                 listener.set_nonblocking(true)?;
                 Ok(Self::Unix(UnixListener::from_std(listener)?, socket))
             }
