@@ -230,6 +230,45 @@ fn a_file_that_cannot_be_written_is_one_warning() {
     assert!(!node.prom().exists());
 }
 
+/// The only store of a node is removed: its figures go with it.
+#[test]
+fn the_last_store_that_goes_leaves_the_metrics() {
+    const SCRIPT: &str = "mount -t tmpfs none /var/lib && mkdir -p /var/lib/containers/storage || exit 1
+        if [ -d /etc/containers ]; then mount -t tmpfs none /etc/containers || exit 1; fi
+        if [ \"$1\" ]; then mount --bind \"$1\" /var/lib/containers/storage
+        else rmdir /var/lib/containers/storage; fi && shift && exec \"$@\"";
+    if !support::require_program("unshare") {
+        return;
+    }
+    let Some(node) = Configured::new("") else { return };
+    let config = format!("state_dir = {:?}\n[metrics]\ntextfile = {:?}\n", node.state(), node.prom());
+    std::fs::write(node.config(), config).unwrap();
+    let scan = |store: &Path| {
+        let mut command = Command::new("unshare");
+        program::hermetic(&mut command);
+        command.env_remove("LAYERSWEEP_STATE_DIR");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]).arg(store);
+        command.args([env!("CARGO_BIN_EXE_layersweep"), "scan", "--quiet", "--config"]).arg(node.config());
+        program::run(&mut command)
+    };
+    // Where there never was one, nothing is left.
+    scan(Path::new("")).expect_code(10);
+    assert!(!node.prom().exists() && !node.state().exists());
+    scan(node.store.root()).expect_code(0);
+    let before = node.file();
+    assert_eq!(before.all("scan_timestamp_seconds", &[]).count(), 1);
+    assert_eq!(before.one("scans_total", &[("outcome", "done")]), 1.0);
+    for _ in 0..2 {
+        scan(Path::new("")).expect_code(10);
+        let after = node.file();
+        assert_eq!(after.all("scan_timestamp_seconds", &[]).count(), 0);
+        assert_eq!(after.all("storage_bytes", &[]).count(), 0);
+        assert_eq!(after.one("scans_total", &[("outcome", "done")]), 2.0, "once");
+    }
+    scan(node.store.root()).expect_code(0);
+    assert_eq!(node.file().all("scan_timestamp_seconds", &[]).count(), 1);
+}
+
 /// Root is asked to write where no file of metrics can be: in the place of a device, through a link,
 /// into a store.
 #[test]

@@ -73,6 +73,9 @@ pub(super) fn after(global: &Global, config: &Config, command: &Command, done: &
     let configured = settings::without_flags(global).map_or(config.images.targets, |it| it.images.targets);
     let source = Source { global: global.clone(), targets: configured, top: 0 };
     let path = metrics::file(&path);
+    if matches!(done, Err(failure) if failure.proves_no_store()) && !path.exists() {
+        return;
+    }
     let written = fit(&source, &path).map_err(|unfit| unfit.of(KEY, &path)).and_then(|()| {
         let written = metrics::write(&path, &state_dir(global), || {
             let gathered = source.gather()?;
@@ -113,7 +116,11 @@ fn changes(command: &Command) -> bool {
 
 /// Whether it has come far enough.
 fn may_have_changed(done: &Result<Exit, Failure>) -> bool {
-    matches!(done, Ok(_) | Err(Failure::Refused { .. } | Failure::Blind(_) | Failure::Output(_)))
+    match done {
+        Ok(_) | Err(Failure::Refused { .. } | Failure::Blind(_) | Failure::Output(_)) => true,
+        // The last store has gone; where there never was one, there is no file.
+        Err(failure) => failure.proves_no_store(),
+    }
 }
 
 /// Where the metrics of this node go; `None`: this run does not speak for the node, or nobody wants

@@ -191,7 +191,7 @@ pub(super) fn record(tx: &Transaction<'_>, scanned: &Scanned, stores: &[Seen<'_>
             text,
         ])?;
     }
-    if scanned.all && !stores.is_empty() {
+    if scanned.all {
         tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(scanned.at)])?;
     }
     Ok(())

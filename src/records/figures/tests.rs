@@ -65,6 +65,11 @@ fn the_last_scan_is_what_is_remembered() {
     // An older scan of a store that has gone since.
     scan(&mut connection, 35, true, &[("/b", 7), ("/a", 7)]);
     assert_eq!(layers(&connection)[0], ("/a".to_owned(), 6));
+    // The last one goes, too.
+    scan(&mut connection, 50, false, &[]);
+    assert!(!layers(&connection).is_empty());
+    scan(&mut connection, 60, true, &[]);
+    assert!(layers(&connection).is_empty());
 }
 
 #[test]
