@@ -419,6 +419,29 @@ fn hostile_names_stay_inside_their_labels() {
     assert!(!run.stdout.contains(['\u{1b}', '\u{202e}', '\0']));
 }
 
+#[test]
+fn one_row_that_is_damaged_takes_nothing_else_along() {
+    let dir = tempfile::tempdir().unwrap();
+    past::ten_days(dir.path(), jiff::Timestamp::now());
+    let before = Scrape::read(&metrics_of(dir.path(), &[]).expect_code(0).stdout);
+    let database = rusqlite::Connection::open(dir.path().join("layersweep.db")).unwrap();
+    database
+        .execute_batch(
+            "INSERT INTO stores (kind, root, driver, first_seen, last_seen)
+             VALUES ('containers-storage', '/damaged', 'overlay', 1, 1);
+             INSERT INTO store_figures (store, at, wall, seconds, figures)
+             SELECT id, 1, 1, 1.0, '[]' FROM stores WHERE root = '/damaged'",
+        )
+        .unwrap();
+    assert_eq!(database.changes(), 1);
+    drop(database);
+    let run = metrics_of(dir.path(), &[]).expect_code(3);
+    assert!(run.stderr.contains("figures of one store"), "{run:?}");
+    let scrape = Scrape::read(&run.stdout);
+    assert_eq!((before.one("database_ok", &[]), scrape.one("database_ok", &[])), (1.0, 0.0));
+    assert_eq!(scrape.counters(), before.counters(), "counters are as they were");
+}
+
 /// On a disk without a byte the figures are those of the scan that waits, and they count once.
 #[test]
 fn what_waits_to_be_saved_is_told_already() {

@@ -191,6 +191,8 @@ struct Gathered {
     facts: Facts,
     degraded: Vec<Degraded>,
     notes: Vec<Note>,
+    /// So many stores whose figures cannot be read.
+    unreadable: usize,
     /// There are records that cannot be read.
     blind: bool,
     dir: PathBuf,
@@ -226,13 +228,15 @@ impl Source {
 
     fn gather(&self) -> Result<Gathered, Failure> {
         let (open, degraded, notes) = records::look(&self.global)?;
-        let remembered = open.read(|from| {
-            Ok(Remembered {
-                stores: figures::all(from)?,
+        let (remembered, unreadable) = open.read(|from| {
+            let all = figures::all(from)?;
+            let remembered = Remembered {
+                stores: all.stores,
                 biggest: if self.top > 0 { figures::biggest(from, self.top)? } else { Vec::new() },
                 counters: if open.blind { None } else { Some(counters::all(from)?) },
                 last_runs: counters::last_runs(from)?,
-            })
+            };
+            Ok((remembered, all.unreadable))
         })?;
         // On another machine's disk nothing is mounted where it was.
         let here = self.global.sysroot.is_none();
@@ -240,7 +244,7 @@ impl Source {
         let filesystems = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
         let place = &open.place;
         let database = Database {
-            ok: degraded.is_empty(),
+            ok: degraded.is_empty() && unreadable == 0,
             bytes: checkup::bytes(place),
             set_aside: checkup::set_aside(place).ok().map(|found| found.len() as u64),
             waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
@@ -252,7 +256,7 @@ impl Source {
             targets: self.targets,
             database,
         };
-        Ok(Gathered { facts, degraded, notes, blind: open.blind, dir: place.dir.clone() })
+        Ok(Gathered { facts, degraded, notes, unreadable, blind: open.blind, dir: place.dir.clone() })
     }
 }
 
@@ -265,10 +269,17 @@ impl Gathered {
     /// Tells what is wrong or missing, and says how to exit.
     fn tell(&self, global: &Global) -> Exit {
         recording::tell(global, &self.degraded, &self.notes);
-        if self.facts.remembered.stores.is_empty() && !self.blind {
-            let dir = self.dir.display();
+        let dir = self.dir.display();
+        if self.unreadable > 0 {
+            let stores = match self.unreadable {
+                1 => "one store".to_owned(),
+                many => format!("{many} stores"),
+            };
+            let message = format!("the figures of {stores} in {dir} cannot be read");
+            output::warn(global, &message, "`layersweep scan` writes them anew");
+        } else if self.facts.remembered.stores.is_empty() && !self.blind {
             output::note(global, &format!("no scan is recorded in {dir}; `layersweep scan` records one"));
         }
-        if self.blind { Exit::Incomplete } else { Exit::Done }
+        if self.blind || self.unreadable > 0 { Exit::Incomplete } else { Exit::Done }
     }
 }

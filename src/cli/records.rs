@@ -439,7 +439,8 @@ impl Memory {
     /// Records that a survey of all stores has found none where there were some: what is remembered of
     /// them is no figure of this node any more. That it cannot is told, and changes nothing else.
     pub(super) fn save_none(&self, global: &Global) {
-        let remembered = self.open.read(figures::all).is_ok_and(|stores| !stores.is_empty());
+        let remembered = self.open.read(figures::all);
+        let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
         if self.open.place.foreign || self.open.blind || !remembered {
             return;
         }
