@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -230,6 +230,92 @@ fn a_file_that_cannot_be_written_is_one_warning() {
     assert!(!node.prom().exists());
 }
 
+/// The only store of a node is removed: its figures go with it.
+#[test]
+fn the_last_store_that_goes_leaves_the_metrics() {
+    const SCRIPT: &str = "mount -t tmpfs none /var/lib && mkdir -p /var/lib/containers/storage || exit 1
+        if [ -d /etc/containers ]; then mount -t tmpfs none /etc/containers || exit 1; fi
+        if [ \"$1\" ]; then mount --bind \"$1\" /var/lib/containers/storage
+        else rmdir /var/lib/containers/storage; fi && shift && exec \"$@\"";
+    if !support::require_program("unshare") {
+        return;
+    }
+    let Some(node) = Configured::new("") else { return };
+    let config = format!("state_dir = {:?}\n[metrics]\ntextfile = {:?}\n", node.state(), node.prom());
+    std::fs::write(node.config(), config).unwrap();
+    let scan = |store: &Path| {
+        let mut command = Command::new("unshare");
+        program::hermetic(&mut command);
+        command.env_remove("LAYERSWEEP_STATE_DIR");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]).arg(store);
+        command.args([env!("CARGO_BIN_EXE_layersweep"), "scan", "--quiet", "--config"]).arg(node.config());
+        program::run(&mut command)
+    };
+    // Where there never was one, nothing is left.
+    scan(Path::new("")).expect_code(10);
+    assert!(!node.prom().exists() && !node.state().exists());
+    scan(node.store.root()).expect_code(0);
+    let before = node.file();
+    assert_eq!(before.all("scan_timestamp_seconds", &[]).count(), 1);
+    assert_eq!(before.one("scans_total", &[("outcome", "done")]), 1.0);
+    for _ in 0..2 {
+        scan(Path::new("")).expect_code(10);
+        let after = node.file();
+        assert_eq!(after.all("scan_timestamp_seconds", &[]).count(), 0);
+        assert_eq!(after.all("storage_bytes", &[]).count(), 0);
+        assert_eq!(after.one("scans_total", &[("outcome", "done")]), 2.0, "once");
+    }
+    scan(node.store.root()).expect_code(0);
+    assert_eq!(node.file().all("scan_timestamp_seconds", &[]).count(), 1);
+}
+
+/// Root is asked to write where no file of metrics can be: in the place of a device, through a link,
+/// into a store.
+#[test]
+fn only_a_file_outside_of_stores_is_written() {
+    let Some(node) = Configured::new("") else { return };
+    let at = |name: &str| node.dir.path().join(name);
+    let null = at("null");
+    let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
+    let device = nix::sys::stat::makedev(1, 3);
+    nix::sys::stat::mknod(&null, nix::sys::stat::SFlag::S_IFCHR, mode, device).unwrap();
+    std::fs::write(at("other"), "mine").unwrap();
+    std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
+    std::fs::create_dir(at("metrics.d")).unwrap();
+    std::os::unix::fs::symlink("/dev/stdout", at("metrics.d/layersweep.prom")).unwrap();
+    node.scan();
+    let (store, run) = (node.store.root().join("x.prom"), node.store.runroot().join("x.prom"));
+    let before = tree::listing(node.store.root());
+    for (path, why) in [
+        (null.clone(), "no regular file"),
+        (at("link"), "symbolic link"),
+        (at("metrics.d"), "symbolic link"),
+        (store.clone(), "belongs to a store"),
+        (run.clone(), "belongs to a store"),
+    ] {
+        let refused = node.run(&["metrics", "--textfile", path.to_str().unwrap()]).expect_code(2);
+        assert!(
+            refused.stderr.starts_with("error: --textfile ") && refused.stderr.contains(why),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains("hint: "), "{refused:?}");
+        node.configure(&format!("[metrics]\ntextfile = {path:?}\n"));
+        let warned = node.run(&["scan", "--quiet"]).expect_code(0);
+        assert!(warned.stderr.starts_with("warning: metrics.textfile "), "{warned:?}");
+        assert!(warned.stderr.contains(why) && warned.stderr.lines().count() == 2, "{warned:?}");
+    }
+    // A store that only the records know.
+    let state = node.state();
+    let refused = metrics_of(&state, &["--textfile", node.store.root().join("x.prom").to_str().unwrap()])
+        .expect_code(2);
+    assert!(refused.stderr.contains("belongs to a store"), "{refused:?}");
+    assert!(null.symlink_metadata().unwrap().file_type().is_char_device());
+    assert!(at("link").is_symlink() && at("metrics.d/layersweep.prom").is_symlink());
+    assert_eq!(std::fs::read_to_string(at("other")).unwrap(), "mine");
+    assert!(!run.exists());
+    assert_eq!(tree::listing(node.store.root()), before);
+}
+
 /// `metrics` of a state directory.
 fn metrics_of(state: &Path, more: &[&str]) -> Run {
     let mut command = program::command();
@@ -331,6 +417,29 @@ fn hostile_names_stay_inside_their_labels() {
     assert_eq!(scrape.all("image_exclusive_bytes", &[]).count(), 5);
     assert_eq!(scrape.all("evil", &[]).count(), 0);
     assert!(!run.stdout.contains(['\u{1b}', '\u{202e}', '\0']));
+}
+
+#[test]
+fn one_row_that_is_damaged_takes_nothing_else_along() {
+    let dir = tempfile::tempdir().unwrap();
+    past::ten_days(dir.path(), jiff::Timestamp::now());
+    let before = Scrape::read(&metrics_of(dir.path(), &[]).expect_code(0).stdout);
+    let database = rusqlite::Connection::open(dir.path().join("layersweep.db")).unwrap();
+    database
+        .execute_batch(
+            "INSERT INTO stores (kind, root, driver, first_seen, last_seen)
+             VALUES ('containers-storage', '/damaged', 'overlay', 1, 1);
+             INSERT INTO store_figures (store, at, wall, seconds, figures)
+             SELECT id, 1, 1, 1.0, '[]' FROM stores WHERE root = '/damaged'",
+        )
+        .unwrap();
+    assert_eq!(database.changes(), 1);
+    drop(database);
+    let run = metrics_of(dir.path(), &[]).expect_code(3);
+    assert!(run.stderr.contains("figures of one store"), "{run:?}");
+    let scrape = Scrape::read(&run.stdout);
+    assert_eq!((before.one("database_ok", &[]), scrape.one("database_ok", &[])), (1.0, 0.0));
+    assert_eq!(scrape.counters(), before.counters(), "counters are as they were");
 }
 
 /// On a disk without a byte the figures are those of the scan that waits, and they count once.

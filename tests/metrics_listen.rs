@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -30,7 +30,10 @@ struct Server {
 
 impl Server {
     fn start(state: &Path, listen: &str) -> Self {
-        let mut command = program::command();
+        Self::start_as(program::command(), state, listen)
+    }
+
+    fn start_as(mut command: Command, state: &Path, listen: &str) -> Self {
         command.args(["metrics", "--listen", listen, "--state-dir"]).arg(state);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -137,14 +140,21 @@ fn nobody_can_keep_it_from_answering() {
     server.get("/metrics");
     let (memory, files) = (rss(), open());
     // More who say nothing, or too little, than it talks to at a time.
-    let mut idle: Vec<_> = (0..12).map(|_| server.tcp()).collect();
+    let mut idle: Vec<_> = (0..300).map(|_| server.tcp()).collect();
     for (number, stream) in idle.iter_mut().enumerate() {
-        let _ = stream.write_all(&b"GET /metrics HTTP/1.1\r\nX: "[..number]);
+        let _ = stream.write_all(&b"GET /metrics HTTP/1.1\r\nX: "[..number % 20]);
     }
     let began = Instant::now();
+    assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.get("/metrics").status, 200);
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     drop(idle);
+    // All at once, as after an hour without a network.
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| assert_eq!(server.get("/metrics").status, 200));
+        }
+    });
     // A head without end, and what is no HTTP.
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
     assert!(matches!(ask(server.tcp(), &long).status, 400 | 431));
@@ -201,6 +211,34 @@ fn its_socket_is_its_own() {
     std::fs::write(&path, "mine").unwrap();
     assert!(refused().contains("there is something that is no socket"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+}
+
+/// Others may write to its directory: a mode that is set by name would be set on what they put there.
+#[test]
+fn its_socket_has_its_mode_from_the_beginning() {
+    if !support::require_program("strace") {
+        return;
+    }
+    let (state, dir) = (state(), tempfile::tempdir().unwrap());
+    let (path, traced) = (dir.path().join("metrics.sock"), dir.path().join("trace"));
+    let mut strace = Command::new("strace");
+    program::hermetic(&mut strace);
+    // The child is the program, and strace its tracer from outside.
+    strace.args(["-D", "-f", "-e", "trace=bind,umask,chmod,fchmod,fchmodat,?fchmodat2", "-o"]).arg(&traced);
+    strace.arg(env!("CARGO_BIN_EXE_layersweep"));
+    let server = Server::start_as(strace, state.path(), &format!("unix:{}", path.display()));
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    server.stop(Signal::SIGTERM);
+    assert_eq!(mode & 0o777, 0o660);
+    let end = Instant::now() + PATIENCE;
+    let mut calls = String::new();
+    while !calls.contains("+++ exited") && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        calls = std::fs::read_to_string(&traced).unwrap();
+    }
+    assert!(calls.contains("metrics.sock") && calls.contains("umask(0117)"), "{calls}");
+    assert!(!calls.contains("chmod"), "{calls}");
+    assert_eq!(calls.matches("umask(").count(), 2, "it is taken back: {calls}");
 }
 
 #[test]

@@ -348,12 +348,11 @@ pub(super) struct ReportArgs {
 
 const DIFF_HELP: &str = "\
 A scan is named by
-  last, last~1, last~2              the newest one that is kept, the one before it
-  20261120T100000Z-12ab3c           its id, or the start of it, as `layersweep history --scans` lists it
-  2026-11-20T10:00, 36h             the last one before that time
-  now                               what there is now: looks, and keeps nothing
-  FILE, -                           a document of `layersweep scan --format json` (or of `report`);
-                                    ./last is the file of that name
+  last, last~1             the newest one that is kept, the one before it
+  20261120T100000Z-12ab3c  its id or the start of it: `history --scans` has them
+  2026-11-20T10:00, 36h    the last one before that time
+  now                      what there is now: looks, and keeps nothing
+  FILE, -                  what `scan --format json` printed (./last is a file)
 The last 24 scans are kept; of older ones the first of each hour for two days, the first of each day for \
 ninety. A scan of stores that were named leaves the others as they were.";
 

@@ -38,7 +38,7 @@ pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Failure> {
     let (mut before, first) = taken(global, own.before.as_deref().unwrap_or(BEFORE), &mut open)?;
     let (mut after, second) = taken(global, own.after.as_deref().unwrap_or(AFTER), &mut open)?;
     let is = |source: Source| first == source || second == source;
-    let part = is(Source::Now) && global.names_stores;
+    let part = is(Source::Now) && global.named.stores;
     // The scans of one node are of that node, even if no store of the first is left.
     if is(Source::File) || part {
         same_node(&before, &after)?;

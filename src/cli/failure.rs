@@ -71,6 +71,16 @@ impl Failure {
         self
     }
 
+    /// All stores of the node were looked for, everything could be read, and there is none.
+    pub(super) fn proves_no_store(&self) -> bool {
+        match self {
+            Self::Survey(survey::Error::NoneFound { findings, .. }) => {
+                !findings.iter().any(|finding| finding.incomplete)
+            }
+            _ => false,
+        }
+    }
+
     fn exit(&self) -> Exit {
         match self {
             Self::Survey(survey::Error::NotAStore { .. } | survey::Error::NoneFound { .. }) => Exit::NoStore,

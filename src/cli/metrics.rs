@@ -2,7 +2,9 @@
 
 mod address;
 mod args;
+mod connections;
 mod serve;
+mod shared;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,17 +14,22 @@ pub(super) use args::MetricsArgs;
 use super::args::{Command, Format, Global};
 use super::exit::Exit;
 use super::failure::Failure;
-use super::{output, recording, records, settings};
+use super::outfile::{self, Unfit};
+use super::{output, recording, records, settings, surveying};
 use crate::config::{Config, Textfile};
 use crate::gc::Targets;
 use crate::records::{Degraded, Note, checkup, counters, figures};
 use crate::report::metrics::{self, Database, Facts, Remembered, WriteError};
 use crate::report::text::safe;
+use crate::survey;
 use crate::usage::filesystem;
 
 /// Where node_exporter's textfile collector usually looks: its own documentation, and Debian.
 const DIRECTORIES: [&str; 2] =
     ["/var/lib/node_exporter/textfile_collector", "/var/lib/prometheus/node-exporter"];
+
+/// What names the file where no flag does.
+const KEY: &str = "metrics.textfile";
 
 pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result<Exit, Failure> {
     let source = Source { global: global.clone(), targets: config.images.targets, top: own.top };
@@ -31,9 +38,12 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
         return serve::serve(source, address);
     }
     if let Some(path) = &own.textfile {
+        let path = &metrics::file(path);
+        fit(&source, path).map_err(|unfit| unfit.of("--textfile", path))?;
         let mut told = None;
-        let written = metrics::write(path, || {
+        let written = metrics::write(path, &state_dir(global), || {
             let gathered = source.gather()?;
+            gathered.outside(path).map_err(|unfit| unfit.of("--textfile", path))?;
             let text = metrics::text(&gathered.facts);
             told = Some(gathered);
             Ok::<_, Failure>(text)
@@ -62,11 +72,28 @@ pub(super) fn after(global: &Global, config: &Config, command: &Command, done: &
     // What is configured: a mark that one run was given is gone with it.
     let configured = settings::without_flags(global).map_or(config.images.targets, |it| it.images.targets);
     let source = Source { global: global.clone(), targets: configured, top: 0 };
-    let written = metrics::write(&path, || source.gather().map(|gathered| metrics::text(&gathered.facts)));
-    let (message, hint) = match written {
+    let path = metrics::file(&path);
+    if matches!(done, Err(failure) if failure.proves_no_store()) && !path.exists() {
+        return;
+    }
+    let written = fit(&source, &path).map_err(|unfit| unfit.of(KEY, &path)).and_then(|()| {
+        let written = metrics::write(&path, &state_dir(global), || {
+            let gathered = source.gather()?;
+            gathered.outside(&path).map_err(|unfit| unfit.of(KEY, &path))?;
+            Ok::<_, Failure>(metrics::text(&gathered.facts))
+        });
+        written.map_err(|error| match error {
+            WriteError::Content(failure) => failure,
+            WriteError::Io { .. } => Failure::NotThere { message: error.to_string(), hint: remedy(&error) },
+        })
+    });
+    let failure = match written {
         Ok(path) => return tracing::info!("metrics written to {}", path.display()),
-        Err(WriteError::Content(failure)) => (failure.to_string(), String::new()),
-        Err(error @ WriteError::Io { .. }) => (error.to_string(), remedy(&error)),
+        Err(failure) => failure,
+    };
+    let (message, hint) = match failure {
+        Failure::NotThere { message, hint } | Failure::BadArgument { message, hint } => (message, hint),
+        other => (other.to_string(), String::new()),
     };
     let mut stderr = io::stderr().lock();
     // A stderr that is gone cannot be told so.
@@ -89,7 +116,11 @@ fn changes(command: &Command) -> bool {
 
 /// Whether it has come far enough.
 fn may_have_changed(done: &Result<Exit, Failure>) -> bool {
-    matches!(done, Ok(_) | Err(Failure::Refused { .. } | Failure::Blind(_) | Failure::Output(_)))
+    match done {
+        Ok(_) | Err(Failure::Refused { .. } | Failure::Blind(_) | Failure::Output(_)) => true,
+        // The last store has gone; where there never was one, there is no file.
+        Err(failure) => failure.proves_no_store(),
+    }
 }
 
 /// Where the metrics of this node go; `None`: this run does not speak for the node, or nobody wants
@@ -108,6 +139,22 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
         Textfile::At(path) => Some(path.clone()),
         Textfile::Auto => DIRECTORIES.iter().map(PathBuf::from).find(|dir| dir.is_dir()),
     }
+}
+
+/// Where the records lie.
+fn state_dir(global: &Global) -> PathBuf {
+    records::place(global).dir
+}
+
+/// Refuses what is no file of metrics: a device, a link, a place in a store.
+fn fit(source: &Source, path: &Path) -> Result<(), Unfit> {
+    match outfile::check(path) {
+        // Writing it says so, with the remedy.
+        Err(Unfit::Io(_)) => {}
+        other => other?,
+    }
+    let roots = surveying::request(&source.global).map(|request| survey::directories(&request));
+    outfile::outside(path, roots.unwrap_or_default())
 }
 
 /// What helps.
@@ -144,6 +191,8 @@ struct Gathered {
     facts: Facts,
     degraded: Vec<Degraded>,
     notes: Vec<Note>,
+    /// So many stores whose figures cannot be read.
+    unreadable: usize,
     /// There are records that cannot be read.
     blind: bool,
     dir: PathBuf,
@@ -179,13 +228,15 @@ impl Source {
 
     fn gather(&self) -> Result<Gathered, Failure> {
         let (open, degraded, notes) = records::look(&self.global)?;
-        let remembered = open.read(|from| {
-            Ok(Remembered {
-                stores: figures::all(from)?,
+        let (remembered, unreadable) = open.read(|from| {
+            let all = figures::all(from)?;
+            let remembered = Remembered {
+                stores: all.stores,
                 biggest: if self.top > 0 { figures::biggest(from, self.top)? } else { Vec::new() },
                 counters: if open.blind { None } else { Some(counters::all(from)?) },
                 last_runs: counters::last_runs(from)?,
-            })
+            };
+            Ok((remembered, all.unreadable))
         })?;
         // On another machine's disk nothing is mounted where it was.
         let here = self.global.sysroot.is_none();
@@ -193,7 +244,7 @@ impl Source {
         let filesystems = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
         let place = &open.place;
         let database = Database {
-            ok: degraded.is_empty(),
+            ok: degraded.is_empty() && unreadable == 0,
             bytes: checkup::bytes(place),
             set_aside: checkup::set_aside(place).ok().map(|found| found.len() as u64),
             waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
@@ -205,18 +256,30 @@ impl Source {
             targets: self.targets,
             database,
         };
-        Ok(Gathered { facts, degraded, notes, blind: open.blind, dir: place.dir.clone() })
+        Ok(Gathered { facts, degraded, notes, unreadable, blind: open.blind, dir: place.dir.clone() })
     }
 }
 
 impl Gathered {
+    /// Refuses a file in a store that no configuration names, but that somebody has scanned.
+    fn outside(&self, path: &Path) -> Result<(), Unfit> {
+        outfile::outside(path, self.facts.remembered.stores.iter().map(|store| store.key.root()))
+    }
+
     /// Tells what is wrong or missing, and says how to exit.
     fn tell(&self, global: &Global) -> Exit {
         recording::tell(global, &self.degraded, &self.notes);
-        if self.facts.remembered.stores.is_empty() && !self.blind {
-            let dir = self.dir.display();
+        let dir = self.dir.display();
+        if self.unreadable > 0 {
+            let stores = match self.unreadable {
+                1 => "one store".to_owned(),
+                many => format!("{many} stores"),
+            };
+            let message = format!("the figures of {stores} in {dir} cannot be read");
+            output::warn(global, &message, "`layersweep scan` writes them anew");
+        } else if self.facts.remembered.stores.is_empty() && !self.blind {
             output::note(global, &format!("no scan is recorded in {dir}; `layersweep scan` records one"));
         }
-        if self.blind { Exit::Incomplete } else { Exit::Done }
+        if self.blind || self.unreadable > 0 { Exit::Incomplete } else { Exit::Done }
     }
 }

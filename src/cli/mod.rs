@@ -21,6 +21,7 @@ mod layers;
 mod leak_recording;
 mod man;
 mod metrics;
+mod outfile;
 mod output;
 mod picturing;
 mod pin;

@@ -12,6 +12,7 @@ use super::args::Global;
 use super::failure::Failure;
 use super::picturing;
 use crate::inventory::picture::Picture;
+use crate::inventory::refs::Refs;
 use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
@@ -428,6 +429,40 @@ impl Memory {
         store.root = own_path(survey, &store.root);
         let store = StoreKey::of(&store);
         self.open.read(|connection| known::lives(connection, &store, &image.id))
+    }
+
+    /// Records that a survey of all stores has found none where there were some: what is remembered of
+    /// them is no figure of this node any more. That it cannot is told, and changes nothing else.
+    pub(super) fn save_none(&self, global: &Global) {
+        let remembered = self.open.read(figures::all);
+        let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
+        if self.open.place.foreign || self.open.blind || !remembered {
+            return;
+        }
+        let nothing = Inventory::default();
+        let scan = Scan {
+            sighting: Sighting::new(
+                &nothing,
+                &Refs::new(&nothing),
+                self.began,
+                self.clock.clone(),
+                self.known.clock(),
+            ),
+            seconds: 0.0,
+            complete: true,
+            figures: Vec::new(),
+            all_stores: true,
+        };
+        let saved = open_quietly(global, Access::Write).and_then(|(mut open, degraded)| {
+            let spool = Spool::new(open.place.spool.clone());
+            let saved = records::save(&mut open.records, &spool, &scan, scans::record);
+            let saved = saved.map_err(|source| failed(&open.place, source))?;
+            Ok([degraded, saved.degraded].concat())
+        });
+        match saved {
+            Ok(degraded) => tell(global, &degraded),
+            Err(failure) => tracing::warn!("that there is no store was not recorded: {failure}"),
+        }
     }
 
     /// Records what a survey saw. What hinders that is added to the survey's findings; what

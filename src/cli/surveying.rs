@@ -99,9 +99,17 @@ fn surveyed_with(
     record: impl FnOnce(&Memory) -> bool,
     labels: LabelsOf,
 ) -> Result<Surveyed, Failure> {
-    let mut survey = measured(global, memory.sizes(), labels)?;
+    let measured = measured(global, memory.sizes(), labels);
     memory.ended()?;
     let record = record(&memory);
+    if let Err(failure) = &measured
+        && failure.proves_no_store()
+        && record
+        && !global.named.stores
+    {
+        memory.save_none(global);
+    }
+    let mut survey = measured?;
     survey.inventory.findings.extend(findings);
     memory.pin(&mut survey);
     let kept = !record || memory.save(global, &mut survey)?;

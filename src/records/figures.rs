@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::paths;
@@ -191,35 +191,54 @@ pub(super) fn record(tx: &Transaction<'_>, scanned: &Scanned, stores: &[Seen<'_>
             text,
         ])?;
     }
-    if scanned.all && !stores.is_empty() {
+    if scanned.all {
         tx.prepare_cached("DELETE FROM store_figures WHERE at < ?1")?.execute([micros(scanned.at)])?;
     }
     Ok(())
 }
 
-/// What is remembered of every store, by root and driver.
+/// What is remembered of the stores.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AllFigures {
+    /// Every store that can be read, by root and driver.
+    pub stores: Vec<StoreFigures>,
+    /// So many that cannot; the next scan writes them anew.
+    pub unreadable: usize,
+}
+
+/// What is remembered of every store. What cannot be read of one says nothing about the others.
 ///
 /// # Errors
 /// What SQLite says.
-pub fn all(from: &Connection) -> rusqlite::Result<Vec<StoreFigures>> {
-    from.prepare_cached(
+pub fn all(from: &Connection) -> rusqlite::Result<AllFigures> {
+    let mut rows = from.prepare_cached(
         "SELECT kind, root, driver, wall, seconds, figures FROM store_figures
          JOIN stores ON stores.id = store ORDER BY root, kind, driver",
-    )?
-    .query_map([], |row| {
-        let kind: String = row.get(0)?;
-        let kind =
-            StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
-        let root: String = row.get(1)?;
-        let text: String = row.get(5)?;
-        Ok(StoreFigures {
-            key: StoreKey::new(kind, paths::from_text(&root), row.get(2)?),
-            scanned: moment(row.get(3)?)?,
-            seconds: row.get(4)?,
-            figures: serde_json::from_str(&text).map_err(damaged)?,
-        })
-    })?
-    .collect()
+    )?;
+    let mut all = AllFigures::default();
+    for store in rows.query_map([], |row| Ok(one(row)))? {
+        match store? {
+            Ok(store) => all.stores.push(store),
+            Err(error) => {
+                tracing::debug!("figures of a store: {error}");
+                all.unreadable += 1;
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
+    let kind: String = row.get(0)?;
+    let kind = StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
+    let root: String = row.get(1)?;
+    let text: String = row.get(5)?;
+    Ok(StoreFigures {
+        key: StoreKey::new(kind, paths::from_text(&root), row.get(2)?),
+        scanned: moment(row.get(3)?)?,
+        seconds: row.get(4)?,
+        figures: serde_json::from_str(&text).map_err(damaged)?,
+    })
 }
 
 /// An image that is there, and what it holds.

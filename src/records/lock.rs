@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 /// Held while the database is written to.
 const WRITE_LOCK: &str = "write.lock";
+/// Held while the metrics are written.
+const METRICS_LOCK: &str = "metrics.lock";
 /// Held for a whole garbage collection.
 pub(super) const RUN_LOCK: &str = "run.lock";
 
@@ -114,6 +116,31 @@ impl WriteLock {
     /// When somebody else keeps it for longer, or the file cannot be made.
     pub(super) fn acquire(dir: &Path, patience: Duration) -> Result<Self, LockError> {
         acquire(&dir.join(WRITE_LOCK), patience).map(|file| Self { _file: file })
+    }
+}
+
+/// The right to write what these records say to a file for others, until it is dropped: who has it
+/// reads last and writes last. It lies with the records, where nobody else can take it.
+#[derive(Debug)]
+pub struct MetricsLock {
+    _file: File,
+}
+
+impl MetricsLock {
+    /// Waits for at most `patience`. `None`: no lock file can be made there (no records, a disk that is
+    /// full or only read, somebody else's records), so no others have one to wait for.
+    ///
+    /// # Errors
+    /// When somebody else keeps it for longer.
+    pub fn acquire(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
+        match acquire(&state_dir.join(METRICS_LOCK), patience) {
+            Ok(file) => Ok(Some(Self { _file: file })),
+            Err(LockError::Io { path, source }) => {
+                tracing::debug!("going on without {}: {source}", path.display());
+                Ok(None)
+            }
+            Err(held) => Err(held),
+        }
     }
 }
 

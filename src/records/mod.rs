@@ -40,7 +40,7 @@ mod values;
 pub use db::{Access, Error, Opened, PATIENCE, Records};
 pub use files::DATABASE;
 pub use health::Degraded;
-pub use lock::{Holder, LockError, RunLock};
+pub use lock::{Holder, LockError, MetricsLock, RunLock};
 pub use place::{Caller, Place, place};
 pub use save::{Saved, foresee, save};
 pub use spool::{Limits, Note, Spool, Waiting};

@@ -6,6 +6,7 @@ mod graphroots;
 mod lenders;
 pub mod lookup;
 mod memory;
+mod places;
 mod reading;
 mod recall;
 mod sandboxes;
@@ -31,6 +32,7 @@ use crate::usage::filesystem::{self, CostModel};
 use crate::usage::kept::{Remembered, ToKeep};
 use crate::usage::{Extents, Progress};
 
+pub use places::directories;
 use reading::{Filling, Reading};
 pub use sandboxes::sandbox_images;
 use weigh::{Wanted, Weighing};

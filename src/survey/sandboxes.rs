@@ -40,7 +40,7 @@ pub fn sandbox_images(request: &Request) -> Vec<NamedImage> {
 }
 
 /// The containerds whose stores a survey would read.
-fn containerds(request: &Request) -> Vec<RootConfig> {
+pub(super) fn containerds(request: &Request) -> Vec<RootConfig> {
     if request.names_stores() {
         let roots = request.containerd_roots.iter();
         return roots.map(|root| containerd::named(&request.sysroot, root)).collect();

@@ -3,9 +3,11 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,19 +52,33 @@ pub(super) struct Socket {
     id: (u64, u64),
 }
 
-/// Who owns the process may connect, and its group.
-const MODE: u32 = 0o660;
+/// What the socket is not to have: who owns the process may connect, and its group.
+const MASK: Mode = Mode::from_raw_mode(0o117);
+
+/// A umask until it is dropped. The process has only one: no other thread may make files meanwhile.
+pub(super) struct Masked(Mode);
+
+impl Masked {
+    /// For the making of a socket: a mode that is set later would be set on whatever has the name then.
+    pub(super) fn for_socket() -> Self {
+        Self(rustix::process::umask(MASK))
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        rustix::process::umask(self.0);
+    }
+}
 
 impl Socket {
-    /// Makes the socket. One that a process left when it was killed is replaced; nothing else is ever
-    /// removed.
+    /// Makes the socket, with the mode that the umask leaves. One that a process left when it was killed
+    /// is replaced; nothing else is ever removed.
     pub(super) fn bind(path: &Path) -> io::Result<(UnixListener, Self)> {
         clear(path)?;
         let listener = UnixListener::bind(path)?;
         let facts = fs::symlink_metadata(path)?;
-        let socket = Self { path: path.to_path_buf(), id: (facts.dev(), facts.ino()) };
-        fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
-        Ok((listener, socket))
+        Ok((listener, Self { path: path.to_path_buf(), id: (facts.dev(), facts.ino()) }))
     }
 }
 
@@ -145,7 +161,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.sock");
         let (listener, socket) = Socket::bind(&path).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, MODE);
         assert_eq!(Socket::bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         // As a kill leaves it.
         std::mem::forget(socket);

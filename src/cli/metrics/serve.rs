@@ -1,4 +1,5 @@
 //! Metrics over HTTP: one answer a connection, made anew from the records, until a signal ends it.
+//! Whoever asks together gets the same answer; nobody waits for who is silent, nor `/healthz` for a disk.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -21,14 +22,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::{JoinError, JoinSet, LocalSet};
 
 use super::Source;
-use super::address::{Address, Socket};
+use super::address::{Address, Masked, Socket};
+use super::connections::{Connections, Heard};
+use super::shared::{Missing, Shared};
 use crate::cli::exit::Exit;
 use crate::cli::failure::Failure;
 use crate::cli::output;
 use crate::report::metrics;
 
-/// Connections at a time; more wait.
-const CONNECTIONS: usize = 8;
+/// Connections at a time; one more ends the one that has been silent for longest.
+const CONNECTIONS: usize = 128;
+/// How long the metrics may be in the making: as long as Prometheus waits.
+const MAKING: Duration = Duration::from_secs(10);
 /// How long a request may be in coming.
 const REQUEST: Duration = Duration::from_secs(5);
 /// How long a connection may last.
@@ -61,11 +66,23 @@ pub(super) fn serve(source: Source, address: &Address) -> Result<Exit, Failure> 
                 "whoever reaches this address can read the metrics; 127.0.0.1 or a unix socket keeps them here",
             );
         }
-        accept(&listener, &mut signals, &Rc::new(source)).await;
+        let page = Shared::new(MAKING, move || {
+            source
+                .gather()
+                .map(|gathered| Bytes::from(metrics::text(&gathered.facts)))
+                .map_err(|failure| failure.to_string())
+        });
+        accept(&listener, &mut signals, &Rc::new(page)).await;
         Ok(Exit::Done)
     };
-    LocalSet::new().block_on(&runtime, serving)
+    let done = LocalSet::new().block_on(&runtime, serving);
+    // Not waiting for a filesystem that does not answer.
+    runtime.shutdown_background();
+    done
 }
+
+/// The metrics.
+type Page = Shared<Bytes>;
 
 fn failure(address: &Address, error: &io::Error) -> Failure {
     let (place, hint) = match address {
@@ -97,7 +114,10 @@ impl Listener {
                 Ok(Self::Tcp(TcpListener::from_std(listener)?))
             }
             Address::Unix(path) => {
+                // There is no thread yet beside this one.
+                let masked = Masked::for_socket();
                 let (listener, socket) = Socket::bind(path)?;
+                drop(masked);
                 listener.set_nonblocking(true)?;
                 Ok(Self::Unix(UnixListener::from_std(listener)?, socket))
             }
@@ -133,52 +153,58 @@ enum Event {
     Connected(io::Result<Stream>),
 }
 
-async fn accept(listener: &Listener, signals: &mut [Signal], source: &Rc<Source>) {
-    let mut connections = JoinSet::new();
+async fn accept(listener: &Listener, signals: &mut [Signal], page: &Rc<Page>) {
+    let mut tasks = JoinSet::new();
+    let mut connections = Connections::default();
     loop {
         let event = poll_fn(|cx| {
             if signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready()) {
                 return Poll::Ready(Event::Stop);
             }
-            while let Poll::Ready(Some(ended)) = connections.poll_join_next(cx) {
+            while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
                 note_end(ended);
             }
-            match connections.len() < CONNECTIONS {
-                true => listener.poll_accept(cx).map(Event::Connected),
-                false => Poll::Pending,
-            }
+            listener.poll_accept(cx).map(Event::Connected)
         });
-        match event.await {
+        let heard = Heard::default();
+        let (page, flag) = (Rc::clone(page), Rc::clone(&heard));
+        let task = match event.await {
             Event::Stop => break,
             Event::Connected(Ok(Stream::Tcp(stream))) => {
-                connections.spawn_local(converse(TokioIo::new(stream), Rc::clone(source)));
+                tasks.spawn_local(converse(TokioIo::new(stream), page, flag))
             }
             Event::Connected(Ok(Stream::Unix(stream))) => {
-                connections.spawn_local(converse(TokioIo::new(stream), Rc::clone(source)));
+                tasks.spawn_local(converse(TokioIo::new(stream), page, flag))
             }
             Event::Connected(Err(error)) => {
                 tracing::warn!("taking a connection: {error}");
                 tokio::time::sleep(PAUSE).await;
+                continue;
             }
-        }
+        };
+        connections.make_room(CONNECTIONS);
+        connections.add(task, heard);
     }
-    let ending = async { while connections.join_next().await.is_some() {} };
+    let ending = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(FAREWELL, ending).await.is_err() {
         tracing::debug!("connections were left behind");
     }
 }
 
 fn note_end(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
+    if let Err(error) = ended
+        && !error.is_cancelled()
+    {
         tracing::error!("answering: {error}");
     }
 }
 
 /// One request and its answer.
-async fn converse(io: impl Read + Write + Unpin, source: Rc<Source>) {
+async fn converse(io: impl Read + Write + Unpin, page: Rc<Page>, heard: Heard) {
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = answer(&source, request.method(), request.uri().path());
-        async { Ok::<_, Infallible>(answer) }
+        heard.set(true);
+        let page = Rc::clone(&page);
+        async move { Ok::<_, Infallible>(answer(&page, request.method(), request.uri().path()).await) }
     });
     let connection = http1::Builder::new()
         .keep_alive(false)
@@ -193,7 +219,7 @@ async fn converse(io: impl Read + Write + Unpin, source: Rc<Source>) {
     }
 }
 
-fn answer(source: &Source, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn answer(page: &Page, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let is_get = matches!(*method, Method::GET | Method::HEAD);
     match path {
         "/metrics" | "/healthz" if !is_get => {
@@ -201,12 +227,18 @@ fn answer(source: &Source, method: &Method, path: &str) -> Response<Full<Bytes>>
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             response
         }
-        "/metrics" => match source.gather() {
-            Ok(gathered) => respond(StatusCode::OK, TEXT, metrics::text(&gathered.facts)),
-            Err(failure) => {
-                tracing::warn!("answering: {failure}");
+        "/metrics" => match page.get().await {
+            Ok(page) => respond(StatusCode::OK, TEXT, page),
+            Err(missing) => {
+                tracing::warn!("answering: {missing}");
                 // Its words may name files; they are for whoever reads our log.
-                respond(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the records cannot be read\n".into())
+                let (status, words) = match missing {
+                    Missing::Late(_) => {
+                        (StatusCode::SERVICE_UNAVAILABLE, "the records or a disk do not answer\n")
+                    }
+                    Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the records cannot be read\n"),
+                };
+                respond(status, PLAIN, words.into())
             }
         },
         "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n".into()),
@@ -214,8 +246,8 @@ fn answer(source: &Source, method: &Method, path: &str) -> Response<Full<Bytes>>
     }
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -10,6 +10,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::cli::failure::Failure;
+use crate::cli::outfile::{self, directory, is_below};
 
 /// A new page tells much of a node: it is not for everybody.
 const MODE: u32 = 0o640;
@@ -36,21 +37,7 @@ impl Target {
                 hint: hint.into(),
             })
         };
-        match fs::symlink_metadata(path) {
-            Ok(facts) if facts.is_dir() => return bad("is a directory", "name a file in it"),
-            Ok(facts) if facts.is_symlink() => {
-                return bad("is a symbolic link, which is not followed", "name the file that it leads to");
-            }
-            Ok(facts) if !facts.is_file() => {
-                return bad("is no regular file", "name one, or `-` for standard output");
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return bad(&error.to_string(), ""),
-        }
-        if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            return bad("names no file", "name a file, or `-` for standard output");
-        }
+        outfile::check(path).map_err(|unfit| unfit.of("--html", path))?;
         let directory = match fs::canonicalize(directory(path)) {
             Ok(directory) => directory,
             Err(error) => return bad(&format!("its directory: {error}"), "make the directory first"),
@@ -70,20 +57,7 @@ impl Target {
     /// Refuses a file inside a store, its runroot included: reading never writes there.
     pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Result<(), Failure> {
         let Self::File(path) = self else { return Ok(()) };
-        let Ok(directory) = fs::canonicalize(directory(path)) else { return Ok(()) };
-        for root in roots {
-            if fs::canonicalize(root).is_ok_and(|root| is_below(&directory, &root)) {
-                return Err(Failure::BadArgument {
-                    message: format!(
-                        "--html {}: lies in {}, which belongs to a store and is only read",
-                        path.display(),
-                        root.display()
-                    ),
-                    hint: "name a file elsewhere".into(),
-                });
-            }
-        }
-        Ok(())
+        outfile::outside(path, roots).map_err(|unfit| unfit.of("--html", path))
     }
 
     /// Writes the page. A file appears whole or stays as it was.
@@ -99,21 +73,6 @@ impl Target {
             }),
         }
     }
-}
-
-fn directory(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// Whether a directory is another one or lies below it, under whatever names they are mounted.
-/// Both without symlinks.
-fn is_below(directory: &Path, top: &Path) -> bool {
-    let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.dev(), facts.ino())).ok();
-    let Some(top_is) = identity(top) else { return false };
-    directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(top_is))
 }
 
 /// Whether a directory lies on the disk that a root is on, if that disk is not the running

@@ -38,7 +38,7 @@ fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u
 }
 
 fn layers(connection: &Connection) -> Vec<(String, u64)> {
-    let all = all(connection).unwrap().into_iter();
+    let all = all(connection).unwrap().stores.into_iter();
     all.map(|one| (one.key.root().to_string_lossy().into_owned(), one.figures.layers)).collect()
 }
 
@@ -54,7 +54,7 @@ fn the_last_scan_is_what_is_remembered() {
     // It had waited to be saved.
     scan(&mut connection, 15, true, &[("/a", 9)]);
     assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]));
-    let first = all(&connection).unwrap().remove(0);
+    let first = all(&connection).unwrap().stores.remove(0);
     assert_eq!((first.scanned, first.seconds), (at(21), 0.5));
     // One store was named, or not everything could be read: nothing follows for the other.
     scan(&mut connection, 30, false, &[("/a", 5)]);
@@ -65,22 +65,30 @@ fn the_last_scan_is_what_is_remembered() {
     // An older scan of a store that has gone since.
     scan(&mut connection, 35, true, &[("/b", 7), ("/a", 7)]);
     assert_eq!(layers(&connection)[0], ("/a".to_owned(), 6));
+    // The last one goes, too.
+    scan(&mut connection, 50, false, &[]);
+    assert!(!layers(&connection).is_empty());
+    scan(&mut connection, 60, true, &[]);
+    assert!(layers(&connection).is_empty());
 }
 
 #[test]
 fn what_a_newer_version_adds_is_no_damage_and_what_is_none_is() {
-    let connection = database(&["/a"]);
+    let mut connection = database(&["/a", "/b"]);
+    scan(&mut connection, 10, true, &[("/a", 1), ("/b", 2)]);
     let put = |text: &str| {
-        connection
-            .execute(
-                "INSERT INTO store_figures (store, at, wall, seconds, figures) VALUES (1, 1, 1, 1.0, ?1)
-                 ON CONFLICT DO UPDATE SET figures = ?1",
-                [text],
-            )
-            .unwrap();
+        connection.execute("UPDATE store_figures SET figures = ?1 WHERE store = 1", [text]).unwrap();
+        let all = all(&connection).unwrap();
+        assert_eq!(all.stores.last().unwrap().figures.layers, 2, "the other one is as it was");
+        (all.stores.len(), all.unreadable)
     };
-    put(r#"{"mount":"/","read_only":false,"complete":true,"bytes":{"images":5},"colour":"red"}"#);
-    assert_eq!(all(&connection).unwrap()[0].figures.bytes["images"], 5);
-    put("[]");
-    assert!(all(&connection).is_err());
+    let newer = r#"{"mount":"/","read_only":false,"complete":true,"bytes":{"images":5},"colour":"red"}"#;
+    assert_eq!(put(newer), (2, 0));
+    assert_eq!(put("[]"), (1, 1));
+    assert_eq!(put("{"), (1, 1));
+    assert_eq!(put(newer), (2, 0));
+    connection.execute("UPDATE store_figures SET wall = 9000000000000000000 WHERE store = 1", []).unwrap();
+    assert_eq!(all(&connection).unwrap().unreadable, 1);
+    scan(&mut connection, 20, true, &[("/a", 3), ("/b", 4)]);
+    assert_eq!(layers(&connection), list(&[("/a", 3), ("/b", 4)]), "the next scan mends it");
 }

@@ -68,11 +68,11 @@ families! {
     );
     FILESYSTEM_SIZE = gauge(
         "layersweep_filesystem_size_bytes", &["mountpoint"],
-        "Size of a filesystem that holds a store, asked just now."
+        "Size of a filesystem that holds a store, asked when this text was made."
     );
     FILESYSTEM_AVAIL = gauge(
         "layersweep_filesystem_avail_bytes", &["mountpoint"],
-        "Bytes of it that an unprivileged user can still write, asked just now; what gc goes by."
+        "Bytes of it that an unprivileged user can still write, asked when this text was made; what gc goes by."
     );
     FILESYSTEM_FILES = gauge(
         "layersweep_filesystem_files", &["mountpoint"],

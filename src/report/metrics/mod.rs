@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 pub use exposition::{Exposition, Family, Type, Value};
 pub use families::FAMILIES;
-pub use textfile::{FILE_NAME, WriteError, write};
+pub use textfile::{FILE_NAME, WriteError, file, write};
 
 use families as family;
 

@@ -5,17 +5,18 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::records::{LockError, MetricsLock};
 
 /// Name of the file where only a directory is named. The collector reads what ends in `.prom`.
 pub const FILE_NAME: &str = "layersweep.prom";
 
-/// How long another one that writes there is waited for.
+/// How long another run that writes is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(20);
 
 /// Readable for node_exporter, whoever it runs as.
 const MODE: Mode = Mode::from_raw_mode(0o644);
@@ -36,22 +37,34 @@ pub enum WriteError<E> {
     Content(E),
 }
 
-/// Writes what `content` says to `path`, or to [`FILE_NAME`] in it if it is a directory; returns the
-/// file's path.
+/// The file that `path` names: itself, or [`FILE_NAME`] in it if it is a directory.
+#[must_use]
+pub fn file(path: &Path) -> PathBuf {
+    match path.is_dir() {
+        true => path.join(FILE_NAME),
+        false => path.to_path_buf(),
+    }
+}
+
+/// Writes what `content` says to [`file`] of `path`, and returns that. Nothing is written over but a
+/// regular file.
 ///
-/// `content` is asked while the directory is locked, so that of two runs that end together the one
-/// that writes last has asked last: counters in the file never go back.
+/// `content` is asked while the records in `state_dir` are locked for it, so that of two runs that end
+/// together the one that writes last has asked last: counters in the file never go back. The lock is not
+/// in the file's directory: whoever may read that could keep it.
 ///
 /// # Errors
 /// Why it was not written; then what was there before is there still.
-pub fn write<E>(path: &Path, content: impl FnOnce() -> Result<String, E>) -> Result<PathBuf, WriteError<E>> {
-    let path = match path.is_dir() {
-        true => path.join(FILE_NAME),
-        false => path.to_path_buf(),
-    };
+pub fn write<E>(
+    path: &Path,
+    state_dir: &Path,
+    content: impl FnOnce() -> Result<String, E>,
+) -> Result<PathBuf, WriteError<E>> {
+    let path = file(path);
     let failed = |source: io::Error| WriteError::Io { path: path.clone(), source };
     let (dir, name) = open_parent(&path).map_err(failed)?;
-    lock(&dir).map_err(failed)?;
+    let held = |error: LockError| failed(io::Error::new(io::ErrorKind::WouldBlock, error));
+    let _lock = MetricsLock::acquire(state_dir, PATIENCE).map_err(held)?;
     let content = content().map_err(WriteError::Content)?;
     replace(&dir, &name, content.as_bytes()).map_err(failed)?;
     Ok(path)
@@ -66,21 +79,20 @@ fn open_parent(path: &Path) -> io::Result<(OwnedFd, String)> {
     Ok((rustix::fs::openat(CWD, parent, flags, Mode::empty())?, name.to_owned()))
 }
 
-/// Locks the directory until it is closed; that needs no permission to write, and leaves nothing.
-fn lock(dir: &OwnedFd) -> io::Result<()> {
-    let begun = Instant::now();
-    loop {
-        match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(POLL),
-            Err(Errno::WOULDBLOCK) => {
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, "another run is writing there"));
-            }
-            other => return Ok(other?),
+/// Refuses to put a file in the place of a device, a socket or a symlink.
+fn only_a_file(dir: &OwnedFd, name: &str) -> io::Result<()> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(facts) if FileType::from_raw_mode(facts.st_mode).is_file() => Ok(()),
+        Ok(_) => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something that is no regular file"))
         }
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
 fn replace(dir: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
+    only_a_file(dir, name)?;
     // Not `.prom` at its end: the collector is not to read it.
     let unfinished = format!(".{name}.unfinished");
     // Left by a run that was killed: nobody else writes it while we hold the lock.
@@ -123,6 +135,11 @@ mod tests {
         move || Ok(text)
     }
 
+    /// The collector's, and that of the records.
+    fn dirs() -> (tempfile::TempDir, tempfile::TempDir) {
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap())
+    }
+
     fn names(dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(dir).unwrap();
         let mut names: Vec<_> =
@@ -133,53 +150,86 @@ mod tests {
 
     #[test]
     fn the_file_is_replaced_whole_and_readable_for_all() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, state) = dirs();
+        let state = state.path();
         let path = dir.path().join("x.prom");
-        assert_eq!(write(&path, say("one\n")).unwrap(), path);
+        assert_eq!(write(&path, state, say("one\n")).unwrap(), path);
         // What a killed run left, and what somebody has planted, are in nobody's way.
         std::fs::write(dir.path().join(".x.prom.unfinished"), "half").unwrap();
-        write(&path, say("two\n")).unwrap();
+        write(&path, state, say("two\n")).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o644);
         assert_eq!(names(dir.path()), ["x.prom"]);
-        assert_eq!(write(dir.path(), say("three\n")).unwrap(), dir.path().join(FILE_NAME));
+        assert_eq!(write(dir.path(), state, say("three\n")).unwrap(), dir.path().join(FILE_NAME));
         assert_eq!(names(dir.path()), [FILE_NAME, "x.prom"]);
     }
 
     #[test]
-    fn a_link_is_replaced_and_not_followed() {
-        let dir = tempfile::tempdir().unwrap();
-        let other = dir.path().join("other");
+    fn nothing_but_a_file_is_replaced() {
+        let (dir, state) = dirs();
+        let state = state.path();
+        let (path, other) = (dir.path().join("x.prom"), dir.path().join("other"));
         std::fs::write(&other, "mine").unwrap();
-        for link in ["x.prom", ".x.prom.unfinished"] {
-            std::os::unix::fs::symlink(&other, dir.path().join(link)).unwrap();
-        }
-        write(&dir.path().join("x.prom"), say("new")).unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join(".x.prom.unfinished")).unwrap();
+        write(&path, state, say("new")).unwrap();
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
-        assert!(dir.path().join("x.prom").symlink_metadata().unwrap().is_file());
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        let error = write(&path, state, say("new")).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        assert!(path.is_symlink());
+        std::fs::remove_file(&path).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        write(&path, state, say("new")).unwrap_err();
+        assert!(!path.symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+        assert_eq!(names(dir.path()), ["other", "x.prom"]);
     }
 
     #[test]
     fn what_fails_leaves_what_was_there() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, state) = dirs();
+        let state = state.path();
         let path = dir.path().join("x.prom");
-        write(&path, say("one")).unwrap();
-        let error = write(&path, || Err::<String, _>("no")).unwrap_err();
+        write(&path, state, say("one")).unwrap();
+        let error = write(&path, state, || Err::<String, _>("no")).unwrap_err();
         assert!(matches!(error, WriteError::Content("no")));
         std::fs::create_dir(dir.path().join(".x.prom.unfinished")).unwrap();
-        let error = write(&path, say("two")).unwrap_err().to_string();
+        let error = write(&path, state, say("two")).unwrap_err().to_string();
         assert!(error.contains("x.prom: "), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one");
         let missing = dir.path().join("none/x.prom");
-        let error = write(&missing, say("x")).unwrap_err().to_string();
+        let error = write(&missing, state, say("x")).unwrap_err().to_string();
         assert!(error.contains("none/x.prom: No such file"), "{error}");
+    }
+
+    /// Whoever may read the collector's directory can lock it, and that is nothing to us; who has our
+    /// own lock is named.
+    #[test]
+    fn only_our_own_lock_counts() {
+        let (dir, state) = dirs();
+        let (path, state) = (dir.path().join("x.prom"), state.path());
+        let theirs = File::open(dir.path()).unwrap();
+        fs2::FileExt::lock_exclusive(&theirs).unwrap();
+        write(&path, state, say("one")).unwrap();
+        let mode = state.join("metrics.lock").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        // Where there are no records there is nobody to wait for.
+        write(&path, &state.join("none"), say("two")).unwrap();
+        assert!(!state.join("none").exists());
+        let lock = MetricsLock::acquire(state, Duration::ZERO).unwrap();
+        let error = MetricsLock::acquire(state, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
+        drop(lock);
+        write(&path, state, say("three")).unwrap();
     }
 
     /// Each writer takes a number when it is asked for its content; in the file they only go up.
     #[test]
     fn the_last_to_write_has_asked_last() {
         use std::sync::atomic::{AtomicU32, Ordering};
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, state) = dirs();
+        let state = state.path();
         let path = dir.path().join("x.prom");
         let (next, highest) = (AtomicU32::new(1), AtomicU32::new(0));
         std::thread::scope(|scope| {
@@ -194,7 +244,7 @@ mod tests {
                             std::thread::yield_now();
                             Ok::<_, Infallible>(number.to_string())
                         };
-                        write(&path, content).unwrap();
+                        write(&path, state, content).unwrap();
                         let now: u32 = std::fs::read_to_string(&path).unwrap().parse().unwrap();
                         assert!(now >= highest.load(Ordering::SeqCst));
                     }
