@@ -18,12 +18,14 @@ pub(super) enum Missing {
 }
 
 type Made<T> = Result<T, Missing>;
+/// An answer, and when making it began.
+type Last<T> = Option<(Instant, Made<T>)>;
 
 /// Makes answers on a thread of its own, one at a time.
 pub(super) struct Shared<T> {
     make: Arc<dyn Fn() -> Result<T, String> + Send + Sync>,
-    /// The last answer, and when making it began. Locked by the thread that makes one.
-    last: Arc<Mutex<Option<(Instant, Made<T>)>>>,
+    /// Locked by the thread that makes one.
+    last: Arc<Mutex<Last<T>>>,
     patience: Duration,
 }
 
