@@ -186,7 +186,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     readings.extend(more);
     unreadable = unreadable.or(failed);
     if readings.is_empty() {
-        let sysroot = request.sysroot.is_foreign().then(|| request.sysroot.display(Path::new("/")));
+        let sysroot = request.sysroot.is_foreign().then(|| request.sysroot.root().to_path_buf());
         return Err(unreadable.unwrap_or(Error::NoneFound { sysroot, looked, findings }));
     }
     let mut inventory = Inventory { findings, ..Inventory::default() };
