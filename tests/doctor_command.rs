@@ -208,6 +208,11 @@ fn no_store_is_a_finding_and_the_rest_is_still_looked_at() {
     let said = document(layersweep(["doctor", "--sysroot", sysroot, "--format", "json"]), 1);
     assert_eq!(status(&said, "store"), "error", "{said:#}");
     assert_eq!(status(&said, "kubelet-order"), "error", "{said:#}");
+    let records = checks(&said, "records");
+    assert!(records.iter().all(|check| !text(check, "/message").contains("scan")), "{records:#?}");
+    let scan = layersweep(["scan", "--sysroot", sysroot]).expect_code(10);
+    assert!(scan.stderr.contains(&format!("inside of --sysroot {sysroot}")), "{scan:?}");
+    assert!(scan.stderr.contains("mount it below"), "{scan:?}");
     layersweep(["doctor", "--sysroot", "/no/such/directory"]).expect_code(2);
 }
 

@@ -98,7 +98,12 @@ impl Failure {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Survey(survey::Error::NotAStore { hint, .. }) => Some((*hint).into()),
-            Self::Survey(survey::Error::NoneFound { .. }) => {
+            Self::Survey(survey::Error::NoneFound { sysroot: Some(sysroot), .. }) => Some(format!(
+                "is the disk's /var another partition? mount it below {}; or name the store with --graphroot DIR, as \
+                 the node called it",
+                sysroot.display()
+            )),
+            Self::Survey(survey::Error::NoneFound { sysroot: None, .. }) => {
                 Some("name a store with --graphroot DIR, or a mounted disk with --sysroot DIR".into())
             }
             Self::Survey(survey::Error::Unreadable { source, .. }) => (source.kind()

@@ -118,6 +118,8 @@ fn log_to_stderr(verbose: u8) {
         .with_writer(std::io::stderr)
         // journald has timestamps of its own.
         .without_time()
+        // Whose line it is tells only who knows the source.
+        .with_target(verbose > 1)
         .with_ansi(false)
         .init();
 }

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::names;
 use super::policy::{Input, NamedBy};
 use crate::inventory::rules::Ruling;
+use crate::inventory::words::span;
 use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
 
 /// The names of the rules that hold before any plan, in their order.
@@ -318,22 +319,6 @@ fn first_few(texts: &[String]) -> String {
     }
 }
 
-/// A duration for people, without fractions of a second.
-pub(super) fn span(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs();
-    let parts = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
-    let mut rest = seconds;
-    let mut text = String::new();
-    // Two units are precise enough.
-    for (unit, name) in parts.into_iter().skip_while(|(unit, _)| *unit > seconds).take(2) {
-        if rest / unit > 0 {
-            text.push_str(&format!("{}{name}", rest / unit));
-        }
-        rest %= unit;
-    }
-    if text.is_empty() { "0s".into() } else { text }
-}
-
 fn whole_second(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
@@ -394,21 +379,5 @@ mod tests {
         let mut expected = RULES.to_vec();
         expected.extend([NOT_NEEDED, FREES_NOTHING, UNMEASURED, REFUSED, RUN_ENDED]);
         assert_eq!(documented, expected);
-    }
-
-    #[test]
-    fn spans_have_two_units() {
-        for (seconds, text) in [
-            (0, "0s"),
-            (59, "59s"),
-            (120, "2m"),
-            (125, "2m5s"),
-            (3600, "1h"),
-            (3605, "1h"),
-            (90_000, "1d1h"),
-            (8_640_000, "100d"),
-        ] {
-            assert_eq!(span(SignedDuration::from_secs(seconds)), text);
-        }
     }
 }

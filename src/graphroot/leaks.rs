@@ -200,6 +200,12 @@ pub(super) fn age(since: Option<Timestamp>, now: Timestamp) -> Option<SignedDura
     since.map(|since| now.duration_since(since).max(SignedDuration::ZERO))
 }
 
+/// Whether something of this age is at least `wanted` old. What is not known to be old is young, but
+/// where no age is asked for.
+pub(super) fn is_old_enough(age: Option<SignedDuration>, wanted: SignedDuration) -> bool {
+    age.map_or(wanted.is_zero(), |age| age >= wanted)
+}
+
 fn human(age: SignedDuration) -> String {
     match age.as_secs() {
         secs @ 0..120 => format!("{secs} s"),

@@ -18,5 +18,6 @@ pub mod leftovers;
 mod locks;
 mod owner;
 pub mod records;
+mod since;
 pub mod snapshot;
 pub mod units;

@@ -1,5 +1,7 @@
 //! The words for kinds, owners, states and sizes: the same in documents, records and messages. Pure.
 
+use jiff::SignedDuration;
+
 use super::{ContainerState, Owner, StoreKind, Verdict};
 
 impl StoreKind {
@@ -64,6 +66,23 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A duration for people, without fractions of a second.
+#[must_use]
+pub fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs();
+    let parts = [(86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let mut rest = seconds;
+    let mut text = String::new();
+    // Two units are precise enough.
+    for (unit, name) in parts.into_iter().skip_while(|(unit, _)| *unit > seconds).take(2) {
+        if rest / unit > 0 {
+            text.push_str(&format!("{}{name}", rest / unit));
+        }
+        rest %= unit;
+    }
+    if text.is_empty() { "0s".into() } else { text }
+}
+
 impl Verdict {
     /// Its word.
     #[must_use]
@@ -73,6 +92,27 @@ impl Verdict {
             Self::Repair => "repair",
             Self::Keep => "keep",
             Self::Report => "report",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "1h"),
+            (3605, "1h"),
+            (90_000, "1d1h"),
+            (8_640_000, "100d"),
+        ] {
+            assert_eq!(span(SignedDuration::from_secs(seconds)), text);
         }
     }
 }

@@ -151,13 +151,19 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No store was named and none was found.
-    #[error("no image store found; looked in {}", join(looked))]
+    #[error("no image store found{}; looked in {}", below(sysroot.as_deref()), join(looked))]
     NoneFound {
-        /// The configured places, none of which holds a store.
+        /// The mounted root that was looked in; `None` for the running system.
+        sysroot: Option<PathBuf>,
+        /// The configured places, none of which holds a store; inside of the root.
         looked: Vec<PathBuf>,
         /// What is wrong with the configuration.
         findings: Vec<Finding>,
     },
+}
+
+fn below(sysroot: Option<&Path>) -> String {
+    sysroot.map_or_else(String::new, |path| format!(" inside of --sysroot {}", path.display()))
 }
 
 fn join(paths: &[PathBuf]) -> String {
@@ -182,7 +188,8 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     readings.extend(more);
     unreadable = unreadable.or(failed);
     if readings.is_empty() {
-        return Err(unreadable.unwrap_or(Error::NoneFound { looked, findings }));
+        let sysroot = request.sysroot.is_foreign().then(|| request.sysroot.root().to_path_buf());
+        return Err(unreadable.unwrap_or(Error::NoneFound { sysroot, looked, findings }));
     }
     let mut inventory = Inventory { findings, ..Inventory::default() };
 

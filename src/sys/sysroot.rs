@@ -55,6 +55,12 @@ impl Sysroot {
         Self { ostree, ..plain }
     }
 
+    /// Where it is mounted; `/` for the running system.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Whether this is somebody else's disk: read-only, no sockets, no locks.
     #[must_use]
     pub fn is_foreign(&self) -> bool {

@@ -9,9 +9,24 @@ use crate::gc::doctor::{Check, Status};
 use crate::gc::runtime_match::RuntimeStores;
 use crate::inventory::StoreIx;
 use crate::node::kubelet::Kubelet;
+use crate::node::timers;
 use crate::survey::Survey;
 
 const NAME: &str = "runtime";
+
+/// Podman alone has no socket. `by_timer`: our timer deletes all the same, and not in the store itself.
+fn alone(message: &str, by_timer: bool) -> Check {
+    match by_timer {
+        true => Check::new(
+            NAME,
+            Status::Warning,
+            "",
+            format!("{message}, and layersweep-gc.timer is enabled: every run of it is refused"),
+            "give layersweep-gc.service the drop-in with `gc --yes --quiet --via direct` (docs/installing.md)",
+        ),
+        false => Check::note(NAME, "", format!("{message}; --via direct does")),
+    }
+}
 
 impl Doctor<'_> {
     /// The store that the node's runtime writes to, if that is known.
@@ -62,7 +77,7 @@ impl Doctor<'_> {
                     (true, _) => self.error(NAME, "", message, remedy),
                     // Podman alone has none.
                     (false, true) => {
-                        self.note(Check::note(NAME, "", format!("{message}; --via direct does")))
+                        self.note(alone(&message, timers::deletes_through_cri(&self.request.sysroot)));
                     }
                     (false, false) => self.warning(NAME, "", message, remedy),
                 }
@@ -129,5 +144,18 @@ impl Doctor<'_> {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_that_deletes_nothing_is_a_warning() {
+        assert_eq!(alone("m", false).status, Status::Note);
+        let check = alone("m", true);
+        assert_eq!(check.status, Status::Warning);
+        assert!(check.remedy.contains("--via direct"), "{check:?}");
     }
 }

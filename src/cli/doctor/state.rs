@@ -158,7 +158,10 @@ impl Doctor<'_> {
                 Err(failure) => self.records_failed(object.clone(), &failure),
             }
         } else if degraded.is_empty() {
-            let message = "there is none yet: `layersweep scan` begins to remember";
+            let message = match self.is_foreign() {
+                true => "none were kept here: what the images were used for is not known",
+                false => "there is none yet: `layersweep scan` begins to remember",
+            };
             self.note(Check::note(RECORDS, object.clone(), message));
         }
         match checkup::set_aside(place) {

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::classes;
 use crate::gc::plan::Gain;
-use crate::gc::rules::span;
 use crate::graphroot::edit::Remedy;
 use crate::inventory::refs::{Refs, Root};
+use crate::inventory::words::span;
 use crate::inventory::{Inventory, Leak, LeakIx, NodeIx, Size, StoreIx, StoreKind, Verdict};
 
 /// What is asked for.

@@ -17,6 +17,7 @@ use super::process;
 use super::session::Session;
 use super::{Deleted, Editor};
 use crate::graphroot::leaks;
+use crate::graphroot::since;
 use crate::graphroot::units::{self, Debris};
 
 /// What kind of leftover.
@@ -59,10 +60,13 @@ impl Editor {
         // Reading all processes takes long; a process that starts later is kept out by the
         // locks, and had to mount the layer before.
         let alive: Vec<_> = leftovers.iter().map(prove_no_process).collect();
+        // So may the age of a large tree.
+        let since: Vec<_> = leftovers.iter().map(since).collect();
         let mut session = Session::open(self)?;
         session.intend(Intent::new(None, layer_directories(leftovers), &session));
-        for (at, (leftover, alive)) in leftovers.iter().zip(alive).enumerate() {
-            let result = alive.map_err(Error::from).and_then(|()| session.reclaim(leftover, min_age));
+        for (at, ((leftover, alive), since)) in leftovers.iter().zip(alive).zip(since).enumerate() {
+            let age = Wanted { since, min_age };
+            let result = alive.map_err(Error::from).and_then(|()| session.reclaim(leftover, age));
             if let Err(error) = result {
                 reclaimed.kept.push((at, error));
             }
@@ -87,6 +91,22 @@ fn prove_no_process(leftover: &Leftover) -> Result<(), Refusal> {
     }
 }
 
+/// As a scan counts its age.
+fn since(leftover: &Leftover) -> Option<Timestamp> {
+    match leftover.kind {
+        Kind::Debris(what) => since::of_debris(what, &leftover.path),
+        Kind::Link => since::changed(&leftover.path),
+    }
+}
+
+/// An age that is asked for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// What the age counts from, if that is known.
+    since: Option<Timestamp>,
+    min_age: SignedDuration,
+}
+
 /// A leftover and the open directory that holds it.
 struct Found {
     place: usize,
@@ -96,7 +116,7 @@ struct Found {
 }
 
 impl Session<'_> {
-    fn reclaim(&mut self, leftover: &Leftover, min_age: SignedDuration) -> Result<(), Error> {
+    fn reclaim(&mut self, leftover: &Leftover, age: Wanted) -> Result<(), Error> {
         let Leftover { kind, path } = leftover;
         let unknown = || Refusal::Unknown { kind: "leftover", id: path.display().to_string() };
         let found = self.find(*kind, path)?.ok_or_else(unknown)?;
@@ -112,7 +132,7 @@ impl Session<'_> {
                 if self.records.container(&found.name).is_some() {
                     return Err(Refusal::Recorded { id: found.name }.into());
                 }
-                prove_age(&found, min_age)?;
+                prove_age(&found, age)?;
                 self.remove_in_place(&found)?;
             }
             Kind::Debris(Debris::TarSplit | Debris::LayerData) => {
@@ -125,12 +145,12 @@ impl Session<'_> {
             // Under the store's locks nobody is writing a record file.
             Kind::Debris(Debris::TempRecord) => self.remove_in_place(&found)?,
             Kind::Debris(Debris::FeatureTest) => {
-                prove_age(&found, min_age)?;
+                prove_age(&found, age)?;
                 self.prove_path_unmounted(&found.path)?;
                 self.discard_from(found.place, &found.parent, &found.name)?;
             }
-            Kind::Debris(Debris::Staging) => self.reclaim_staging(&found, min_age)?,
-            Kind::Debris(Debris::TempDirectory) => self.reclaim_temporary(&found, min_age)?,
+            Kind::Debris(Debris::Staging) => self.reclaim_staging(&found, age)?,
+            Kind::Debris(Debris::TempDirectory) => self.reclaim_temporary(&found, age)?,
             Kind::Link => self.reclaim_link(&found)?,
             // No recipe: `find` knows no place for them.
             Kind::Debris(Debris::Temporary | Debris::Leftover | Debris::Volume) => {
@@ -234,7 +254,7 @@ impl Session<'_> {
     }
 
     /// A partial pull's area. Its lock is held until it is out of the way.
-    fn reclaim_staging(&mut self, found: &Found, min_age: SignedDuration) -> Result<(), Error> {
+    fn reclaim_staging(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
         let path = Path::new(&found.name).join("staging.lock");
         let lock = found.parent.open(&path, OFlags::RDWR)?;
         let lock = lock.map(|file| Lock::new(Guards::Own, found.parent.path().join(&path), file));
@@ -244,18 +264,18 @@ impl Session<'_> {
             return Err(Refusal::Held(lock.path().to_path_buf()).into());
         }
         // Between the making of the directory and the taking of its lock only age tells.
-        prove_age(found, min_age)?;
+        prove_age(found, age)?;
         self.prove_path_unmounted(&found.path)?;
         self.discard_from(found.place, &found.parent, &found.name)?;
         Ok(())
     }
 
-    fn reclaim_temporary(&mut self, found: &Found, min_age: SignedDuration) -> Result<(), Error> {
+    fn reclaim_temporary(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
         let number = found.name.strip_prefix("temp-dir-").or_else(|| found.name.strip_prefix("lock-"));
         let Some(number) = number else {
             return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
         };
-        prove_age(found, min_age)?;
+        prove_age(found, age)?;
         let directory = found.parent.path().join(format!("temp-dir-{number}"));
         self.prove_path_unmounted(&directory)?;
         let place = &self.places[found.place];
@@ -321,8 +341,8 @@ fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Dire
     Ok(None)
 }
 
-/// The newest time that the filesystem knows of it lies far enough back.
-fn prove_age(found: &Found, wanted: SignedDuration) -> Result<(), Error> {
+/// It was old enough before the locks were taken, and nobody has changed or made it anew since.
+fn prove_age(found: &Found, wanted: Wanted) -> Result<(), Error> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
     let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), flags, wish)
@@ -332,9 +352,10 @@ fn prove_age(found: &Found, wanted: SignedDuration) -> Result<(), Error> {
     let modified = time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let born = time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).filter(|_| known);
-    let age = leaks::age(modified.max(born), Timestamp::now());
-    match age {
-        Some(known) if known >= wanted => Ok(()),
-        _ => Err(Refusal::Young { path: found.path.clone(), age, wanted }.into()),
+    let since = wanted.since.map(|since| modified.max(born).map_or(since, |newer| newer.max(since)));
+    let age = leaks::age(since, Timestamp::now());
+    match leaks::is_old_enough(age, wanted.min_age) {
+        true => Ok(()),
+        false => Err(Refusal::Young { path: found.path.clone(), age, wanted: wanted.min_age }.into()),
     }
 }

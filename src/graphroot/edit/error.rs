@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::Deleted;
 use crate::inventory::Owner;
+use crate::inventory::words::span;
 
 /// Why an edit did not happen, or not in full.
 #[derive(Debug, thiserror::Error)]
@@ -239,7 +240,7 @@ pub enum Refusal {
         id: String,
     },
     /// It may be work in progress.
-    #[error("{path} is {}, younger than {} s", age.map_or_else(|| "of unknown age".into(), |age| format!("{} s old", age.as_secs())), wanted.as_secs(), path = path.display())]
+    #[error("{path} is {}, younger than {}", age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", span(age))), span(*wanted), path = path.display())]
     Young {
         /// What.
         path: PathBuf,

@@ -13,13 +13,11 @@ use super::mounted::{self, Mounts};
 use super::{Deleted, Editor};
 use crate::graphroot::leaks::{self, Circumstances, Presence};
 use crate::graphroot::leftovers::{self, TOOLS};
+use crate::graphroot::since;
 use crate::graphroot::units::Debris;
 use crate::inventory::{Consistency, Verdict};
 use crate::sys::processes::Processes;
 use crate::sys::quiet::{self, Entry};
-
-/// Files of one tree that are looked at for their age.
-const MOST_FILES: usize = 100_000;
 
 impl Editor {
     /// Removes one entry of the graphroot's `tmp`, or of a temporary directory that the store's
@@ -39,9 +37,8 @@ impl Editor {
         if what == Debris::Leftover && !leftovers::is_leftover(&entry) {
             return Err(unknown().into());
         }
-        let newest = quiet::newest_below(path, MOST_FILES).ok().flatten();
-        let age = leaks::age(newest, Timestamp::now());
-        if age.is_none_or(|age| age < min_age) {
+        let age = leaks::age(since::of_debris(what, path), Timestamp::now());
+        if !leaks::is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
         let known = Circumstances {

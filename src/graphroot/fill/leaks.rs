@@ -10,23 +10,13 @@ use crate::graphroot::inspect::engine::Engine;
 use crate::graphroot::leaks::{self, Circumstances, Judgement, Presence};
 use crate::graphroot::leftovers::TOOLS;
 use crate::graphroot::locks::LockFile;
+use crate::graphroot::since;
 use crate::graphroot::units::{Debris, Unit, What};
 use crate::inventory::{Consistency, Leak, NodeIx, Verdict};
 use crate::sys::processes::Processes;
 use crate::sys::quiet;
 
-/// Files of one temporary tree that are looked at for their age.
-const MOST_FILES: usize = 100_000;
-
-/// When something was last changed: a file's content, a directory's entries.
-pub(super) fn changed(path: &Path) -> Option<Timestamp> {
-    quiet::facts(path).ok().and_then(|facts| facts.modified)
-}
-
-/// When anything at or below `path` was last changed; `None` where that cannot be told.
-fn newest(path: &Path) -> Option<Timestamp> {
-    quiet::newest_below(path, MOST_FILES).ok().flatten()
-}
+pub(super) use crate::graphroot::since::changed;
 
 impl Filler<'_> {
     /// Something is recorded that does not exist, or leads nowhere.
@@ -94,15 +84,7 @@ impl Filler<'_> {
     pub(super) fn debris(&mut self, units: &[Unit]) {
         for (unit, node) in units.iter().zip(self.nodes.clone()) {
             let What::Debris(what) = unit.what else { continue };
-            let since = match what {
-                // Work goes on deep inside of these, where it does not show on the top.
-                Debris::Staging
-                | Debris::ContainerDirectory
-                | Debris::Temporary
-                | Debris::Leftover
-                | Debris::Volume => newest(&unit.path),
-                _ => changed(&unit.path),
-            };
+            let since = since::of_debris(what, &unit.path);
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = quiet::facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);

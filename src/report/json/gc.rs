@@ -581,6 +581,14 @@ fn by_kubelet(report: &kubelet::Report) -> Vec<EventDoc> {
     report.events.iter().map(event).collect()
 }
 
+/// What came free, where others may have written more meanwhile.
+fn came_free(measured_bytes: i64) -> String {
+    match measured_bytes {
+        0.. => measured_bytes.to_string(),
+        less => format!("0 ({} more were written meanwhile)", less.unsigned_abs()),
+    }
+}
+
 fn by_us(facts: &GcFacts<'_>, document: &GcDoc) -> Vec<EventDoc> {
     let mut events = Vec::new();
     for (plan, shown) in facts.plan.filesystems.iter().zip(&document.filesystems) {
@@ -598,12 +606,25 @@ fn by_us(facts: &GcFacts<'_>, document: &GcDoc) -> Vec<EventDoc> {
             events.push(EventDoc {
                 reason: "FreeDiskSpaceFailed",
                 message: format!(
-                    "{}: wanted to free {} bytes, but freed {freed}: everything else stays (`layersweep usage` \
+                    "{}: wanted to free {} bytes, but freed {}: everything else stays (`layersweep usage` \
                      shows who holds the rest)",
-                    shown.mount, plan.wanted.bytes
+                    shown.mount,
+                    plan.wanted.bytes,
+                    came_free(freed)
                 ),
             });
         }
     }
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::came_free;
+
+    #[test]
+    fn nothing_less_than_nothing_comes_free() {
+        assert_eq!(came_free(4096), "4096");
+        assert_eq!(came_free(-277_942_272), "0 (277942272 more were written meanwhile)");
+    }
 }

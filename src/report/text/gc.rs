@@ -71,6 +71,9 @@ fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
         None => marks,
     };
     let wanted = match (filesystem.started.is_empty(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
+        (true, ..) if document.deleted.iter().any(|deleted| deleted.reason == "age") => {
+            "nothing has to go for space, images go by age".to_owned()
+        }
         (true, ..) => "nothing has to go".to_owned(),
         (false, wanted, 0) => format!("{} to free", bytes(wanted)),
         (false, 0, inodes) => format!("{inodes} inodes to free"),

@@ -226,3 +226,15 @@ Every run after it fails in the same way.
 ";
     assert!(text.contains(end), "{text}");
 }
+
+#[test]
+fn what_goes_by_age_alone_is_said_on_top() {
+    let mut document = GcDoc { dry_run: true, trigger: TriggerDoc { space: false, age: true }, ..document() };
+    (document.high_percent, document.low_percent) = (None, None);
+    document.filesystems[0].started = vec![];
+    document.deleted[0].reason = "age";
+    let first = |document: &GcDoc| shown(document, None).lines().next().unwrap().to_owned();
+    assert_eq!(first(&document), "/var: 77.00% used: nothing has to go for space, images go by age");
+    document.deleted.clear();
+    assert_eq!(first(&document), "/var: 77.00% used: nothing has to go");
+}

@@ -1,0 +1,75 @@
+//! Since when a thing without a record has been as it is: one rule for what a scan promises and for
+//! what an edit proves right before.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::units::Debris;
+use crate::sys::quiet;
+
+/// Files of one tree that are looked at for their age.
+const MOST_FILES: usize = 100_000;
+
+/// When something was last changed: a file's content, a directory's entries.
+pub(super) fn changed(path: &Path) -> Option<Timestamp> {
+    quiet::facts(path).ok().and_then(|facts| facts.modified)
+}
+
+/// When anything at or below `path` was last changed; `None` where that cannot be told.
+pub(super) fn newest(path: &Path) -> Option<Timestamp> {
+    quiet::newest_below(path, MOST_FILES).ok().flatten()
+}
+
+/// What the age of a thing without a record counts from; `None` where that cannot be told.
+///
+/// Where age is a proof, a thing is no older than its making, whatever time of change it was
+/// given: an archive that is being unpacked sets times back, and so does a restored store.
+pub(super) fn of_debris(what: Debris, path: &Path) -> Option<Timestamp> {
+    let born = || quiet::born(path).ok().flatten();
+    match what {
+        // Work goes on deep inside of these, where it does not show on the top.
+        Debris::Staging | Debris::ContainerDirectory => {
+            newest(path).map(|newest| born().map_or(newest, |born| born.max(newest)))
+        }
+        Debris::Temporary | Debris::Leftover | Debris::Volume => newest(path),
+        Debris::TempDirectory | Debris::FeatureTest => changed(path).max(born()),
+        // Under the locks of the store nobody is at work on these.
+        Debris::LayerDirectory
+        | Debris::ImageDirectory
+        | Debris::TarSplit
+        | Debris::LayerData
+        | Debris::TempRecord => changed(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    /// What counts where age is a proof: a time of change that was set back makes nothing old.
+    #[test]
+    fn nothing_is_older_than_its_making_where_age_is_a_proof() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("2222222222");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), "x").unwrap();
+        if quiet::born(&tree).unwrap().is_none() {
+            return; // Nothing tells a younger time here.
+        }
+        let long_ago = SystemTime::now() - Duration::from_secs(9 * 86_400);
+        for path in [tree.join("file"), tree.clone()] {
+            std::fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
+        }
+        let hours = |what| Timestamp::now().duration_since(of_debris(what, &tree).unwrap()).as_hours();
+        for what in [Debris::Staging, Debris::ContainerDirectory, Debris::TempDirectory, Debris::FeatureTest]
+        {
+            assert_eq!(hours(what), 0, "{what:?}");
+        }
+        for what in [Debris::LayerDirectory, Debris::ImageDirectory, Debris::Temporary] {
+            assert_eq!(hours(what), 9 * 24, "{what:?}");
+        }
+    }
+}
