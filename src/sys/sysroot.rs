@@ -67,12 +67,6 @@ impl Sysroot {
         self.root != Path::new("/")
     }
 
-    /// Where it is mounted, for us.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// Where `path`, absolute inside the root, lies for us. Symlinks are followed inside
     /// the root and never lead out of it; an absolute one starts again at the root, and `..`
     /// at the root stays there. Mounts below the root are entered.

@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Cause, CauseKind, Divided, Hands, PartKind};
 use crate::gc::leaks::plan::{self, Fate, Plan, Stay};
-use crate::gc::rules::span;
 use crate::inventory::refs::{self, Live, Root, Standing};
+use crate::inventory::words::span;
 use crate::inventory::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
     Verdict,

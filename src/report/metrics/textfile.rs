@@ -46,7 +46,7 @@ pub fn file(path: &Path) -> PathBuf {
     }
 }
 
-/// Writes what `content` says to [`file`] of `path`, and returns that. Nothing is written over but a
+/// Writes what `content` says to [`file()`] of `path`, and returns that. Nothing is written over but a
 /// regular file.
 ///
 /// `content` is asked while the records in `state_dir` are locked for it, so that of two runs that end
