@@ -96,6 +96,7 @@ fn document(
         divided: &divided,
         leaks: &plans.leaks,
         min_age: config.leaks.min_age,
+        command: plans.command,
     };
     let causes = story::causes(&context);
     let marks = marks::marks(config, survey);

@@ -7,11 +7,13 @@ use crate::cli::failure::Failure;
 use crate::cli::records;
 use crate::cli::surveying::Surveyed;
 use crate::config::Config;
+use crate::cri::discover;
 use crate::gc::editors::{Editors, Keep};
 use crate::gc::leaks::plan::{self as leaks, Wish};
 use crate::gc::plan::{End, Plan};
 use crate::gc::story::{Back, Planned};
-use crate::inventory::{FilesystemIx, StoreIx};
+use crate::inventory::{FilesystemIx, StoreIx, StoreKind};
+use crate::survey::Survey;
 
 /// Both plans.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub(super) struct Plans {
     pub(super) leaks: leaks::Plan,
     /// Our records cannot be read.
     blind: bool,
+    /// What deletes images here.
+    pub(super) command: &'static str,
 }
 
 /// Plans for what was surveyed.
@@ -37,7 +41,21 @@ pub(super) fn plans(global: &Global, config: &Config, surveyed: &Surveyed) -> Re
     };
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let leaks = leaks::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
-    Ok(Plans { images, leaks, blind: surveyed.memory.is_blind() })
+    Ok(Plans { images, leaks, blind: surveyed.memory.is_blind(), command: command(global, survey) })
+}
+
+/// What deletes images from these stores: where no runtime has a socket, we do it ourselves, if we can.
+fn command(global: &Global, survey: &Survey) -> &'static str {
+    let mut stores = survey.inventory.stores.iter();
+    let has_socket = || match global.named.stores {
+        true => global.cri_endpoint.is_some(),
+        false => !discover::discover(&survey.sysroot).candidates.is_empty(),
+    };
+    // Of a node that does not run nobody knows which sockets it will have.
+    let by_runtime = survey.sysroot.is_foreign()
+        || stores.any(|store| store.kind == StoreKind::Containerd)
+        || has_socket();
+    if by_runtime { "layersweep gc" } else { "layersweep gc --via direct" }
 }
 
 impl Plans {
@@ -60,6 +78,6 @@ impl Plans {
                 "its rules keep every one, `layersweep explain IMAGE` says which"
             }
         };
-        Planned { gc, none, sweep }
+        Planned { command: self.command, gc, none, sweep }
     }
 }

@@ -39,6 +39,8 @@ pub struct Context<'a> {
     pub leaks: &'a Plan,
     /// Nothing younger goes.
     pub min_age: SignedDuration,
+    /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
+    pub command: &'static str,
 }
 
 /// What fills the filesystems, the largest first.
@@ -124,8 +126,10 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
             1 => "1 image that no container uses".into(),
             many => format!("{many} images that no container uses"),
         },
-        remedy: "`layersweep gc` deletes them, the least recently used first, as far as the policy asks"
-            .into(),
+        remedy: format!(
+            "`{}` deletes them, the least recently used first, as far as the policy asks",
+            context.command
+        ),
         bytes,
         id: None,
         path: None,
@@ -403,13 +407,17 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
         .filter(|part| part.bytes >= (used / 20).max(LEAST))
         .map(|part| {
             let path = part.path.as_deref().map(|path| context.inside(path));
-            let text = path.as_ref().map_or_else(|| part.label.clone(), |path| format!("files in {path}"));
+            let text =
+                path.as_ref().map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
+            let remedy = path.as_ref().map_or_else(String::new, |path| {
+                format!("no container's; `du -xh --max-depth=1 {path} | sort -h` goes on from there")
+            });
             Cause {
                 kind: CauseKind::Other,
                 filesystem: at,
                 title: text.clone(),
                 text,
-                remedy: String::new(),
+                remedy,
                 bytes: part.bytes,
                 id: None,
                 path,

@@ -262,7 +262,9 @@ impl Back {
 /// What our commands would give back on a filesystem now, by the policy as it is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// `layersweep gc`, of images.
+    /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
+    pub command: &'static str,
+    /// What it gives back, of images.
     pub gc: Back,
     /// Where that is nothing: why, as a clause.
     pub none: &'static str,

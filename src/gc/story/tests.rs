@@ -34,7 +34,12 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
             mark("image GC high", 85.0, "kubelet"),
             mark("hard eviction (imagefs.available)", 85.0, "eviction"),
         ],
-        planned: Planned { gc: Back::default(), none: "the disk is below its marks", sweep: Back::default() },
+        planned: Planned {
+            command: "layersweep gc",
+            gc: Back::default(),
+            none: "the disk is below its marks",
+            sweep: Back::default(),
+        },
     }
 }
 

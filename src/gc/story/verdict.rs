@@ -118,6 +118,9 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
     }
     let foremost = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
     let foremost = foremost.filter(|cause| share(cause.bytes, disk.used_bytes) >= 10.0);
+    // What was not looked into may be a single thing, too.
+    let unknown = causes.iter().filter(|cause| cause.kind == CauseKind::Other).map(|cause| cause.bytes).max();
+    let foremost = foremost.filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes));
     let foremost = foremost.map_or_else(String::new, |cause| {
         format!("; the largest single thing: {} with {}", cause.title, bytes(cause.bytes))
     });
@@ -139,8 +142,11 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let theirs: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Operator).collect();
     let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
     let when = if foreign { "once the node runs again, " } else { "" };
-    let Planned { gc, none, sweep } = disk.planned;
-    let goes = [("`layersweep gc` (unused images", gc), ("`layersweep sweep --delete` (leaks", sweep)];
+    let Planned { command, gc, none, sweep } = disk.planned;
+    let goes = [
+        (format!("`{command}` (unused images"), gc),
+        ("`layersweep sweep --delete` (leaks".to_owned(), sweep),
+    ];
     let commands: Vec<_> = goes
         .iter()
         .filter(|(_, back)| !back.is_nothing())

@@ -77,7 +77,7 @@ pub struct CauseDoc {
     /// Where it lies, as the node itself names it; null where it is in many places.
     pub path: Option<String>,
     /// Who takes it away: `layersweep` (as its policy says), `operator` (a person has to decide) or
-    /// `nobody` (it is in use).
+    /// `nobody` (it is in use, or no container's and not looked into).
     pub taken_by: &'static str,
 }
 

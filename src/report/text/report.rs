@@ -68,10 +68,10 @@ fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width
         inodes(disk),
     );
     let mut out = heading(wrapped(&head, width, "").trim_end());
-    out.push_str(&bar(disk, screen, width));
+    out.push_str(&bar(disk, screen, width, ROWS));
     out.push_str(&legend(disk, screen, width, ROWS));
     if let Some(series) = series_of(document, disk) {
-        out.push_str(&sparkline(series, &document.runs, screen, width));
+        out.push_str(&sparkline(series, &document.runs, facts.used_percent, screen, width));
     }
     out
 }

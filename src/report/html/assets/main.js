@@ -30,7 +30,7 @@ function verdict() {
       { label: 'Cause', get: row => row.kind, cell: row => words(row.kind), kind: 'nowrap' },
       { label: 'Bytes', get: row => row.bytes, bytes: true },
       { label: 'What', get: row => row.text, cell: row => [safe(row.text), row.remedy ? el('span', { class: 'remedy' }, prose(row.remedy)) : null], kind: 'wide' },
-      { label: 'Goes by', get: row => row.taken_by || '', cell: row => TAKEN[row.taken_by] || words(row.taken_by || '–'), kind: 'nowrap' },
+      { label: 'Goes by', get: row => row.taken_by || '', cell: row => (row.kind === 'other' ? '–' : TAKEN[row.taken_by]) || words(row.taken_by || '–'), kind: 'nowrap' },
       { label: 'Where', get: row => row.path || row.id || '', cell: row => row.path ? el('span', { class: 'path', text: safe(row.path) }) : row.id ? idCell(row.id) : '', kind: 'wide' }] }).element);
   }
   return node;

@@ -2,13 +2,15 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::report::json::{PartDoc, ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
+use crate::report::json::{ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
 use crate::report::text::doctor::wrapped;
 use crate::report::text::format::{bytes, safe};
 use crate::report::text::screen::Screen;
 
-/// Fillings of neighbours differ.
-const BLOCKS: [char; 4] = ['█', '▓', '▒', '░'];
+/// One for each row of the legend, so that the bar can be read without colours, too.
+const BLOCKS: [char; 8] = ['█', '░', '▚', '▓', '▙', '▒', '▞', '▟'];
+/// What has no row of its own.
+const SMALL: char = '▏';
 const COLORS: [AnsiColor; 6] = [
     AnsiColor::Blue,
     AnsiColor::Yellow,
@@ -18,8 +20,19 @@ const COLORS: [AnsiColor; 6] = [
     AnsiColor::Red,
 ];
 
-/// What a part is drawn with: its character and colour.
-fn look(number: usize, screen: &Screen) -> (char, Style) {
+/// The parts that have a row of their own, the large ones, by their place in the bar; and the rest.
+fn rows(disk: &ReportFilesystemDoc, rows: usize) -> (Vec<usize>, Vec<usize>) {
+    let mut by_size: Vec<usize> = (0..disk.parts.len()).collect();
+    by_size.sort_by_key(|number| (std::cmp::Reverse(disk.parts[*number].bytes), *number));
+    let shown = if disk.parts.len() > rows { rows - 1 } else { rows };
+    let small = by_size.split_off(by_size.len().min(shown));
+    by_size.sort_unstable();
+    (by_size, small)
+}
+
+/// What a part is drawn with: its character and colour, by its row in the legend.
+fn look(row: Option<usize>, screen: &Screen) -> (char, Style) {
+    let Some(number) = row else { return (if screen.unicode { SMALL } else { '+' }, Style::new()) };
     let character = match screen.unicode {
         true => BLOCKS[number % BLOCKS.len()],
         false => char::from(b'a' + u8::try_from(number % 26).unwrap_or(0)),
@@ -30,7 +43,8 @@ fn look(number: usize, screen: &Screen) -> (char, Style) {
 
 /// The stacked bar of the whole filesystem: its parts, what is free for root alone, what is free;
 /// below it where its marks are.
-pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> String {
+pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, legend: usize) -> String {
+    let (large, _) = rows(disk, legend);
     let capacity = disk.filesystem.capacity_bytes;
     let used = disk.filesystem.used_bytes;
     let columns = width.saturating_sub(4).max(10);
@@ -40,7 +54,7 @@ pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> 
     for (number, part) in disk.parts.iter().enumerate() {
         before = before.saturating_add(part.bytes);
         let end = column(before, capacity, columns).max(at);
-        let (character, style) = look(number, screen);
+        let (character, style) = look(large.iter().position(|one| *one == number), screen);
         if end > at {
             let run: String = std::iter::repeat_n(character, end - at).collect();
             out.push_str(&format!("{style}{run}{style:#}"));
@@ -90,17 +104,12 @@ fn marks(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usi
 }
 
 /// The parts of a filesystem in the order of the bar, the small ones in one row.
-pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, rows: usize) -> String {
+pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, legend: usize) -> String {
     let used = disk.filesystem.used_bytes;
-    let mut by_size: Vec<(usize, &PartDoc)> = disk.parts.iter().enumerate().collect();
-    by_size.sort_by(|a, b| b.1.bytes.cmp(&a.1.bytes).then(a.0.cmp(&b.0)));
-    let shown = if disk.parts.len() > rows { rows - 1 } else { rows };
-    let (large, small) = by_size.split_at(by_size.len().min(shown));
-    let mut large = large.to_vec();
-    large.sort_by_key(|(number, _)| *number);
+    let (large, small) = rows(disk, legend);
     let mut out = format!("    {:>10} of used\n", "");
-    for (number, part) in large {
-        let (character, style) = look(number, screen);
+    for (row, part) in large.iter().map(|number| &disk.parts[*number]).enumerate() {
+        let (character, style) = look(Some(row), screen);
         let label = match (&part.path, part.store.is_some()) {
             (Some(path), false) if *path != part.label => format!("{} ({path})", part.label),
             _ => part.label.clone(),
@@ -111,9 +120,9 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
         out.push_str(&format!("  {style}{character}{style:#} {facts}{label}\n"));
     }
     if !small.is_empty() {
-        let sum: u64 = small.iter().map(|(_, part)| part.bytes).sum();
+        let sum: u64 = small.iter().map(|number| disk.parts[*number].bytes).sum();
         let facts = format!("{:>10} {:>3}%  ", bytes(sum), percent(sum, used));
-        out.push_str(&format!("    {facts}in {} smaller parts\n", small.len()));
+        out.push_str(&format!("  {} {facts}in {} smaller parts\n", look(None, screen).0, small.len()));
     }
     if disk.reserved_bytes > 0 {
         let facts = format!("{:>10} {:>4}  ", bytes(disk.reserved_bytes), "");
@@ -124,7 +133,14 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
 
 /// How full it was: a column each stretch of time, with the highest of its points; the runs that
 /// deleted something are marked below.
-pub(super) fn sparkline(series: &UsageSeriesDoc, runs: &[RunDoc], screen: &Screen, width: usize) -> String {
+/// `now`: percent used at this moment, where it is known.
+pub(super) fn sparkline(
+    series: &UsageSeriesDoc,
+    runs: &[RunDoc],
+    now: Option<f64>,
+    screen: &Screen,
+    width: usize,
+) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else {
         return String::new();
@@ -165,9 +181,11 @@ pub(super) fn sparkline(series: &UsageSeriesDoc, runs: &[RunDoc], screen: &Scree
         many => format!("; {many} runs that deleted, marked"),
     };
     let (since, until) = (screen.minute(first.at), screen.minute(last.at));
+    // The last reading may be of a while ago, or the mean of several in one minute.
+    let now = now.map_or_else(String::new, |now| format!(", now {now:.1}%"));
     let when = match since == until {
-        true => format!("at {since}: {:.1}%", last.used_percent),
-        false => format!("from {since} to {until}, last {:.1}%", last.used_percent),
+        true => format!("at {since}: {:.1}%{now}", last.used_percent),
+        false => format!("from {since} to {until}{now}"),
     };
     let mut out = format!("  Used {when}{tens}{runs}\n  {}\n", line.trim_end());
     if !acted.is_empty() {

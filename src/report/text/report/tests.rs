@@ -49,7 +49,7 @@ fn plain(text: &str) -> String {
 #[test]
 fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
     let disk = filesystem(&[25, 25, 0, 1], 100);
-    let drawn = plain(&bar(&disk, &screen(Some(104), false), 104));
+    let drawn = plain(&bar(&disk, &screen(Some(104), false), 104, 7));
     let lines: Vec<_> = drawn.lines().collect();
     assert_eq!(lines[0], format!("  {}{}d{}", "a".repeat(25), "b".repeat(25), ".".repeat(49)));
     assert_eq!(lines[1].find('^'), Some(52));
@@ -58,15 +58,23 @@ fn the_bar_is_as_wide_as_the_disk_and_its_parts_as_they_are() {
     for width in [40, 80, 200] {
         for unicode in [true, false] {
             let screen = screen(Some(width), unicode);
-            let drawn = plain(&(bar(&disk, &screen, width) + &legend(&disk, &screen, width, 3)));
+            let drawn = plain(&(bar(&disk, &screen, width, 3) + &legend(&disk, &screen, width, 3)));
             assert!(drawn.lines().all(|line| line.width() <= width), "{drawn}");
             assert!(!drawn.contains('\u{1b}') && drawn.is_ascii() != unicode, "{drawn}");
             assert!(drawn.contains("in 2 smaller parts"), "{drawn}");
         }
     }
+    // Without colours each row has a sign of its own, and parts without a row have none of theirs.
+    let many = filesystem(&[10, 1, 9, 11, 2, 12, 13, 14, 15], 100);
+    let drawn = plain(&bar(&many, &screen(Some(104), true), 104, 7));
+    let signs: std::collections::BTreeSet<char> = drawn.lines().next().unwrap().trim().chars().collect();
+    let rows = plain(&legend(&many, &screen(Some(104), true), 104, 7));
+    let told: Vec<char> = rows.lines().skip(1).filter_map(|row| row.trim_start().chars().next()).collect();
+    assert_eq!(told.iter().collect::<std::collections::BTreeSet<_>>().len(), told.len(), "{rows}");
+    assert!(signs.iter().all(|sign| told.contains(sign) || *sign == '·'), "{drawn}{rows}");
     // More than there is, and nothing at all.
     for (parts, capacity) in [(vec![200, 300], 100), (vec![], 0), (vec![u64::MAX], u64::MAX)] {
-        let drawn = plain(&bar(&filesystem(&parts, capacity), &screen(Some(80), true), 80));
+        let drawn = plain(&bar(&filesystem(&parts, capacity), &screen(Some(80), true), 80, 7));
         assert_eq!(drawn.lines().next().unwrap().width(), 78);
     }
 }
@@ -91,18 +99,19 @@ fn the_past_as_a_line() {
             point("2026-11-21T00:00:00Z", 55.0, 0),
         ],
     };
-    let drawn = sparkline(&series, &[], &screen(Some(44), true), 44);
+    let drawn = sparkline(&series, &[], Some(91.04), &screen(Some(44), true), 44);
+    assert!(drawn.lines().next().unwrap().ends_with(", now 91.0%"), "{drawn}");
     let line = drawn.lines().nth(1).unwrap();
     assert_eq!(line.chars().filter(|c| *c != ' ').collect::<String>(), "▁█▅");
     assert_eq!(line.width(), 42);
-    let ascii = sparkline(&series, &[], &screen(Some(44), false), 44);
+    let ascii = sparkline(&series, &[], Some(91.04), &screen(Some(44), false), 44);
     let digits = ascii.lines().nth(1).unwrap();
     assert_eq!(digits.chars().filter(|c| *c != ' ').collect::<String>(), "095");
     let one = UsageSeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
-    let drawn = sparkline(&one, &[], &screen(None, true), 80);
+    let drawn = sparkline(&one, &[], None, &screen(None, true), 80);
     assert!(drawn.starts_with("  Used at 2026-11-01 00:00: 5.0%\n") && drawn.contains('▁'), "{drawn}");
     let none = UsageSeriesDoc { points: Vec::new(), ..series };
-    assert_eq!(sparkline(&none, &[], &screen(None, true), 80), "");
+    assert_eq!(sparkline(&none, &[], None, &screen(None, true), 80), "");
 }
 
 #[test]
@@ -116,7 +125,7 @@ fn the_legend_says_of_what_and_what_the_dashes_are() {
     disk.reserved_bytes = 10;
     let drawn = plain(&legend(&disk, &screen(Some(80), true), 80, 3));
     assert_eq!(drawn.lines().last(), Some("  ╌       10 B       reserved for root, or not available"));
-    assert!(plain(&bar(&disk, &screen(Some(80), true), 80)).contains('╌'));
+    assert!(plain(&bar(&disk, &screen(Some(80), true), 80, 7)).contains('╌'));
 }
 
 #[test]
