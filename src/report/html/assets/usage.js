@@ -104,7 +104,7 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
   // A mark counts what root reserves as used, as the kubelet does.
   const labels = [];
   const levelOf = mark => mark.percent / 100 * filesystem.capacity_bytes - (filesystem.reserved_bytes || 0);
-  const marks = ((filesystem && filesystem.marks) || []).filter(mark => levelOf(mark) > 0).map(mark => ({ at: y(levelOf(mark)), name: percent(mark.percent) + ' ' + safe(mark.name) }));
+  const marks = ((filesystem && filesystem.marks) || []).filter(mark => mark.of !== 'inodes' && levelOf(mark) > 0).map(mark => ({ at: y(levelOf(mark)), name: percent(mark.percent) + ' ' + safe(mark.name) }));
   for (const mark of marks) {
     picture.append(svg('line', { class: 'mark', x1: left, x2: width - right, y1: mark.at, y2: mark.at }));
     // Above its line, or below where another line is as near; beside a label that is as high, not over it.
