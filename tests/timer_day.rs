@@ -39,7 +39,7 @@ const STATE_BYTES: u64 = 1 << 20;
 const MORE_KIB: u64 = 16 << 10;
 
 /// What may lie in the state directory between two runs (`ballast-fe00`: docs/collecting.md).
-const KEPT: [&str; 4] = ["ballast-fe00", "layersweep.db", "run.lock", "write.lock"];
+const KEPT: [&str; 5] = ["ballast-fe00", "layersweep.db", "metrics.lock", "run.lock", "write.lock"];
 
 /// Columns that hold times of the records' own. What the disk says of an image does not move.
 const TIMES: &[(&str, &[&str])] = &[
