@@ -15,5 +15,6 @@ pub mod processes;
 pub mod quiet;
 pub mod readlink;
 pub mod removal;
+pub mod root;
 pub mod sysroot;
 pub mod xfs;
