@@ -6,6 +6,7 @@ mod support;
 
 use std::process::Command;
 
+use support::containers::Containers;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, list, number};
 use support::store::{self, Store};
@@ -73,6 +74,62 @@ fn rig(fs: Fs, driver: &str) {
     store::succeed(Command::new(store::rig("inject.sh")).args([&home, &injected]));
     loopfs.sync();
     check(&injected.join("root"), &injected.join("run"), "with everything injected");
+}
+
+/// Containers that run and write, are paused, have ended, and a mounted image: what is mounted below
+/// the graphroot belongs to nobody there, and the sum stays `du -x`'s, to the byte.
+fn with_containers(fs: Fs) {
+    if !store::require_tools() || !support::require_program("runc") || !fs.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(fs, 1024 * MIB);
+    let store = Store::at(&loopfs.path().join("root"), "overlay");
+    let pod = Containers::new(&store);
+    let before = container_bytes(&store);
+    for at in 0..13 {
+        pod.run(
+            &format!("r{at}"),
+            "echo x >/file; busybox dd if=/dev/zero of=/big bs=1k count=600 2>/dev/null; sleep 900",
+        );
+    }
+    for at in 0..5 {
+        pod.run(&format!("e{at}"), "busybox dd if=/dev/zero of=/big bs=1k count=300 2>/dev/null");
+    }
+    (0..3).for_each(|at| pod.podman(["pause", &format!("r{at}")]));
+    pod.podman(["image", "mount", Containers::IMAGE]);
+    pod.wait_for_files();
+    loopfs.sync();
+    check(store.root(), &store.runroot(), "with containers at work");
+    let at_work = container_bytes(&store);
+    // Each holds what it wrote, and not its image.
+    assert!(at_work - before >= 13 * 600 * 1024 + 5 * 300 * 1024, "{before} {at_work}");
+    assert!(at_work - before < 18 * 1024 * 1024, "{before} {at_work}");
+    (0..3).for_each(|at| pod.podman(["unpause", &format!("r{at}")]));
+    pod.podman(["stop", "--all", "--time", "0"]);
+    pod.podman(["image", "unmount", Containers::IMAGE]);
+    loopfs.sync();
+    check(store.root(), &store.runroot(), "after they were stopped");
+    assert_eq!(container_bytes(&store) / MIB, at_work / MIB, "stopping deletes nothing");
+}
+
+fn container_bytes(store: &Store) -> u64 {
+    let scan = program::store_run("scan", store.root(), &store.runroot()).expect_no_crash().json();
+    number(&scan, "/stores/0/bytes/containers")
+}
+
+#[test]
+fn containers_at_work_on_ext4() {
+    with_containers(Fs::Ext4);
+}
+
+#[test]
+fn containers_at_work_on_xfs() {
+    with_containers(Fs::Xfs);
+}
+
+#[test]
+fn containers_at_work_on_btrfs() {
+    with_containers(Fs::Btrfs);
 }
 
 #[test]

@@ -145,12 +145,17 @@ pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     match rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID) {
         Ok(facts) if facts.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(facts.stx_mnt_id),
-        Ok(_) | Err(Errno::NOSYS | Errno::PERM) => mount_id_from_fdinfo(fd),
+        Ok(_) | Err(Errno::NOSYS | Errno::PERM) => mount_id_of_handle(fd),
         Err(error) => Err(error),
     }
 }
 
-fn mount_id_from_fdinfo(fd: BorrowedFd<'_>) -> Result<u64> {
+/// The same without asking the filesystem, which `statx` does: for a handle of what may be a mount
+/// that does not answer.
+///
+/// # Errors
+/// Where `/proc` is not mounted.
+pub fn mount_id_of_handle(fd: BorrowedFd<'_>) -> Result<u64> {
     use std::os::fd::AsRawFd;
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -244,7 +249,7 @@ mod tests {
     fn both_sources_of_the_mount_id_agree() {
         for path in ["/", "/proc", "/dev"] {
             let fd = File::open(path).unwrap();
-            assert_eq!(mount_id(fd.as_fd()), mount_id_from_fdinfo(fd.as_fd()));
+            assert_eq!(mount_id(fd.as_fd()), mount_id_of_handle(fd.as_fd()));
         }
     }
 

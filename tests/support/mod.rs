@@ -8,6 +8,7 @@ pub mod browser;
 pub mod chunks;
 pub mod containerd;
 pub mod containerd_node;
+pub mod containers;
 pub mod du;
 pub mod edit;
 pub mod fixture;

@@ -100,7 +100,7 @@ impl Worker<'_, '_> {
                 // over the file.
                 if stat.st_ino != entry.ino() && is_mount_point(here, name, &stat) {
                     let (tree, place) = (here.origin.tree, here.place);
-                    return self.note_mount(tree, place, name);
+                    return self.note_mount(tree, place, Some(name));
                 }
                 return self.count(here, Some(name), &stat);
             }

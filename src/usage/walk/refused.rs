@@ -46,7 +46,7 @@ impl Worker<'_, '_> {
             .filter(|fd| rustix::fs::fstat(fd).is_ok_and(|stat| over_itself(&stat)));
         match opened {
             Some(fd) => self.read(origin, fd, Place::below(place, child.name)),
-            None => self.note_mount(origin.tree, place, &child.name),
+            None => self.note_mount(origin.tree, place, Some(&child.name)),
         }
     }
 }

@@ -15,8 +15,8 @@ pub struct Tree {
     /// Position in the `roots` given to [`measure`](super::measure).
     pub root: usize,
     /// Path below that root; empty for the root itself. May name any kind of file. No
-    /// component may be a symlink or `..`; mounts on the way are passed. Trees must not
-    /// overlap: what lies in two of them is counted twice.
+    /// component may be a symlink or `..`, and a mount only if it shows the very directory
+    /// that it covers: what another one hides is not counted. Trees must not overlap: what lies in two of them is counted twice.
     pub path: PathBuf,
     /// The unit that the bytes go to.
     pub unit: usize,

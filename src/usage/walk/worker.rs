@@ -147,8 +147,8 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    pub fn note_mount(&mut self, tree: usize, place: &Place, name: &CStr) {
-        let path = self.path(tree, place, Some(name));
+    pub fn note_mount(&mut self, tree: usize, place: &Place, name: Option<&CStr>) {
+        let path = self.path(tree, place, name);
         self.findings.mounts.push((self.walk.trees[tree].unit, path));
     }
 
