@@ -57,7 +57,7 @@ impl Session<'_> {
     }
 
     /// No layer that has a record, other than those that go as well, has any of `names` in its
-    /// `lower`. The records should say the same; a directory without a record does not count,
+    /// `lower`, or `id` in its `lower-layers`. The records should say the same; a directory without a record does not count,
     /// since nobody can mount it.
     pub(super) fn prove_no_lower(
         &self,
@@ -66,9 +66,11 @@ impl Session<'_> {
         except: &[&str],
     ) -> Result<(), Refusal> {
         let needs = |user: &str| !except.contains(&user) && self.records.layer(user).is_some();
+        let mut names = names.clone();
+        names.insert(id.to_owned());
         // In a split store a container's layer in the graphroot lies on the imagestore's.
         for place in 0..self.places.len() {
-            if let Some(Some(child)) = self.with_links(place, |links| links.user(names, needs)) {
+            if let Some(Some(child)) = self.with_links(place, |links| links.user(&names, needs)) {
                 return Err(Refusal::HasChild { layer: id.to_owned(), child });
             }
         }
@@ -138,7 +140,7 @@ impl Session<'_> {
         })?;
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
-            // Nothing of it is gone but its links, which the library makes anew.
+            // Nothing of it is gone but its links.
             tracing::warn!(%error, layer = layer.id, "taking the flag back");
             self.records.files[layer.file].table = before;
             self.restore_links(layer);
@@ -158,7 +160,7 @@ impl Session<'_> {
         let target = std::path::Path::new("..").join(&layer.id).join("diff");
         for name in &layer.links {
             if let Err(fault) = links.make_symlink(&target, name) {
-                tracing::debug!(%fault, "the library makes it anew at the next mount");
+                tracing::warn!(%fault, layer = layer.id, "`sweep --repair missing-l` makes the name anew");
             }
         }
     }

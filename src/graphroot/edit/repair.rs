@@ -1,5 +1,6 @@
-//! Putting a layer's short name right. The library makes a missing one anew at the next mount
-//! by itself, but takes an empty `link` file at its word.
+//! Putting a layer's short name right. Library versions up to 1.62 make a missing one anew at the
+//! next mount; later ones fail to mount layers without `lower-layers`. All take an empty `link` file
+//! at its word.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

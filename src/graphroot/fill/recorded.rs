@@ -120,10 +120,11 @@ impl Filler<'_> {
                     let judged = recorded::stray_link(leads, used_by.as_deref());
                     self.leak(judged, &name, path, changed(path), node.into_iter().collect());
                 }
-                LinkFault::Missing { layer, path } => {
+                LinkFault::Missing { layer, path, needed_by } => {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
                     let record = &snapshot.layers[*layer];
-                    self.note(recorded::missing_link(&name), &record.id, path, record.created);
+                    let judged = recorded::missing_link(&name, needed_by.as_deref());
+                    self.note(judged, &record.id, path, record.created);
                 }
                 LinkFault::Blank { layer, path, name } => {
                     let record = &snapshot.layers[*layer];
