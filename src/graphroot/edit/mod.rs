@@ -179,7 +179,7 @@ impl Editor {
             return Err(Refusal::Foreign);
         }
         if places.read_only {
-            return Err(Refusal::ReadOnly(places.graphroot.clone()));
+            return Err(Refusal::ReadOnly(places.graphroot.to_path_buf()));
         }
         if !DRIVERS.contains(&places.driver.as_str()) {
             return Err(Refusal::Driver(places.driver.clone()));
