@@ -211,7 +211,8 @@ impl Who {
     /// The user with this uid; 0 is privileged.
     #[must_use]
     pub fn user(uid: u32) -> Self {
-        Self { is_privileged: uid == 0, uids: vec![uid..uid.saturating_add(1)] }
+        let own = uid..uid.saturating_add(1);
+        Self { is_privileged: uid == 0, uids: Vec::from([own]) }
     }
 }
 

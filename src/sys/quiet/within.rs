@@ -64,7 +64,19 @@ impl Within {
     /// Whether a path lies in one of the directories.
     #[must_use]
     pub fn covers(&self, path: &Path) -> bool {
-        self.roots.iter().any(|root| path.starts_with(root.path()))
+        self.root_of(path).is_some()
+    }
+
+    /// Whether a path in one of the directories may lead into a mount.
+    #[must_use]
+    pub fn enters_mounts(&self, path: &Path) -> bool {
+        self.root_of(path).is_some_and(|(root, _)| root.way().is_trusted())
+    }
+
+    /// The innermost directory that holds `path`, and the rest of the path.
+    fn root_of<'p>(&self, path: &'p Path) -> Option<(&Root, &'p Path)> {
+        let roots = self.roots.iter().filter_map(|root| Some((root, path.strip_prefix(root).ok()?)));
+        roots.min_by_key(|(_, below)| below.components().count())
     }
 
     /// As [`super::list`].
@@ -165,8 +177,7 @@ impl Within {
     }
 
     fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-        let roots = self.roots.iter().filter_map(|root| Some((root, path.strip_prefix(root).ok()?)));
-        let Some((root, below)) = roots.min_by_key(|(_, below)| below.components().count()) else {
+        let Some((root, below)) = self.root_of(path) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "lies in no directory of the store"));
         };
         let opener = Opener::usual(root.fd());

@@ -9,20 +9,21 @@ use super::queue::Origin;
 use super::types::{Tree, TreeScope};
 use super::worker::Worker;
 use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id};
+use crate::usage::top::Top;
 
 impl Worker<'_, '_> {
     pub fn start(&mut self, at: usize) {
         let walk = self.walk;
         let tree = &walk.trees[at];
         let root = match walk.roots.get(tree.root) {
-            Some(Ok(root)) => root.as_fd(),
+            Some(Ok(root)) => root,
             Some(Err(error)) => return self.fail(at, &Place::start(), None, "opening", *error),
             None => return self.fail(at, &Place::start(), None, "opening", Errno::INVAL),
         };
         if tree.scope == TreeScope::EntryOnly {
             return self.count_start(at, root, tree);
         }
-        match walk.opener.beneath(root, &tree.path, DIRECTORY, true) {
+        match root.open(walk.opener, &tree.path, DIRECTORY) {
             Ok(fd) => {
                 let origin = self.origin(at, fd.as_fd());
                 self.read(origin, fd, Place::start());
@@ -38,13 +39,13 @@ impl Worker<'_, '_> {
     }
 
     /// Counts the start of a tree without what lies below it.
-    fn count_start(&mut self, at: usize, root: BorrowedFd<'_>, tree: &Tree) {
+    fn count_start(&mut self, at: usize, root: &Top, tree: &Tree) {
         let place = Place::start();
         let held;
         let handle = if tree.path.as_os_str().is_empty() {
-            root
+            root.fd()
         } else {
-            match self.walk.opener.beneath(root, &tree.path, HANDLE, true) {
+            match root.open(self.walk.opener, &tree.path, HANDLE) {
                 Ok(fd) => held = fd,
                 Err(error) => return self.fail(at, &place, None, "opening", error),
             }
