@@ -194,7 +194,8 @@ impl Weighing {
         let slots: HashSet<usize> = subjects.iter().map(|subject| subject.slot).collect();
         let within = self.within();
         let evidence = evidence::gather(roots, &within, &self.trees(&slots), threads);
-        let filesystems = if wanted.inode_chunks { Filesystems::of(roots, &within) } else { Filesystems::default() };
+        let filesystems =
+            if wanted.inode_chunks { Filesystems::of(roots, &within) } else { Filesystems::default() };
         let can_recall = |device| filesystems.known(device).is_some();
         let recalled = self.memory.recall(subjects, &evidence, wanted, now, &can_recall);
         self.shares.inodes.extend(recalled.shared);

@@ -133,14 +133,17 @@ pub struct Way {
     steps: Vec<Step>,
 }
 
-/// Where `path` leads, whatever it is: the same way as [`Root::open`], and the same care.
+/// What `path` leads to, whatever it is, opened with `O_PATH`, and where that is: the same way as
+/// [`Root::open`], and the same care.
 ///
 /// # Errors
 /// As [`Root::open`]; what it leads to need not be a directory.
-pub fn find(path: &Path) -> io::Result<PathBuf> {
+pub fn find(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let mut walk = Walk::new(Path::new("/"))?;
     walk.go(path, true)?;
-    Ok(walk.path())
+    let path = walk.path();
+    let Walk { here, leaf, .. } = walk;
+    Ok((leaf.map_or(here, |(leaf, _)| leaf), path))
 }
 
 /// What one directory allows.
@@ -230,6 +233,19 @@ fn trusted_uids() -> &'static [u32] {
     })
 }
 
+/// Uid of the user whose programs we are among. In the user namespace that podman makes for a user
+/// (`podman unshare`) everybody is root there, and podman says whom it made it for, in the variable
+/// that the library goes by (container-libs, `storage/pkg/unshare`, `GetRootlessUID`).
+#[must_use]
+pub fn calling_uid() -> u32 {
+    let uid = rustix::process::geteuid().as_raw();
+    if uid != 0 || is_first_user_namespace() {
+        return uid;
+    }
+    let named = std::env::var("_CONTAINERS_ROOTLESS_UID").ok();
+    named.and_then(|uid| uid.parse().ok()).unwrap_or(uid)
+}
+
 /// Whether uids mean here what they mean to the kernel.
 #[must_use]
 pub fn is_first_user_namespace() -> bool {
@@ -246,14 +262,14 @@ struct Walk<'a> {
     /// Their handles and mounts, for `..` in a symlink; and the name that led on from each.
     above: Vec<(OwnedFd, Option<u64>, OsString)>,
     /// What is no directory, at the end of the way.
-    leaf: Option<OsString>,
+    leaf: Option<(OwnedFd, OsString)>,
     symlinks: usize,
 }
 
 enum Next {
     Directory,
     Symlink(PathBuf),
-    Other,
+    Other(OwnedFd),
 }
 
 impl<'a> Walk<'a> {
@@ -264,7 +280,8 @@ impl<'a> Walk<'a> {
     }
 
     fn path(&self) -> PathBuf {
-        let names = self.above.iter().map(|(_, _, name)| name).chain(&self.leaf);
+        let leaf = self.leaf.iter().map(|(_, name)| name);
+        let names = self.above.iter().map(|(_, _, name)| name).chain(leaf);
         std::iter::once(self.top.as_os_str()).chain(names.map(OsString::as_os_str)).collect()
     }
 
@@ -288,8 +305,8 @@ impl<'a> Walk<'a> {
                             waiting.push_front(part);
                         }
                     }
-                    Next::Other if any_kind && waiting.is_empty() => self.leaf = Some(name),
-                    Next::Other => return Err(Errno::NOTDIR.into()),
+                    Next::Other(leaf) if any_kind && waiting.is_empty() => self.leaf = Some((leaf, name)),
+                    Next::Other(_) => return Err(Errno::NOTDIR.into()),
                 },
             }
         }
@@ -333,7 +350,7 @@ impl<'a> Walk<'a> {
                 self.mount = mount;
                 Ok(Next::Directory)
             }
-            _ => Ok(Next::Other),
+            _ => Ok(Next::Other(next)),
         }
     }
 }

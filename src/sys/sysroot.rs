@@ -80,7 +80,7 @@ impl Sysroot {
     /// system also as [`Root::open`].
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         if !self.is_foreign() {
-            return root::find(&std::path::absolute(path)?);
+            return root::find(&std::path::absolute(path)?).map(|(_, path)| path);
         }
         let Some(ostree) = &self.ostree else {
             return lookup::in_root(&self.root, path);
