@@ -210,9 +210,11 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
                     graphroot: store.graphroot.clone(),
                     borrows_from: opened(request, lenders).iter().map(|root| root.to_path_buf()).collect(),
                 });
-                // Another user's store, say; ours may be readable.
-                let message = format!("cannot be read: {source}");
-                found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                // Root's is nothing that a user misses.
+                if !is_of_root(request, &path, &source) {
+                    let message = format!("cannot be read: {source}");
+                    found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                }
                 found.unreadable.get_or_insert(Error::Unreadable { path, source });
             }
             Err(error) => return Err(error),
@@ -393,6 +395,15 @@ fn opened<'a>(request: &Request, paths: impl IntoIterator<Item = &'a PathBuf>) -
         }
     }
     found
+}
+
+/// Whether a user who is not root was kept out of what is not that user's.
+fn is_of_root(request: &Request, path: &Path, error: &io::Error) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());
+    request.environment.uid != 0
+        && error.kind() == ErrorKind::PermissionDenied
+        && found.next().is_some_and(|nearest| nearest.owner() != uid)
 }
 
 fn is_absent(error: &io::Error) -> bool {

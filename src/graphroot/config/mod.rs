@@ -193,7 +193,15 @@ impl<'a> Configuration<'a> {
             rootless::stores(&files, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
         }
         let system = system_environment(&environment, &users);
+        let before = problems.0.len();
         let bases = system_stores(&files, &owner(&system, &users), &mut problems);
+        if environment.uid != 0 {
+            // What root has at home is not for other users to read.
+            let home = system.home.as_deref();
+            let mut known = problems.0.split_off(before);
+            known.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
+            problems.0.append(&mut known);
+        }
         bases.iter().for_each(|base| stores.add(base.clone()));
         let crio = Crio::read(&files, &mut problems);
         if let Some(crio) = &crio {

@@ -31,6 +31,7 @@ impl Editor {
         let (Some(holder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(unknown().into());
         };
+        self.prove_in_place()?;
         let (parent, what) = self.temporary_directory(holder)?.ok_or_else(unknown)?;
         let within = self.places.within();
         let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
