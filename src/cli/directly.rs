@@ -37,7 +37,10 @@ pub(super) fn check(owners: Option<&Owners>, surveyed: &Surveyed, editors: &Edit
         });
         return Err(Failure::Refused {
             message: format!("nothing was deleted: {}", why.unwrap_or_default()),
-            hint: "use --via cri".into(),
+            hint: match editors.need_their_user() {
+                true => "run as the user whose store it is: podman unshare layersweep …".into(),
+                false => "use --via cri".into(),
+            },
         });
     }
     let Some(owners) = owners else { return Ok(()) };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Options};
+use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Options, Refusal};
 use crate::inventory::{Store, StoreKey};
 use crate::survey::Survey;
 
@@ -10,8 +10,16 @@ use crate::survey::Survey;
 #[derive(Debug)]
 pub struct Editors {
     /// By what names a store in any survey; else why it is not edited.
-    stores: Vec<(StoreKey, Result<Editor, String>)>,
+    stores: Vec<(StoreKey, Result<Editor, Closed>)>,
     ballast: Vec<Ballast>,
+}
+
+/// Why a store is not edited.
+#[derive(Debug)]
+struct Closed {
+    why: String,
+    /// Its user can, in the user namespace of podman.
+    by_its_user: bool,
 }
 
 /// What becomes of the ballast.
@@ -23,6 +31,13 @@ pub enum Keep {
     Use,
 }
 
+impl From<&Refusal> for Closed {
+    fn from(refusal: &Refusal) -> Self {
+        let by_its_user = matches!(refusal, Refusal::OtherOwner { .. } | Refusal::OutsideNamespace);
+        Self { why: refusal.to_string(), by_its_user }
+    }
+}
+
 impl Editors {
     /// For every store of `survey`. `state_dir` takes the notes of deletions under way; nothing is
     /// opened or written yet.
@@ -32,21 +47,22 @@ impl Editors {
         let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
             let key = StoreKey::of(store);
             let Some(places) = places else {
-                return (key, Err(format!("only {} removes anything there", store.kind.word())));
+                let why = format!("only {} removes anything there", store.kind.word());
+                return (key, Err(Closed { why, by_its_user: false }));
             };
             let ballast = Ballast::of_store(places, state_dir).unwrap_or_else(|error| {
                 tracing::warn!(%error, store = %store.root.display(), "no ballast");
                 Vec::new()
             });
             let ballast: Vec<_> =
-                ballast.into_iter().filter(|one| keep == Keep::Make || one.path().exists()).collect();
+                ballast.into_iter().filter(|one| keep == Keep::Make || one.exists()).collect();
             for one in &ballast {
                 if all.iter().all(|known: &Ballast| known.path() != one.path()) {
                     all.push(one.clone());
                 }
             }
             let options = Options { intents: Some(state_dir.to_path_buf()), ballast, ..Options::default() };
-            (key, Editor::new(places, options).map_err(|refusal| refusal.to_string()))
+            (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
         });
         let stores = stores.collect();
         Self { stores, ballast: all }
@@ -60,9 +76,15 @@ impl Editors {
         let key = StoreKey::of(store);
         match self.stores.iter().find(|(known, _)| *known == key) {
             Some((_, Ok(editor))) => Ok(editor),
-            Some((_, Err(why))) => Err(why),
+            Some((_, Err(closed))) => Err(&closed.why),
             None => Err("it was not there when the run began"),
         }
+    }
+
+    /// Some store can be edited by its user alone.
+    #[must_use]
+    pub fn need_their_user(&self) -> bool {
+        self.stores.iter().any(|(_, editor)| editor.as_ref().is_err_and(|closed| closed.by_its_user))
     }
 
     /// No store can be edited.

@@ -63,7 +63,7 @@ impl Facts {
     /// # Errors
     /// When the configuration cannot be read or understood: then it is not known whose it is.
     pub fn read(directory: &Path) -> io::Result<Self> {
-        let within = Within::new(directory.ancestors().nth(2));
+        let within = Within::at(directory.ancestors().nth(2));
         let userdata = directory.join("userdata");
         let config = within.read(&userdata.join("config.json"), MAX_BYTES)?;
         let state = within.read(&userdata.join("state.json"), MAX_BYTES).unwrap_or_default();

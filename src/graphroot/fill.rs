@@ -18,7 +18,7 @@ use crate::inventory::{
     FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
 };
 use crate::sys::processes::Processes;
-use crate::sys::quiet;
+use crate::sys::quiet::Within;
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
 
@@ -81,6 +81,7 @@ pub fn fill(
 ) -> Filled {
     let mut filler = Filler {
         inventory,
+        within: snapshot.places.within(),
         snapshot,
         context,
         nodes: Vec::with_capacity(units.len()),
@@ -127,6 +128,8 @@ fn is_measured(snapshot: &Snapshot) -> bool {
 struct Filler<'a> {
     inventory: &'a mut Inventory,
     snapshot: &'a Snapshot,
+    /// Reading in the store.
+    within: Within,
     context: &'a Context<'a>,
     nodes: Vec<NodeIx>,
     layers: Vec<Option<NodeIx>>,
@@ -230,7 +233,7 @@ impl Filler<'_> {
 
     /// Makes a node of its own of one file that was measured as part of `host`.
     fn carve(&mut self, host: NodeIx, id: &str, path: &Path) -> Option<NodeIx> {
-        let (bytes, length) = quiet::weight(path).ok()?;
+        let (bytes, length) = self.within.weight(path).ok()?;
         let tally = Tally { bytes, apparent_bytes: length, inodes: 1, ..Tally::default() };
         let cost =
             self.context.areas.iter().find(|area| area.0 == self.inventory.nodes[host.get()].filesystem);

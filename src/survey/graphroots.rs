@@ -16,7 +16,8 @@ use crate::graphroot::snapshot::{self, Places, Snapshot};
 use crate::graphroot::units::{self, Unit, What};
 use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
-use crate::sys::quiet::{self, Facts};
+use crate::sys::quiet::{Facts, Within};
+use crate::sys::root::Root;
 use crate::usage::filesystem::CostModel;
 use crate::usage::{Fingerprint, Tally};
 
@@ -34,7 +35,7 @@ impl Reading for Graphroot {
     fn store(&self, filesystem: FilesystemIx) -> Store {
         Store {
             kind: StoreKind::ContainersStorage,
-            root: self.snapshot.places.graphroot.clone(),
+            root: self.snapshot.places.graphroot.to_path_buf(),
             driver: self.snapshot.places.driver.clone(),
             filesystem,
             read_only: self.snapshot.places.read_only,
@@ -48,7 +49,8 @@ impl Reading for Graphroot {
     }
 
     fn borrows_from(&self) -> Vec<PathBuf> {
-        self.additional.iter().chain(&self.snapshot.places.imagestores).cloned().collect()
+        let imagestores = self.snapshot.places.imagestores.iter().map(|root| root.to_path_buf());
+        self.additional.iter().cloned().chain(imagestores).collect()
     }
 
     fn units(&self) -> Vec<UnitView<'_>> {
@@ -75,9 +77,10 @@ impl Reading for Graphroot {
         if self.snapshot.places.driver != "overlay" {
             return Vec::new();
         }
+        let within = self.snapshot.places.within();
         let layers = self.units.iter().enumerate().filter(|(_, unit)| matches!(unit.what, What::Layer(_)));
         let guests = layers.filter_map(|(at, unit)| {
-            let facts = short_name(&unit.path)?;
+            let facts = short_name(&within, &unit.path)?;
             Some(Guest { device: facts.device, inode: facts.inode, unit: at })
         });
         guests.collect()
@@ -107,7 +110,7 @@ impl Reading for Graphroot {
             .iter()
             .filter_map(|path| filling.ids.get(&(path.clone(), driver.clone())))
             .collect();
-        let areas_of_store: Vec<_> = self.snapshot.places.areas().map(Path::to_path_buf).collect();
+        let areas_of_store: Vec<_> = self.snapshot.places.areas().map(|root| root.to_path_buf()).collect();
         let leaks = filling.request.weigh.finds_leaks();
         // Only containers and leaks are ever in use by a mount.
         let mounts = match leaks || !self.snapshot.containers.is_empty() {
@@ -134,20 +137,20 @@ impl Reading for Graphroot {
             now: filling.request.now,
         };
         let filled = fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context);
-        filling.ids.insert((graphroot.clone(), driver.clone()), filled.ids);
+        filling.ids.insert((graphroot.to_path_buf(), driver.clone()), filled.ids);
         filled.nodes
     }
 }
 
 /// The symlink `l/NAME` of a layer's directory, whose file `link` has the name.
-fn short_name(layer: &Path) -> Option<Facts> {
-    let name = quiet::read(&layer.join("link"), 64).ok()?;
+fn short_name(within: &Within, layer: &Path) -> Option<Facts> {
+    let name = within.read(&layer.join("link"), 64).ok()?;
     let name = std::str::from_utf8(&name).ok()?.trim();
     // 26 letters and digits (container-libs, `storage/drivers/overlay`, `generateID`).
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
-    quiet::facts(&layer.parent()?.join("l").join(name)).ok()
+    within.facts(&layer.parent()?.join("l").join(name)).ok()
 }
 
 fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
@@ -205,11 +208,13 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
                 found.unread.push(Unread {
                     at,
                     graphroot: store.graphroot.clone(),
-                    borrows_from: resolved(request, lenders),
+                    borrows_from: opened(request, lenders).iter().map(|root| root.to_path_buf()).collect(),
                 });
-                // Another user's store, say; ours may be readable.
-                let message = format!("cannot be read: {source}");
-                found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                // Root's is nothing that a user misses.
+                if !is_of_root(request, &path, &source) {
+                    let message = format!("cannot be read: {source}");
+                    found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                }
                 found.unreadable.get_or_insert(Error::Unreadable { path, source });
             }
             Err(error) => return Err(error),
@@ -230,7 +235,7 @@ impl Found {
     /// The same directory may be named twice.
     fn knows(&self, request: &Request, graphroot: &Path) -> bool {
         let path = request.sysroot.resolve(graphroot);
-        path.is_ok_and(|path| self.stores.iter().any(|known| known.snapshot.places.graphroot == path))
+        path.is_ok_and(|path| self.stores.iter().any(|known| *known.snapshot.places.graphroot == *path))
     }
 
     /// # Errors
@@ -281,16 +286,16 @@ impl Found {
 
     /// Directories with leftovers of the tools. They are nobody's store in particular, so
     /// they are looked at where all stores are, and belong to the first.
-    fn temporary(&self, request: &Request, read_only: bool) -> Vec<PathBuf> {
+    fn temporary(&self, request: &Request, read_only: bool) -> Vec<Root> {
         let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
         if request.names_stores() || read_only || !first {
             return Vec::new();
         }
         let named = request.environment.tmpdir.clone();
         let directory = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
-        let mut found = resolved(request, [&directory]);
+        let mut found = opened(request, [&directory]);
         found.retain(|directory| {
-            let entries = quiet::list(directory).unwrap_or_default();
+            let entries = Within::new([directory]).list(directory).unwrap_or_default();
             entries.iter().any(leftovers::is_leftover)
         });
         found
@@ -302,8 +307,8 @@ impl Found {
             return Ok(());
         }
         let unreadable = |source| Error::Unreadable { path: store.graphroot.clone(), source };
-        let graphroot = match request.sysroot.resolve(&store.graphroot) {
-            Ok(path) => path,
+        let graphroot = match request.sysroot.open(&store.graphroot) {
+            Ok(root) => root,
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(unreadable(error)),
         };
@@ -316,15 +321,15 @@ impl Found {
         for driver in &drivers {
             let runroots = match (&request.runroot, read_only) {
                 (_, true) => Vec::new(),
-                (Some(named), false) => resolved(request, [named]),
+                (Some(named), false) => opened(request, [named]),
                 (None, false) => {
-                    resolved(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
+                    opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
                 }
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
             let places = Places {
                 graphroot: graphroot.clone(),
-                imagestores: resolved(request, store.imagestore.iter().chain(&store.other_imagestores)),
+                imagestores: opened(request, store.imagestore.iter().chain(&store.other_imagestores)),
                 runroots,
                 temporary: self.temporary(request, read_only),
                 driver: driver.clone(),
@@ -381,15 +386,24 @@ fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
 }
 
 /// Those that exist, each once.
-fn resolved<'a>(request: &Request, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
-    let paths = paths.into_iter().filter_map(|path| request.sysroot.resolve(path).ok());
-    let mut found: Vec<PathBuf> = Vec::new();
-    for path in paths {
-        if !found.contains(&path) {
-            found.push(path);
+fn opened<'a>(request: &Request, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Root> {
+    let roots = paths.into_iter().filter_map(|path| request.sysroot.open(path).ok());
+    let mut found: Vec<Root> = Vec::new();
+    for root in roots {
+        if found.iter().all(|known| known.identity() != root.identity()) {
+            found.push(root);
         }
     }
     found
+}
+
+/// Whether a user who is not root was kept out of what is not that user's.
+fn is_of_root(request: &Request, path: &Path, error: &io::Error) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());
+    request.environment.uid != 0
+        && error.kind() == ErrorKind::PermissionDenied
+        && found.next().is_some_and(|nearest| nearest.owner() != uid)
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -15,6 +15,7 @@ pub mod tenants;
 mod weigh;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -257,7 +258,7 @@ impl Filesystems {
     ) -> Result<Vec<(FilesystemIx, CostModel)>, Error> {
         let mut areas: Vec<(FilesystemIx, CostModel)> = Vec::new();
         for root in reading.roots() {
-            match (self.of(&root, inventory), areas.first()) {
+            match (self.of(&root, reading, inventory), areas.first()) {
                 (Ok(area), _) => areas.push(area),
                 // A directory that does not exist has nothing in it to be charged for.
                 (Err(_), Some(first)) => areas.push(*first),
@@ -267,13 +268,28 @@ impl Filesystems {
         Ok(areas)
     }
 
-    fn of(&mut self, path: &Path, inventory: &mut Inventory) -> std::io::Result<(FilesystemIx, CostModel)> {
-        let (facts, cost): (Filesystem, CostModel) = filesystem::of(path)?;
+    fn of(
+        &mut self,
+        path: &Path,
+        reading: &dyn Reading,
+        inventory: &mut Inventory,
+    ) -> std::io::Result<(FilesystemIx, CostModel)> {
+        let held = reading.places().map(|places| places.within().handle(path)).transpose()?;
+        let open = held.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())));
+        // The descriptor itself, not what is at its path now.
+        let open = open.as_deref().filter(|open| open.exists()).unwrap_or(path);
+        let (facts, cost): (Filesystem, CostModel) = filesystem::of(open)?;
         // Mounts of one filesystem (podman binds the driver's directory onto itself), and
         // subvolumes of one btrfs, share a block device; what has none has a number.
         let key = match facts.device.starts_with("/dev/") {
             true => facts.device.clone(),
-            false => format!("{} {}", facts.fstype, quiet::facts(path)?.device),
+            false => {
+                let device = match &held {
+                    Some(held) => rustix::fs::fstat(held)?.st_dev,
+                    None => quiet::facts(path)?.device,
+                };
+                format!("{} {device}", facts.fstype)
+            }
         };
         let at = *self.known.entry(key).or_insert_with(|| {
             inventory.filesystems.push(facts);

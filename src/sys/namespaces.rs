@@ -62,6 +62,7 @@ pub fn all() -> io::Result<Vec<Seen>> {
     let mut seen = Vec::new();
     let mut known = HashSet::new();
     let mut patience = Patience::new();
+    let ours_is_first = super::root::is_first_user_namespace();
     // Our own first: that one has the paths as we know them.
     if !read_one(own, &mut known, &mut seen)? {
         return Err(io::Error::new(ErrorKind::NotFound, "/proc does not know this process"));
@@ -74,6 +75,8 @@ pub fn all() -> io::Result<Vec<Seen>> {
             Err(error) if pid == INIT && error.kind() == ErrorKind::PermissionDenied => {
                 tracing::debug!("the mounts of process {INIT} cannot be read: {error}");
             }
+            // Its user is not ours, and nobody else can mount from our store.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && !ours_is_first => {}
             Err(error) => {
                 return Err(io::Error::new(error.kind(), format!("those of process {pid}: {error}")));
             }

@@ -2,6 +2,7 @@
 //! a part of it.
 #![allow(dead_code)]
 
+pub mod alice;
 pub mod archive;
 pub mod ballast;
 pub mod browser;

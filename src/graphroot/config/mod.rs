@@ -17,6 +17,7 @@ mod toml_file;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::sys::root::calling_uid;
 use crate::sys::sysroot::Sysroot;
 use crio::Crio;
 pub use crio::CrioStart;
@@ -76,7 +77,7 @@ pub struct Discovery {
 /// What of the process's environment matters.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// Effective uid.
+    /// Effective uid; in the user namespace of `podman unshare` that of the user.
     pub uid: u32,
     /// `$HOME`.
     pub home: Option<PathBuf>,
@@ -107,7 +108,7 @@ impl Environment {
         let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let path = |name: &str| text(name).map(PathBuf::from);
         Self {
-            uid: nix::unistd::geteuid().as_raw(),
+            uid: calling_uid(),
             home: path("HOME"),
             xdg_config_home: path("XDG_CONFIG_HOME"),
             xdg_data_home: path("XDG_DATA_HOME"),
@@ -192,7 +193,15 @@ impl<'a> Configuration<'a> {
             rootless::stores(&files, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
         }
         let system = system_environment(&environment, &users);
+        let before = problems.0.len();
         let bases = system_stores(&files, &owner(&system, &users), &mut problems);
+        if environment.uid != 0 {
+            // What root has at home is not for other users to read.
+            let home = system.home.as_deref();
+            let mut known = problems.0.split_off(before);
+            known.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
+            problems.0.append(&mut known);
+        }
         bases.iter().for_each(|base| stores.add(base.clone()));
         let crio = Crio::read(&files, &mut problems);
         if let Some(crio) = &crio {

@@ -19,6 +19,7 @@ use super::{Deleted, Editor};
 use crate::graphroot::leaks;
 use crate::graphroot::since;
 use crate::graphroot::units::{self, Debris};
+use crate::sys::quiet::Within;
 
 /// What kind of leftover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +62,8 @@ impl Editor {
         // locks, and had to mount the layer before.
         let alive: Vec<_> = leftovers.iter().map(prove_no_process).collect();
         // So may the age of a large tree.
-        let since: Vec<_> = leftovers.iter().map(since).collect();
+        let within = self.places.within();
+        let since: Vec<_> = leftovers.iter().map(|leftover| since(&within, leftover)).collect();
         let mut session = Session::open(self)?;
         session.intend(Intent::new(None, layer_directories(leftovers), &session));
         for (at, ((leftover, alive), since)) in leftovers.iter().zip(alive).zip(since).enumerate() {
@@ -92,10 +94,10 @@ fn prove_no_process(leftover: &Leftover) -> Result<(), Refusal> {
 }
 
 /// As a scan counts its age.
-fn since(leftover: &Leftover) -> Option<Timestamp> {
+fn since(within: &Within, leftover: &Leftover) -> Option<Timestamp> {
     match leftover.kind {
-        Kind::Debris(what) => since::of_debris(what, &leftover.path),
-        Kind::Link => since::changed(&leftover.path),
+        Kind::Debris(what) => since::of_debris(within, what, &leftover.path),
+        Kind::Link => since::changed(within, &leftover.path),
     }
 }
 

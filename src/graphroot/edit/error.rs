@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::Deleted;
 use crate::inventory::Owner;
 use crate::inventory::words::span;
+use crate::sys::root;
 
 /// Why an edit did not happen, or not in full.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +147,21 @@ pub enum Refusal {
     /// It is an additional store, which other stores read from.
     #[error("{0} is an additional image store; other stores may need what is in it")]
     ReadOnly(PathBuf),
+    /// It is another user's: what root did there would be done to whatever that user puts in its
+    /// place.
+    #[error("{} belongs to {}; run as that user: podman unshare layersweep …", path.display(), user_name(*owner))]
+    OtherOwner {
+        /// The directory.
+        path: PathBuf,
+        /// Uid of its owner.
+        owner: u32,
+    },
+    /// Its user may not remove what containers made there under other ids.
+    #[error("only in the user namespace of podman can all of it be removed: podman unshare layersweep …")]
+    OutsideNamespace,
+    /// Somebody else than root can exchange it.
+    #[error("{0} is reached through a directory that others can write; they could exchange it")]
+    Exchangeable(PathBuf),
     /// We do not know how the driver keeps its layers.
     #[error("the driver {0} is not one that can be edited")]
     Driver(String),
@@ -255,6 +271,20 @@ pub enum Refusal {
     /// It could be moved, but not removed: immutable, or append-only.
     #[error("{0} is immutable or append-only (lsattr tells)")]
     Immutable(PathBuf),
+}
+
+/// From `/etc/passwd` alone: a directory service need not answer.
+fn user_name(uid: u32) -> String {
+    if !root::is_first_user_namespace() {
+        return "a user outside of this user namespace".to_owned();
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let names = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
 }
 
 fn owner_name(owner: Owner) -> &'static str {

@@ -67,7 +67,7 @@ impl Session<'_> {
     pub(super) fn used_by(&self, container: &ContainerRecord) -> Refusal {
         let directory = self.places[0].records(Guards::Containers);
         let path = directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id));
-        let origin = owner::origin(container, &path);
+        let origin = owner::origin(&self.editor.places.within(), container, &path);
         Refusal::UsedByContainer { id: container.id.clone(), name: origin.name, owner: origin.owner }
     }
 

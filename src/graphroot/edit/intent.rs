@@ -62,7 +62,7 @@ impl Editor {
     /// Best effort: a deletion must work on a full disk as well.
     pub(super) fn note_intent(&self, intent: &Intent) {
         let Some(path) = self.notes_path(intent) else { return };
-        let note = Note { graphroot: self.places.graphroot.clone(), intent: intent.clone() };
+        let note = Note { graphroot: self.places.graphroot.to_path_buf(), intent: intent.clone() };
         let temporary = path.with_extension(format!("tmp{}", noise64()));
         let written = serde_json::to_vec(&note)
             .map_err(std::io::Error::from)
@@ -116,7 +116,7 @@ impl Editor {
         };
         let notes = paths.filter(named).take(MOST_NOTES).filter_map(|path| {
             let note: Note = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
-            (note.graphroot == self.places.graphroot).then_some((path, note.intent))
+            (note.graphroot == *self.places.graphroot).then_some((path, note.intent))
         });
         notes.collect()
     }

@@ -127,6 +127,7 @@ pub(super) fn is_short_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::root::Root;
 
     const A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAA";
     const B: &str = "BBBBBBBBBBBBBBBBBBBBBBBBBB";
@@ -145,7 +146,7 @@ mod tests {
         for (name, target) in [(A, "../a/diff"), (B, "../b/diff"), (C, "../a/diff"), ("odd", "/etc")] {
             std::os::unix::fs::symlink(target, at("l").join(name)).unwrap();
         }
-        let driver = Directory::top(dir.path()).unwrap();
+        let driver = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
         let mut links = Links::default();
         links.refresh(&driver).unwrap();
         let names = links.of("a", &driver).unwrap();

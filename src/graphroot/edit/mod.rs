@@ -42,6 +42,7 @@ use std::time::Duration;
 use super::snapshot::Places;
 pub use crate::sys::removal;
 use crate::sys::removal::{Failure, Removal};
+use crate::sys::root::Root;
 pub use ballast::Ballast;
 pub use debris::{Kind, Leftover, Reclaimed};
 use directory::Directory;
@@ -159,6 +160,25 @@ impl Deleted {
     }
 }
 
+/// Refuses what belongs to somebody else, or could be exchanged by somebody else: held descriptors
+/// keep us in the store, but in another user's store everything is as that user wants it.
+fn prove_ours(places: &Places) -> Result<(), Refusal> {
+    let us = rustix::process::geteuid();
+    for root in places.areas().chain(&places.runroots) {
+        let path = || root.to_path_buf();
+        if root.owner() != us.as_raw() {
+            return Err(Refusal::OtherOwner { path: path(), owner: root.owner() });
+        }
+        if !us.is_root() {
+            return Err(Refusal::OutsideNamespace);
+        }
+        if !root.way().is_trusted() {
+            return Err(Refusal::Exchangeable(path()));
+        }
+    }
+    Ok(())
+}
+
 /// Edits one store.
 #[derive(Debug)]
 pub struct Editor {
@@ -173,18 +193,31 @@ impl Editor {
     ///
     /// # Errors
     /// Where the store is not one that we edit: an additional store, one below a mounted root,
-    /// one of a driver that we do not know.
+    /// one of a driver that we do not know, another user's.
     pub fn new(places: &Places, options: Options) -> Result<Self, Refusal> {
         if places.foreign {
             return Err(Refusal::Foreign);
         }
         if places.read_only {
-            return Err(Refusal::ReadOnly(places.graphroot.clone()));
+            return Err(Refusal::ReadOnly(places.graphroot.to_path_buf()));
         }
         if !DRIVERS.contains(&places.driver.as_str()) {
             return Err(Refusal::Driver(places.driver.clone()));
         }
+        prove_ours(places)?;
         Ok(Self { places: places.clone(), options, links: Mutex::default() })
+    }
+
+    /// The directories that were found are those that others still find: a store that was moved
+    /// aside is nobody's to clean.
+    fn prove_in_place(&self) -> Result<(), Refusal> {
+        for root in self.places.areas().chain(&self.places.runroots) {
+            if Root::open(root).map(|now| now.identity()).ok() != Some(root.identity()) {
+                let what = "another directory is at its path now".to_owned();
+                return Err(Refusal::Changed { id: root.display().to_string(), what });
+            }
+        }
+        Ok(())
     }
 
     fn step(&self, name: &'static str) {

@@ -37,7 +37,8 @@ impl<'e> Session<'e> {
         let held = Held::take(place::locks(&places)?, editor.options.patience)?;
         let since = Instant::now();
         editor.step("locked");
-        held.prove_current()?;
+        held.prove_current(&editor.places.within())?;
+        editor.prove_in_place()?;
         let records = Records::load(&places).map_err(|unread| match unread {
             Unread::Refused(refusal) => Error::Refused(refusal),
             Unread::Failed(fault) => fault.into(),

@@ -17,7 +17,7 @@ use crate::graphroot::since;
 use crate::graphroot::units::Debris;
 use crate::inventory::{Consistency, Verdict};
 use crate::sys::processes::Processes;
-use crate::sys::quiet::{self, Entry};
+use crate::sys::quiet::Entry;
 
 impl Editor {
     /// Removes one entry of the graphroot's `tmp`, or of a temporary directory that the store's
@@ -31,13 +31,15 @@ impl Editor {
         let (Some(holder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(unknown().into());
         };
+        self.prove_in_place()?;
         let (parent, what) = self.temporary_directory(holder)?.ok_or_else(unknown)?;
-        let entry = quiet::list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
+        let within = self.places.within();
+        let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
         let entry: Entry = entry.ok_or_else(unknown)?;
         if what == Debris::Leftover && !leftovers::is_leftover(&entry) {
             return Err(unknown().into());
         }
-        let age = leaks::age(since::of_debris(what, path), Timestamp::now());
+        let age = leaks::age(since::of_debris(&within, what, path), Timestamp::now());
         if !leaks::is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
@@ -79,10 +81,9 @@ impl Editor {
             let directory = Directory::top(graphroot)?.below("tmp")?;
             return Ok(directory.map(|directory| (directory, Debris::Temporary)));
         }
-        match self.places.temporary.iter().any(|known| known == holder) {
-            true => Directory::top(holder).map(|directory| Some((directory, Debris::Leftover))),
-            false => Ok(None),
-        }
+        let known = self.places.temporary.iter().find(|known| known.path() == holder);
+        let directory = known.map(Directory::top).transpose()?;
+        Ok(directory.map(|directory| (directory, Debris::Leftover)))
     }
 }
 

@@ -71,7 +71,7 @@ impl Filler<'_> {
         mounted: bool,
         holds: Vec<NodeIx>,
     ) {
-        let origin = owner::origin(record, directory);
+        let origin = owner::origin(&self.within, record, directory);
         let state = match (mounted, self.state_by_podman(&record.id)) {
             (true, _) => ContainerState::Running,
             // A database that says "running" may be of before the last boot.

@@ -14,11 +14,13 @@ use crate::graphroot::since;
 use crate::graphroot::units::{Debris, Unit, What};
 use crate::inventory::{Consistency, Leak, NodeIx, Verdict};
 use crate::sys::processes::Processes;
-use crate::sys::quiet;
-
-pub(super) use crate::graphroot::since::changed;
 
 impl Filler<'_> {
+    /// When something was last changed.
+    pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
+        since::changed(&self.within, path)
+    }
+
     /// Something is recorded that does not exist, or leads nowhere.
     pub(super) fn broken(
         &mut self,
@@ -84,9 +86,9 @@ impl Filler<'_> {
     pub(super) fn debris(&mut self, units: &[Unit]) {
         for (unit, node) in units.iter().zip(self.nodes.clone()) {
             let What::Debris(what) = unit.what else { continue };
-            let since = since::of_debris(what, &unit.path);
+            let since = since::of_debris(&self.within, what, &unit.path);
             let mut known = self.circumstances(&unit.path, since);
-            known.has_link = quiet::facts(&unit.path.join("link")).is_ok();
+            known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
             known.presence = match what {
                 Debris::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
@@ -106,7 +108,7 @@ impl Filler<'_> {
         };
         // A lock that cannot be opened or asked counts as held. Asking writes nothing, so a
         // sysroot is asked, too: it may be a running node's.
-        match LockFile::open(&lock) {
+        match LockFile::open(&self.within, &lock) {
             Ok(file) => Some(file?.is_held().unwrap_or(true)),
             Err(_) => Some(true),
         }
@@ -131,7 +133,7 @@ impl Filler<'_> {
             if record.incomplete {
                 let known = self.circumstances(&path, record.created);
                 let immutable =
-                    || [path.clone(), path.join("diff")].iter().any(|one| quiet::is_immutable(one));
+                    || [path.clone(), path.join("diff")].iter().any(|one| self.within.is_immutable(one));
                 let judged = match known.consistency {
                     Consistency::Consistent if known.mounted || immutable() => {
                         leaks::recorded::stuck(known.mounted)

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use super::leaks::changed;
 use crate::graphroot::inspect::data::DataWrong;
 use crate::graphroot::inspect::engine::Engine;
 use crate::graphroot::inspect::links::LinkFault;
@@ -15,7 +14,6 @@ use crate::graphroot::inspect::mountpoints;
 use crate::graphroot::leaks::{self, Judgement, recorded};
 use crate::graphroot::units::{Unit, What, is_id};
 use crate::inventory::{Consistency, Finding, NodeIx, Owner, Verdict};
-use crate::sys::quiet;
 
 impl Filler<'_> {
     /// Everything of this kind. From records that moved or are damaged nothing is concluded.
@@ -61,7 +59,7 @@ impl Filler<'_> {
                 }
                 // A layer that another program serves (stargz) never came as a tar.
                 let node = self.layers[at].map(|node| &self.inventory.nodes[node.get()].path);
-                if node.is_some_and(|path| quiet::facts(&path.join("additionallayer")).is_ok()) {
+                if node.is_some_and(|path| self.within.facts(&path.join("additionallayer")).is_ok()) {
                     continue;
                 }
                 let evidence = "the image still runs, but this layer can be neither pushed nor checked: pull the \
@@ -102,7 +100,7 @@ impl Filler<'_> {
                         "image {} has the name {name:?} as well: the library will take it from this one",
                         image.id
                     );
-                    self.note(("dup-name", Verdict::Repair, evidence), before, &path, changed(&path));
+                    self.note(("dup-name", Verdict::Repair, evidence), before, &path, self.changed(&path));
                 }
             }
         }
@@ -118,7 +116,7 @@ impl Filler<'_> {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
                     let node = metadata.and_then(|host| self.carve(host, &name, path));
                     let judged = recorded::stray_link(leads, used_by.as_deref());
-                    self.leak(judged, &name, path, changed(path), node.into_iter().collect());
+                    self.leak(judged, &name, path, self.changed(path), node.into_iter().collect());
                 }
                 LinkFault::Missing { layer, path, needed_by } => {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -129,7 +127,7 @@ impl Filler<'_> {
                 LinkFault::Blank { layer, path, name } => {
                     let record = &snapshot.layers[*layer];
                     let judged = recorded::blank_link(name.as_deref());
-                    self.note(judged, &record.id, path, changed(path).or(record.created));
+                    self.note(judged, &record.id, path, self.changed(path).or(record.created));
                 }
             }
         }
@@ -141,7 +139,7 @@ impl Filler<'_> {
             let record = &snapshot.images[fault.image];
             let judged = recorded::data(&fault.what);
             // What is missing was taken out of the directory.
-            let since = changed(&fault.path).or_else(|| changed(fault.path.parent()?));
+            let since = self.changed(&fault.path).or_else(|| self.changed(fault.path.parent()?));
             if fault.what == DataWrong::Unfinished {
                 let name = fault.path.file_name().unwrap_or_default().to_string_lossy();
                 let host = self.images[fault.image];
@@ -158,7 +156,7 @@ impl Filler<'_> {
         let snapshot = self.snapshot;
         if let Engine::Unreadable(why) = &snapshot.inspection.engine {
             self.inventory.findings.push(Finding {
-                path: snapshot.places.graphroot.clone(),
+                path: snapshot.places.graphroot.to_path_buf(),
                 message: format!(
                     "podman's database cannot be read: {why}; what it does not know is not told"
                 ),
@@ -255,7 +253,7 @@ impl Filler<'_> {
                         .to_owned(),
                 ),
             };
-            self.note(judged, &entry.layer, &entry.file, changed(&entry.file));
+            self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
         }
     }
 }

@@ -3,6 +3,7 @@ use crate::graphroot::inspect::Inspection;
 use crate::graphroot::inspect::engine::{Engine, Known};
 use crate::graphroot::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::graphroot::snapshot::{Listing, Places};
+use crate::sys::root::Root;
 
 const LAYER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const WRITABLE: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -23,7 +24,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
         .collect();
     Snapshot::for_tests(
         Places {
-            graphroot: root,
+            graphroot: Root::for_tests(&root),
             imagestores: vec![],
             temporary: vec![],
             runroots: vec![],
@@ -251,7 +252,7 @@ fn what_lies_beside_the_store_of_the_engines() {
 #[test]
 fn leftovers_lie_below_roots_of_their_own() {
     let mut read = snapshot("overlay", true, &[("", &["overlay/"])]);
-    read.places.temporary = vec!["/var/tmp".into()];
+    read.places.temporary = vec![Root::for_tests(Path::new("/var/tmp"))];
     let entry = Entry { name: "buildah7".into(), kind: Kind::Directory };
     read.listing.insert("/var/tmp".into(), vec![entry]);
     let units = sort(&read);
