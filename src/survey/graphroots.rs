@@ -274,7 +274,8 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
     for at in 1..all.len() {
-        if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver) {
+        if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver)
+        {
             continue;
         }
         let mut found = Found::default();
@@ -331,9 +332,10 @@ impl Configured<'_> {
     fn takes_from(&self, request: &Request, at: usize, areas: &[Place], driver: &str) -> bool {
         let borrowed: Vec<_> = self.borrowed(request, at).into_iter().map(Place::of).collect();
         let graphroot = placed(request, &self.all[at]);
-        areas.iter().filter(|area| borrowed.iter().any(|path| path.is(area))).any(|area| {
-            lenders::may_reach(&request.sysroot, &graphroot, (area.path(), driver))
-        })
+        areas
+            .iter()
+            .filter(|area| borrowed.iter().any(|path| path.is(area)))
+            .any(|area| lenders::may_reach(&request.sysroot, &graphroot, (area.path(), driver)))
     }
 }
 

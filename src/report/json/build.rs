@@ -272,7 +272,8 @@ pub fn totals(survey: &Survey) -> TotalsDoc {
     TotalsDoc {
         images: inventory.images.len(),
         images_unused: images
-            .filter(|at| refs::standing(inventory, &survey.refs, *at) == Standing::Unused).count(),
+            .filter(|at| refs::standing(inventory, &survey.refs, *at) == Standing::Unused)
+            .count(),
         layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.len(),
         leaks: inventory.leaks.len(),
