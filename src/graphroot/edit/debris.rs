@@ -245,10 +245,11 @@ impl Session<'_> {
     fn remove_in_place(&mut self, found: &Found) -> Result<(), Error> {
         self.prove_path_unmounted(&found.path)?;
         let removal = found.parent.remove_tree(&found.name);
-        let failure = removal.failures.first().cloned();
+        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
         self.done.note(removal);
         match failure {
             Some(failure) => Err(Fault::new("removing", failure.path, failure.error).into()),
+            None if interrupted => Err(Error::Interrupted),
             None => Ok(()),
         }
     }

@@ -34,6 +34,9 @@ pub enum Error {
     /// A system call failed.
     #[error(transparent)]
     Failed(Fault),
+    /// A signal has asked us to stop. Nothing was changed.
+    #[error("ended by a signal")]
+    Interrupted,
     /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
     /// the next sweep finishes what was begun.
     #[error("stopped on the way: {cause}")]
@@ -66,6 +69,16 @@ impl Error {
         match self {
             Self::NoSpace(_) => true,
             Self::Stopped { cause, .. } => cause.is_no_space(),
+            _ => false,
+        }
+    }
+
+    /// Whether a signal ended it, maybe on the way.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Stopped { cause, .. } => cause.is_interrupted(),
             _ => false,
         }
     }

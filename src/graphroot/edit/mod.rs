@@ -42,6 +42,7 @@ use std::time::Duration;
 use super::snapshot::Places;
 pub use crate::sys::removal;
 use crate::sys::removal::{Failure, Removal};
+use crate::sys::stop;
 pub use ballast::Ballast;
 pub use debris::{Kind, Leftover, Reclaimed};
 use directory::Directory;
@@ -132,6 +133,8 @@ pub struct Deleted {
     pub in_place: bool,
     /// The ballast was given up for it.
     pub ballast_released: bool,
+    /// A signal ended it: directories that were moved aside are not empty yet.
+    pub interrupted: bool,
     /// How long others had to wait at most.
     pub locked_for: Duration,
 }
@@ -156,6 +159,7 @@ impl Deleted {
         self.removed += removal.removed;
         self.failures.extend(removal.failures);
         self.more_failures += removal.more_failures;
+        self.interrupted |= removal.interrupted;
     }
 }
 
@@ -234,6 +238,9 @@ impl Editor {
 
     /// Makes the ballast again where a deletion has made room.
     fn restore_ballast(&self) {
+        if stop::is_asked() {
+            return;
+        }
         for ballast in &self.options.ballast {
             if let Err(error) = ballast.prepare() {
                 tracing::debug!(%error, "the ballast is not restored");

@@ -94,6 +94,9 @@ impl<'e> Session<'e> {
                 Err(error) => result = result.and(Err(error)),
             }
         }
+        if done.interrupted {
+            result = result.and(Err(Error::Interrupted));
+        }
         editor.step("emptied");
         if let (Some(intent), Ok(())) = (&intent, &result) {
             editor.forget_intent(intent);
@@ -183,7 +186,11 @@ impl<'e> Session<'e> {
         }
         let removal = from.remove_tree(name);
         self.done.in_place = true;
+        let interrupted = removal.interrupted;
         self.done.note(removal);
+        if interrupted {
+            return Err(Error::Interrupted);
+        }
         self.step("directory removed");
         Ok(true)
     }

@@ -57,7 +57,7 @@ impl Editor {
         Mounts::read()?.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
-        let failure = removal.failures.first().cloned();
+        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
         let mut done = Deleted { in_place: true, ..Deleted::default() };
         done.note(removal);
         match failure {
@@ -65,6 +65,7 @@ impl Editor {
                 let fault = Fault::new("removing", failure.path, failure.error);
                 Err(Error::from(fault).after(&done))
             }
+            None if interrupted => Err(Error::Interrupted.after(&done)),
             None => {
                 done.leftovers.push(path.to_path_buf());
                 Ok(done)
