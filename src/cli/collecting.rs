@@ -467,6 +467,7 @@ fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
         "not_reached" if document.kind == "rm" && document.errors.is_empty() => Exit::Refused,
         "not_reached" if document.kind == "rm" => Exit::Failed,
         "not_reached" => Exit::NotReached,
+        "refused" => Exit::Refused,
         _ => surveyed.exit(),
     }
 }

@@ -14,6 +14,7 @@ use super::{records, terminal};
 use crate::gc::plan::{Reason, Step};
 use crate::gc::run::{self, Witness};
 use crate::gc::{Attempt, leaks};
+use crate::graphroot::edit::NO_SPACE;
 use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
 use crate::records::journal::Journal;
 use crate::records::runs::{self, Deletion, End, Kind, Outcome, RunError, Start};
@@ -22,9 +23,6 @@ use crate::records::{Degraded, Note};
 use crate::report::json::GcDoc;
 use crate::report::text::{bytes, safe};
 use crate::usage;
-
-/// How the graphroot's editor begins to say that it could not write.
-const NO_SPACE: &str = "no space left to write";
 
 /// The witness of a run.
 pub(super) struct Recording<'a> {
@@ -246,7 +244,7 @@ impl Witness for Recording<'_> {
     }
 
     fn refused(&mut self, image: &Image, message: &str) {
-        if crate::cri::is_no_space(message) || message.starts_with(NO_SPACE) {
+        if crate::cri::is_no_space(message) || message.contains(NO_SPACE) {
             // The disk's fault: there is no reason to leave the image alone once there is room.
             self.unproven(image, message);
             return;

@@ -11,6 +11,9 @@ use super::Deleted;
 use crate::inventory::Owner;
 use crate::inventory::words::span;
 
+/// How the editor begins to say that it could not write.
+pub const NO_SPACE: &str = "no space left to write";
+
 /// Why an edit did not happen, or not in full.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -29,7 +32,7 @@ pub enum Error {
     },
     /// The filesystem has no room (or inode, or quota) for the record file's new version, and
     /// there was no ballast to release.
-    #[error("no space left to write: {0}")]
+    #[error("{NO_SPACE}: {0}")]
     NoSpace(Fault),
     /// A system call failed.
     #[error(transparent)]
@@ -268,6 +271,47 @@ pub enum Refusal {
     /// It could be moved, but not removed: immutable, or append-only.
     #[error("{0} is immutable or append-only (lsattr tells)")]
     Immutable(PathBuf),
+}
+
+/// What a refusal stands in the way of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// This deletion, for as long as something uses what was to go.
+    Use,
+    /// This deletion, whenever it is tried.
+    Thing,
+    /// Every deletion in the store.
+    Store,
+}
+
+impl Refusal {
+    /// What it stands in the way of.
+    #[must_use]
+    pub fn bars(&self) -> Bar {
+        match self {
+            Self::Foreign
+            | Self::ReadOnly(_)
+            | Self::Driver(_)
+            | Self::NoLockFile(_)
+            | Self::Damaged { .. }
+            | Self::MountsUnknown(_) => Bar::Store,
+            Self::Immutable(_) | Self::Unknown { .. } => Bar::Thing,
+            _ => Bar::Use,
+        }
+    }
+}
+
+impl Error {
+    /// Whether it stands in the way of every deletion in the store: its locks cannot be had, or
+    /// what it takes to prove anything there.
+    #[must_use]
+    pub fn bars_store(&self) -> bool {
+        match self {
+            Self::Locked { .. } => true,
+            Self::Refused(refusal) => refusal.bars() == Bar::Store,
+            _ => false,
+        }
+    }
 }
 
 fn owner_name(owner: Owner) -> &'static str {

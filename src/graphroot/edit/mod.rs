@@ -46,7 +46,7 @@ use crate::sys::stop;
 pub use ballast::Ballast;
 pub use debris::{Kind, Leftover, Reclaimed};
 use directory::Directory;
-pub use error::{Error, Fault, Holder, Refusal};
+pub use error::{Bar, Error, Fault, Holder, NO_SPACE, Refusal};
 pub use image::PlannedImage;
 use links::Links;
 use place::Place;
