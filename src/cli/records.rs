@@ -13,17 +13,17 @@ use super::failure::Failure;
 use super::picturing;
 use crate::inventory::picture::Picture;
 use crate::inventory::refs::Refs;
-use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
+use crate::inventory::{Consistency, Finding, ImageIx, Inventory, StoreIx, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
-use crate::records::runs::{self, Command};
+use crate::records::runs::{self, Command, Confirmed, Deletion, Kind};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::Sighting;
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, figures, journal,
-    sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, RunLock, Spool, clock, figures,
+    journal, sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -254,6 +254,34 @@ fn finding(place: &Place, message: String) -> Finding {
 /// The same with its remedy.
 fn remedied(place: &Place, why: &Degraded) -> Finding {
     finding(place, format!("{why}; {}", why.remedy()))
+}
+
+/// What a scan says of something whose deletion was begun; `None`: nothing.
+fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confirmed> {
+    let stores = inventory.stores.iter().enumerate();
+    let stores: Vec<_> = stores.filter(|(_, store)| store.root.as_os_str() == begun.store.as_str()).collect();
+    let in_store = |store: StoreIx| stores.iter().any(|(at, _)| StoreIx::from(*at) == store);
+    let there = match begun.kind {
+        Kind::Log => match std::fs::symlink_metadata(&begun.id) {
+            Ok(_) => true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmed::Gone),
+            Err(_) => return None,
+        },
+        Kind::Image => inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store)),
+        Kind::Container | Kind::Sandbox => {
+            inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))
+        }
+        Kind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
+    };
+    // What was not read proves nothing by what it lacks.
+    let read = stores.iter().all(|(_, store)| store.consistency == Consistency::Consistent);
+    match there {
+        true => Some(Confirmed::There),
+        false if !stores.is_empty() && read && (complete || begun.kind != Kind::Leak) => {
+            Some(Confirmed::Gone)
+        }
+        false => None,
+    }
 }
 
 fn moment(known: &Known, clock: &Reading) -> Moment {
@@ -501,6 +529,18 @@ impl Memory {
             }
         }
         self.tell(survey);
+        if saved.kept {
+            let seen = self.scanned;
+            let (dir, inventory) = (&open.place.dir, &survey.inventory);
+            let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| fate(inventory, scan.complete, begun));
+            match open.records.write(|tx| runs::confirm(tx, seen, idle, fate)) {
+                Ok(0) => {}
+                Ok(some) => {
+                    tracing::info!("what came of {some} deletions of runs that were ended is known now")
+                }
+                Err(error) => tracing::warn!("what came of earlier deletions was not recorded: {error}"),
+            }
+        }
         let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
         let findings = &mut survey.inventory.findings;
         if saved.kept {

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::plan::{Entry, Fate, Plan};
 use crate::gc::editors::Editors;
-use crate::gc::measure::{Gauge, Patience, Room};
+use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::space::Space;
 use crate::graphroot::edit::{Deleted, Editor, Error, Leftover, Refusal, Remedy};
 use crate::inventory::{FilesystemIx, Inventory, Leak};
@@ -251,7 +251,9 @@ impl Sweeper<'_> {
             Ok(settled) => {
                 let ballast = self.editors.ballast_bytes(gauge.device);
                 let change = signed(ballast).saturating_sub(signed(before.ballast));
-                deletion.measured_bytes = Some(settled.measured_bytes.saturating_add(change));
+                let measured = settled.measured_bytes.saturating_add(change);
+                // What had come when a signal ended the waiting says little.
+                deletion.measured_bytes = (settled.why != Ended::Signal).then_some(measured);
                 deletion.usage_after_percent =
                     Space::of_room(&settled.room).ok().map(|space| space.used_percent());
             }

@@ -335,7 +335,8 @@ impl Node<'_, '_> {
             Act::Delete { deleter, .. } => deleter.deletions,
             Act::Pretend => Vec::new(),
         };
-        let ran = Ran { plan, deletions, before, after: self.spaces, stopped: self.stopped, left_aside: false };
+        let ran =
+            Ran { plan, deletions, before, after: self.spaces, stopped: self.stopped, left_aside: false };
         ByKubelet { ran, report }
     }
 
