@@ -27,7 +27,7 @@ use crate::records::{
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
-use crate::sys::clock::Reading;
+use crate::sys::clock::{Leap, Reading};
 use crate::sys::sysroot::Sysroot;
 use crate::usage::kept::Remembered;
 
@@ -341,10 +341,19 @@ impl Memory {
         findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
-        let (known, pins, sizes) = open.read(|connection| {
+        let (known, pins, mut sizes) = open.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
-        let scanned = moment(&known, &clock).record_time;
+        let advanced = clock::advance(known.clock(), &clock).state;
+        let scanned = advanced.record_time;
+        sizes.leaps = advanced.leaps;
+        if open.blind && !clock.synchronised {
+            // It may have leapt, and nobody knows: all that has a date may be of this moment.
+            let message = "as long as the records cannot be read, and no time service vouches for the \
+                           clock, nothing on the disk counts as old";
+            findings.push(finding(&open.place, message.into()));
+            sizes.leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
+        }
         let (open_found, blind) = (open.found, open.blind);
         Ok(Self {
             open,

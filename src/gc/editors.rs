@@ -45,7 +45,12 @@ impl Editors {
                     all.push(one.clone());
                 }
             }
-            let options = Options { intents: Some(state_dir.to_path_buf()), ballast, ..Options::default() };
+            let options = Options {
+                intents: Some(state_dir.to_path_buf()),
+                ballast,
+                present: Some(survey.present.clone()),
+                ..Options::default()
+            };
             (key, Editor::new(places, options).map_err(|refusal| refusal.to_string()))
         });
         let stores = stores.collect();

@@ -9,14 +9,13 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
 use super::units::{Debris, Unit, What};
 use crate::inventory::{
     FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
 };
+use crate::sys::clock::Present;
 use crate::sys::processes::Processes;
 use crate::sys::quiet;
 use crate::usage::Tally;
@@ -51,8 +50,8 @@ pub struct Context<'a> {
     pub leaks: bool,
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
-    /// The time that ages are counted to.
-    pub now: Timestamp,
+    /// What dates on the disk are counted to.
+    pub present: &'a Present,
 }
 
 impl std::fmt::Debug for Context<'_> {

@@ -131,7 +131,7 @@ impl Reading for Graphroot {
             mounts: &mounts,
             leaks,
             labels: &filling.request.labels,
-            now: filling.request.now,
+            present: filling.present,
         };
         let filled = fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context);
         filling.ids.insert((graphroot.clone(), driver.clone()), filled.ids);

@@ -39,7 +39,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::snapshot::Places;
+use crate::sys::clock::Present;
 pub use crate::sys::removal;
 use crate::sys::removal::{Failure, Removal};
 use crate::sys::stop;
@@ -83,6 +86,9 @@ pub struct Options {
     pub ballast: Vec<Ballast>,
     /// Our own directory for notes of what is about to go ([`Editor::resume`]).
     pub intents: Option<PathBuf>,
+    /// What dates on the disk are counted to, as of when it was decided what goes; `None`: the wall
+    /// clock.
+    pub present: Option<Present>,
     /// For logs, and for tests that want to interrupt.
     pub observer: Option<Observer>,
 }
@@ -95,6 +101,7 @@ impl Default for Options {
             tempdirs: true,
             ballast: Vec::new(),
             intents: None,
+            present: None,
             observer: None,
         }
     }
@@ -196,6 +203,12 @@ impl Editor {
         if let Some(observer) = &self.options.observer {
             observer(name);
         }
+    }
+
+    /// What dates on the disk are counted to now.
+    fn present(&self) -> Present {
+        let decided = self.options.present.as_ref().map(Present::later);
+        decided.unwrap_or_else(|| Present::at(Timestamp::now(), Vec::new()))
     }
 
     /// Reads the links that are not known yet. Only overlay has any.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
@@ -37,7 +37,7 @@ impl Editor {
         if what == Debris::Leftover && !leftovers::is_leftover(&entry) {
             return Err(unknown().into());
         }
-        let age = leaks::age(since::of_debris(what, path), Timestamp::now());
+        let age = leaks::age(since::of_debris(what, path), &self.present());
         if !leaks::is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }

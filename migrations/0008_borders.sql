@@ -1,3 +1,5 @@
+-- What the borders of a run leave behind: deletions whose outcome is open, and leaps of the clock.
+
 -- A deletion is written before it is asked for, so that a run that ends in the middle of it has left
 -- what it began. Its outcome is `unknown` then, until the run itself (`seen`) or a later scan
 -- (`confirmed`) says what came of it: `error` is NULL where it is gone.
@@ -36,3 +38,6 @@ BEGIN
     FROM runs WHERE id = NEW.run AND dry_run = 0
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
 END;
+
+-- JSON array: leaps of the wall clock (src/sys/clock.rs), which dates on the disk are corrected by.
+ALTER TABLE clock ADD COLUMN leaps TEXT NOT NULL DEFAULT '[]';
