@@ -311,6 +311,8 @@ pub(super) struct Memory {
     clock: Reading,
     /// What is wrong with the records, as far as it is not told yet.
     degraded: Vec<Degraded>,
+    /// There were some that could not be read when this was opened.
+    blind: bool,
     /// There were none at all.
     new: bool,
     /// Nothing is decided by them: what they may pin is no reason to call an image pinned.
@@ -364,6 +366,7 @@ impl Memory {
             scanned,
             clock,
             degraded,
+            blind,
             new: !open_found && !blind,
             tells_only: false,
         })
@@ -394,6 +397,12 @@ impl Memory {
     /// Whether there are records that cannot be read: then what they pin is unknown.
     pub(super) fn is_blind(&self) -> bool {
         self.open.blind
+    }
+
+    /// Whether there were records that could not be read, maybe set aside since: then what lies
+    /// beside them is not believed either.
+    pub(super) fn was_blind(&self) -> bool {
+        self.blind
     }
 
     /// Our own keep-list as it stood when the records were opened.

@@ -77,7 +77,11 @@ impl Sweep<'_> {
         let _lock = lock(&place)?;
         let mut surveyed = surveying::survey_and_record(global)?;
         let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use);
-        let (resumed, unfinished) = resume(&editors);
+        let (resumed, unfinished) = match surveyed.memory.was_blind() {
+            // Nor are notes obeyed that lie beside records that cannot be read.
+            true => (0, Vec::new()),
+            false => resume(&editors),
+        };
         if resumed > 0 {
             surveyed = surveying::survey_and_record(global)?;
         }

@@ -15,9 +15,9 @@ use layersweep::inventory::{
     Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind,
 };
 use layersweep::survey::{Request, Survey, Weigh};
+use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
 use layersweep::usage::{self, Progress, TreeScope, WalkOptions, filesystem};
-use layersweep::sys::clock::Present;
 use tempfile::TempDir;
 
 /// What our library makes of a root.

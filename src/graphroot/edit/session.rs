@@ -76,7 +76,7 @@ impl<'e> Session<'e> {
 
     /// Notes what is about to go, for the case that we are killed before the end.
     pub(super) fn intend(&mut self, intent: Intent) {
-        self.editor.note_intent(&intent);
+        self.note_intent(&intent);
         self.intent = Some(intent);
         self.step("proven");
     }
