@@ -6,7 +6,6 @@ mod ballast;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -40,6 +39,7 @@ use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
 use crate::report::text;
 use crate::survey::{Request, Survey};
+use crate::sys::stop::{flag, is_asked};
 
 use acting::Act;
 
@@ -62,8 +62,6 @@ pub(super) struct Job<'a> {
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
-    /// Set by a signal while something is being deleted.
-    pub(super) stop: Arc<AtomicBool>,
     listening: OnceCell<()>,
     /// Held from the beginning, or where somebody is asked, from the answer on.
     lock: OnceCell<RunLock>,
@@ -91,7 +89,6 @@ impl<'a> Job<'a> {
             only: None,
             began,
             run_id,
-            stop: Arc::default(),
             listening: OnceCell::new(),
             lock: OnceCell::new(),
         }
@@ -135,17 +132,13 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// From now on a signal ends the run after the deletion in flight.
+    /// From now on a signal ends the run in good order.
     fn listen(&self) -> Result<(), Failure> {
         if self.listening.get().is_none() {
-            stop::listen(&self.stop)?;
+            stop::listen()?;
             let _ = self.listening.set(());
         }
         Ok(())
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
     }
 
     fn carry_out(&self) -> Result<Exit, Failure> {
@@ -190,7 +183,7 @@ impl<'a> Job<'a> {
                 // On a busy node something is always just coming or going, and what was scanned may
                 // then be of another moment than what the runtime lists. Nothing was deleted; the
                 // next scan takes only what is new, and is fast.
-                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS && !self.is_stopped() => {
+                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS && !is_asked() => {
                     tracing::info!("{blind}; scanning again");
                     attempt += 1;
                 }
@@ -203,7 +196,7 @@ impl<'a> Job<'a> {
         match self.via {
             Via::Cri => {
                 // A signal does not wait for a listing that may never come.
-                let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
+                let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
                 let client = runtime::connect(self.global, &options)?;
                 let hands = ThroughCri::new(client).map_err(Failure::Blind)?;
                 let place = records::place(self.global);
@@ -474,6 +467,7 @@ fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
         "not_reached" if document.kind == "rm" && document.errors.is_empty() => Exit::Refused,
         "not_reached" if document.kind == "rm" => Exit::Failed,
         "not_reached" => Exit::NotReached,
+        "refused" => Exit::Refused,
         _ => surveyed.exit(),
     }
 }

@@ -1,6 +1,8 @@
 //! What comes before images when we work on the disk ourselves: the owner must be away, what
 //! killed runs began is finished, and on a full disk room is made to begin with.
 
+use std::sync::Arc;
+
 use super::args::{Global, Only};
 use super::collecting::Job;
 use super::failure::Failure;
@@ -13,6 +15,7 @@ use crate::gc::leaks::plan::{self, Plan, Wish};
 use crate::gc::run::owner::{Owners, Presence};
 use crate::inventory::StoreIx;
 use crate::records::runs::Command;
+use crate::sys::stop::flag;
 
 /// What a deletion needs to begin: some record files written anew.
 const ROOM_BYTES: u64 = 8 << 20;
@@ -23,8 +26,9 @@ pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option
     if while_runtime_runs {
         return Ok(None);
     }
+    let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
     let found = global.graphroot.is_empty() && global.containerd_root.is_empty();
-    Ok(Some(Owners::new(runtime::named(global)?, found, &Options::default())))
+    Ok(Some(Owners::new(runtime::named(global)?, found, &options)))
 }
 
 /// Refuses while an owner is at work, and where there is nothing to edit.

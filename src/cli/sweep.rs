@@ -1,6 +1,5 @@
 //! `layersweep sweep`
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -22,6 +21,7 @@ use crate::records::runs;
 use crate::report::json::{self, SweepDoc, SweepErrorDoc, SweepFacts};
 use crate::report::text;
 use crate::survey::Survey;
+use crate::sys::stop::flag;
 
 pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Failure> {
     let wish = Wish { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
@@ -77,7 +77,11 @@ impl Sweep<'_> {
         let _lock = lock(&place)?;
         let mut surveyed = surveying::survey_and_record(global)?;
         let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use);
-        let (resumed, unfinished) = resume(&editors);
+        let (resumed, unfinished) = match surveyed.memory.was_blind() {
+            // Nor are notes obeyed that lie beside records that cannot be read.
+            true => (0, Vec::new()),
+            false => resume(&editors),
+        };
         if resumed > 0 {
             surveyed = surveying::survey_and_record(global)?;
         }
@@ -89,8 +93,7 @@ impl Sweep<'_> {
                 return Ok(Exit::Done);
             }
         }
-        let stop = Arc::default();
-        stop::listen(&stop)?;
+        stop::listen()?;
         let inventory = &surveyed.survey.inventory;
         let mut recording =
             LeakRecording::begin(global, &surveyed.memory, inventory, &self.run_id, self.began, &plan);
@@ -99,7 +102,7 @@ impl Sweep<'_> {
             editors: &editors,
             min_age: self.wish.min_age,
             witness: &mut recording,
-            stop: &stop,
+            stop: flag(),
             patience: Patience::default(),
         };
         let ran = sweeper.run(&plan);

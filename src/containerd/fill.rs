@@ -17,6 +17,7 @@ use super::units::{Unit, What};
 use crate::inventory::{
     FilesystemIx, Inventory, LabelsOf, LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
 };
+use crate::sys::clock::Present;
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
 
@@ -36,8 +37,8 @@ pub struct Context<'a> {
     pub platform: &'a str,
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
-    /// The time that ages are counted to.
-    pub now: Timestamp,
+    /// What dates on the disk are counted to.
+    pub present: &'a Present,
     /// Whether to look for leaks, and what else but images and containers holds something.
     pub leaks: bool,
     /// What changed more recently than this is work in progress.
@@ -212,7 +213,7 @@ impl<'a> Filler<'a> {
             store: self.context.store,
             path: about.path,
             id: about.id,
-            since: about.since,
+            since: about.since.map(|since| self.context.present.dated(since)),
             verdict,
             evidence: about.evidence,
             holds,

@@ -19,7 +19,7 @@ const FAR: SignedDuration = SignedDuration::from_hours(48);
 impl<'a> Filler<'a> {
     /// Whether a thing changed so recently that somebody may be at it.
     fn in_flight(&self, since: Option<Timestamp>) -> bool {
-        since.is_none_or(|since| self.context.now.duration_since(since) < self.context.in_flight)
+        since.is_none_or(|since| self.context.present.age(since) < self.context.in_flight)
     }
 
     /// Nothing that is missing from records that moved, or could not be read, proves
@@ -42,11 +42,11 @@ impl<'a> Filler<'a> {
             let mut marked = None;
             for lease in &namespace.leases {
                 let mut refs = graph.lease(lease);
-                let term = term(lease, self.context.now);
+                let term = term(lease, self.context.present.now());
                 if matches!(term, Term::Expired(_)) {
                     // It holds nothing any more; what nobody else holds waits with it for
                     // the next collection.
-                    let marked = marked.get_or_insert_with(|| graph.marked(self.context.now));
+                    let marked = marked.get_or_insert_with(|| graph.marked(self.context.present.now()));
                     refs.retain(|one| !marked.contains(one));
                 }
                 let newest =
@@ -95,7 +95,7 @@ impl<'a> Filler<'a> {
                 self.verdict(since),
                 "a lease without an end: it holds its content until its owner deletes it".to_owned(),
             ),
-            Term::Until(end) if end.duration_since(self.context.now) > FAR => (
+            Term::Until(end) if end.duration_since(self.context.present.now()) > FAR => (
                 "lease-far-expiry",
                 self.verdict(since),
                 format!("a lease that ends only at {end}: pulls make leases of one day"),

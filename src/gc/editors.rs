@@ -64,7 +64,8 @@ impl Editors {
             let (request, asked) = (survey.request.clone(), places.clone());
             let outside: Look = Box::new(move || survey::outside(&request, &asked));
             let intents = Some(state_dir.to_path_buf());
-            let options = Options { intents, ballast, outside: Some(outside), ..Options::default() };
+            let (outside, present) = (Some(outside), Some(survey.present.clone()));
+            let options = Options { intents, ballast, outside, present, ..Options::default() };
             (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
         });
         let stores = stores.collect();

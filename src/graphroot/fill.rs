@@ -9,8 +9,6 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-
 use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
@@ -19,6 +17,7 @@ use crate::inventory::{
     FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
     Use,
 };
+use crate::sys::clock::Present;
 use crate::sys::processes::Processes;
 use crate::sys::quiet::Within;
 use crate::usage::Tally;
@@ -76,8 +75,8 @@ pub struct Context<'a> {
     pub leaks: bool,
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
-    /// The time that ages are counted to.
-    pub now: Timestamp,
+    /// What dates on the disk are counted to.
+    pub present: &'a Present,
 }
 
 impl std::fmt::Debug for Context<'_> {

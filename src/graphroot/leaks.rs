@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::units::Debris;
 use crate::inventory::{Consistency, Verdict};
+use crate::sys::clock::Present;
 
 /// What is younger may be work in progress: since library version 1.62 a pull has layers
 /// without an image for as long as it lasts. The library's own limit is the same 24 hours.
@@ -214,9 +215,9 @@ fn qualify(class: &'static str, verdict: Verdict, evidence: String, known: &Circ
     }
 }
 
-/// Time since `since`; never negative, so that a clock set back makes nothing old.
-pub(super) fn age(since: Option<Timestamp>, now: Timestamp) -> Option<SignedDuration> {
-    since.map(|since| now.duration_since(since).max(SignedDuration::ZERO))
+/// Time since `since`, as far as the clock can be trusted.
+pub(super) fn age(since: Option<Timestamp>, present: &Present) -> Option<SignedDuration> {
+    since.map(|since| present.age(since))
 }
 
 /// Whether something of this age is at least `wanted` old. What is not known to be old is young, but

@@ -151,7 +151,7 @@ impl Reading for Graphroot {
             mounts: &mounts,
             leaks,
             labels: &filling.request.labels,
-            now: filling.request.now,
+            present: filling.present,
         };
         let filled = fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context);
         filling.ids.insert((graphroot.to_path_buf(), driver.clone()), filled.ids);

@@ -28,6 +28,7 @@ use crate::graphroot::snapshot::{Patience, Places};
 use crate::inventory::evidence;
 use crate::inventory::refs::{self, Refs};
 use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, LabelsOf, Node, StoreIx};
+use crate::sys::clock::Present;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 use crate::usage::filesystem::{self, CostModel};
@@ -110,6 +111,8 @@ pub struct Survey {
     pub to_keep: Option<ToKeep>,
     /// For each store where its parts lie, if it is one that can be edited.
     pub places: Vec<Option<Places>>,
+    /// The present that dates on the disk were counted to.
+    pub present: Present,
     /// How it was asked for, to ask again.
     pub request: Request,
 }
@@ -220,7 +223,11 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let mut weighing = Weighing::new(readings);
     weighing.run(request, Wanted { extents, inode_chunks }, progress, &mut inventory.findings);
 
-    let mut filling = Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new() };
+    let leaps = request.remembered.as_ref().map(|remembered| remembered.leaps.clone());
+    let leaps = leaps.filter(|_| !request.sysroot.is_foreign()).unwrap_or_default();
+    let present = Present::at(request.now, leaps);
+    let mut filling =
+        Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
     let mut nodes = HashMap::new();
     for (position, reading) in weighing.readings().iter().enumerate() {
         let store = StoreIx::from(filling.inventory.stores.len());
@@ -254,7 +261,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let to_keep = weighing.leave().filter(|_| !request.sysroot.is_foreign());
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
     let request = Request { remembered: None, ..request.clone() };
-    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places, request })
+    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places, present, request })
 }
 
 /// The filesystems met so far, each once.

@@ -16,5 +16,6 @@ pub mod quiet;
 pub mod readlink;
 pub mod removal;
 pub mod root;
+pub mod stop;
 pub mod sysroot;
 pub mod xfs;

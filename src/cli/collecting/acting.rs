@@ -20,6 +20,7 @@ use crate::gc::run::{Runner, Task};
 use crate::gc::space::Measured;
 use crate::report::json::{self, GcDoc};
 use crate::survey::Request;
+use crate::sys::stop::{flag, is_asked};
 
 /// All that a run works with.
 pub(super) struct Act<'a> {
@@ -46,7 +47,7 @@ impl Act<'_> {
         let mut recording =
             Recording::begin(job.global, self.mind, inventory, job.command, job.began, self.planned);
         let swept = self.leaks.map(|plan| (plan, self.sweep(plan, &mut recording)));
-        if job.is_direct() {
+        if job.is_direct() && !is_asked() {
             self.editors.prepare();
         }
         let began = swept.is_some();
@@ -57,7 +58,7 @@ impl Act<'_> {
         };
         // What went was in nobody's way, but what it used is not in use any more.
         let fresh = match &collected {
-            Some((_, ran)) if !ran.deletions.is_empty() => {
+            Some((_, ran)) if !ran.deletions.is_empty() && !is_asked() => {
                 Some(surveying::survey_to_judge(job.global, false, job.config)?)
             }
             _ => None,
@@ -83,7 +84,7 @@ impl Act<'_> {
         collected: Option<(String, DeadRan)>,
     ) -> Result<Exit, Failure> {
         let Self { job, surveyed, .. } = self;
-        if job.is_direct() {
+        if job.is_direct() && !is_asked() {
             self.editors.prepare();
         }
         if let Some((store, ran)) = &collected {
@@ -103,7 +104,7 @@ impl Act<'_> {
         let survey = &self.surveyed.survey;
         let store = dead.store(survey);
         recording.of_store(&store);
-        let ran = dead.run(self.request, survey, recording, &self.job.stop)?;
+        let ran = dead.run(self.request, survey, recording, flag())?;
         Ok((store, ran))
     }
 
@@ -113,7 +114,7 @@ impl Act<'_> {
             editors: self.editors,
             min_age: self.config.leaks.min_age,
             witness: recording,
-            stop: &self.job.stop,
+            stop: flag(),
             patience: Patience::default(),
         };
         sweeper.run(plan)
@@ -133,7 +134,7 @@ impl Act<'_> {
             memory: self.mind,
             hands,
             witness: recording,
-            stop: &self.job.stop,
+            stop: flag(),
             patience: Patience::default(),
             task: self.task,
         };

@@ -9,6 +9,7 @@ use crate::containerd::{snapshot, units};
 use crate::inventory::{ContainerState, Owner};
 use crate::sys::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::sys::bolt::{Database, Limits};
+use crate::sys::clock::Present;
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/2.3.4").join(path)
@@ -43,7 +44,7 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         platform: "linux/amd64",
         labels: &LabelsOf::Nobody,
         leaks: true,
-        now: Timestamp::now(),
+        present: &Present::at(Timestamp::now(), Vec::new()),
         in_flight: SignedDuration::from_mins(5),
     };
     let mut inventory = Inventory::default();

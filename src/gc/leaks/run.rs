@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::plan::{Entry, Fate, Plan};
 use crate::gc::editors::Editors;
-use crate::gc::measure::{Gauge, Patience, Room};
+use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::space::Space;
 use crate::graphroot::edit::{Deleted, Editor, Error, Leftover, Refusal, Remedy};
 use crate::inventory::{FilesystemIx, Inventory, Leak};
@@ -21,6 +21,10 @@ pub trait Witness {
     fn begins(&mut self, _leak: &Leak, _entry: &Entry) {}
     /// It is gone; its bytes are not measured yet.
     fn gone(&mut self, _leak: &Leak, _entry: &Entry) {}
+    /// What was begun last was not touched after all.
+    fn spared(&mut self, _leak: &Leak) {}
+    /// Whether what was begun last is gone is not known.
+    fn unproven(&mut self, _leak: &Leak, _message: &str) {}
     /// It was deleted and the result measured.
     fn deleted(&mut self, _leak: &Leak, _deletion: &Deletion) {}
     /// It would not go.
@@ -61,7 +65,8 @@ pub struct Problem {
 pub enum ProblemKind {
     /// Something has come to use it, or it has changed: it stays, and nothing is wrong.
     Kept,
-    /// Another program held the store's locks for too long: it stays for this time.
+    /// The store is closed to us: another program held its locks for too long, or what it takes to
+    /// prove anything there cannot be read. It stays for this time.
     Locked,
     /// A failure.
     Failed,
@@ -102,7 +107,7 @@ pub struct Sweeper<'a> {
     pub min_age: SignedDuration,
     /// Is told of everything.
     pub witness: &'a mut dyn Witness,
-    /// Set by a signal: finish the deletion in flight and report.
+    /// Set by a signal: nothing more is begun.
     pub stop: &'a AtomicBool,
     /// How long to wait for late frees of what is big enough to be waited for.
     pub patience: Patience,
@@ -156,8 +161,12 @@ impl Sweeper<'_> {
             let before = gauge.and_then(|gauge| gauge.look(self.editors));
             let came = self.act(editor, leak, entry);
             let trouble = match came {
-                Ok(Came::GoneBefore) => None,
+                Ok(Came::GoneBefore) => {
+                    self.witness.spared(leak);
+                    None
+                }
                 Ok(Came::Repaired) => {
+                    self.witness.spared(leak);
                     ran.repaired.push(at);
                     None
                 }
@@ -167,6 +176,14 @@ impl Sweeper<'_> {
                     self.witness.deleted(leak, &deletion);
                     ran.deletions.push(deletion);
                     left_over(&deleted).map(|message| problem(ProblemKind::Failed, message))
+                }
+                Err(error) if error.is_interrupted() => {
+                    match error {
+                        Error::Interrupted => self.witness.spared(leak),
+                        error => self.witness.unproven(leak, &error.to_string()),
+                    }
+                    ran.stopped = true;
+                    break;
                 }
                 Err(error) => {
                     let kind = kind_of(&error);
@@ -234,7 +251,9 @@ impl Sweeper<'_> {
             Ok(settled) => {
                 let ballast = self.editors.ballast_bytes(gauge.device);
                 let change = signed(ballast).saturating_sub(signed(before.ballast));
-                deletion.measured_bytes = Some(settled.measured_bytes.saturating_add(change));
+                let measured = settled.measured_bytes.saturating_add(change);
+                // What had come when a signal ended the waiting says little.
+                deletion.measured_bytes = (settled.why != Ended::Signal).then_some(measured);
                 deletion.usage_after_percent =
                     Space::of_room(&settled.room).ok().map(|space| space.used_percent());
             }
@@ -260,8 +279,8 @@ fn left_over(deleted: &Deleted) -> Option<String> {
 
 fn kind_of(error: &Error) -> ProblemKind {
     match error {
+        error if error.bars_store() => ProblemKind::Locked,
         Error::Refused(_) => ProblemKind::Kept,
-        Error::Locked { .. } => ProblemKind::Locked,
         _ => ProblemKind::Failed,
     }
 }

@@ -7,8 +7,8 @@
 use super::hands::{Blind, Extra, Hands, Removed};
 use super::owner::Owners;
 use crate::gc::editors::Editors;
-use crate::graphroot::edit::{Deleted, Error, PlannedImage};
-use crate::inventory::{ImageIx, Inventory, Store, StoreKind};
+use crate::graphroot::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
+use crate::inventory::{Image, ImageIx, Inventory, Store, StoreKey, StoreKind};
 
 /// Works on the disk.
 #[derive(Debug)]
@@ -16,20 +16,32 @@ pub struct Direct<'a> {
     editors: &'a Editors,
     /// Asked before each removal; `None`: the owner may be at work, somebody has said so.
     owners: Option<&'a Owners>,
+    /// Stores that are left aside, and why: each is waited for once.
+    aside: Vec<(StoreKey, String)>,
 }
 
 impl<'a> Direct<'a> {
     /// Hands over `editors`. While an owner of `owners` is at work they refuse everything.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: Option<&'a Owners>) -> Self {
-        Self { editors, owners }
+        Self { editors, owners, aside: Vec::new() }
     }
 
     fn out_of_reach(&self, store: &Store) -> Option<String> {
         if store.kind == StoreKind::Containerd {
             return Some("it is in a store of containerd, which is never edited".into());
         }
-        self.editors.store(store).err().map(str::to_owned)
+        let key = StoreKey::of(store);
+        let aside = self.aside.iter().find(|(known, _)| *known == key).map(|(_, why)| why.clone());
+        aside.or_else(|| self.editors.store(store).err().map(str::to_owned))
+    }
+
+    /// Leaves a store aside for the rest of the run.
+    fn leave(&mut self, inventory: &Inventory, image: ImageIx, why: String) -> Removed {
+        let store = inventory.images[image.get()].store;
+        self.aside.push((StoreKey::of(&inventory.stores[store.get()]), why.clone()));
+        let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
+        if inventory.images.iter().any(open) { Removed::Aside(why) } else { Removed::Closed(why) }
     }
 }
 
@@ -49,8 +61,8 @@ impl Hands for Direct<'_> {
         Ok(inventory.images.iter().map(|image| extra(image.store.get())).collect())
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
-        let image = &inventory.images[image.get()];
+    fn remove(&mut self, inventory: &Inventory, at: ImageIx) -> Removed {
+        let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
             Err(why) => return Removed::Refused(why.to_owned()),
@@ -66,6 +78,10 @@ impl Hands for Direct<'_> {
                 Removed::InDoubt(format!("stopped on the way: {cause}"))
             }
             Err(error @ Error::Failed(_)) => Removed::InDoubt(error.to_string()),
+            Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => Removed::NotAsked(error.to_string()),
+            Err(error) if error.bars_store() => self.leave(inventory, at, error.to_string()),
+            Err(Error::Refused(refusal @ Refusal::Unknown { .. })) => Removed::NotFound(refusal.to_string()),
+            Err(Error::Refused(refusal)) if refusal.bars() == Bar::Use => Removed::Kept(refusal.to_string()),
             Err(error) => Removed::Refused(error.to_string()),
         }
     }

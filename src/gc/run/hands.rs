@@ -67,6 +67,13 @@ pub enum Removed {
     Answered,
     /// It was refused: nothing has happened.
     Refused(String),
+    /// It is in use by now, and was not touched: no failure of the image's.
+    Kept(String),
+    /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
+    /// read), but there are others: that store is left aside. No failure of the image's.
+    Aside(String),
+    /// Likewise, and there is no other store: the run ends.
+    Closed(String),
     /// It is not there any more, was the answer: maybe somebody else is removing it. The store
     /// tells.
     NotFound(String),
@@ -74,8 +81,8 @@ pub enum Removed {
     Failed(String),
     /// There was no answer, and it may still be going on: the store tells.
     InDoubt(String),
-    /// Nothing was asked for: a signal came first, or there is nobody to ask. That is no failure of
-    /// the image's, and the run ends.
+    /// Nothing was asked for: a signal came first, there is nobody to ask, or no room to write. That
+    /// is no failure of the image's, and the run ends.
     NotAsked(String),
 }
 

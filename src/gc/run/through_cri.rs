@@ -360,6 +360,7 @@ mod tests {
             (Problem::BadRequest(words()), refused, failed),
             (Problem::Deadline(Duration::from_secs(1)), doubt, doubt),
             (Problem::HungUp(words()), doubt, doubt),
+            (Problem::Left, doubt, doubt),
             (other(Code::DeadlineExceeded, "words"), doubt, doubt),
             (other(Code::Unavailable, "words"), doubt, doubt),
             (other(Code::Cancelled, "context canceled"), doubt, doubt),
@@ -374,7 +375,7 @@ mod tests {
                     Removed::InDoubt(_) => doubt,
                     Removed::Failed(_) => failed,
                     Removed::Refused(_) => refused,
-                    Removed::Answered | Removed::NotFound(_) => "other",
+                    _ => "other",
                 };
                 assert_eq!(word, expected, "{error}, touched: {was_touched}");
             }

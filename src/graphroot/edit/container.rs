@@ -65,6 +65,9 @@ impl Session<'_> {
             .map(|containers| containers.remove_tree(id))
             .collect();
         removals.into_iter().for_each(|removal| self.done.note(removal));
+        if self.done.interrupted {
+            return Err(Error::Interrupted);
+        }
         self.step("container directory removed");
         self.records.remove(file, id)?;
         self.save(file)?;

@@ -134,7 +134,7 @@ impl Session<'_> {
                 if self.records.container(&found.name).is_some() {
                     return Err(Refusal::Recorded { id: found.name }.into());
                 }
-                prove_age(&found, age)?;
+                prove_age(&found, age, self.editor)?;
                 self.remove_in_place(&found)?;
             }
             Kind::Debris(Debris::TarSplit | Debris::LayerData) => {
@@ -147,7 +147,7 @@ impl Session<'_> {
             // Under the store's locks nobody is writing a record file.
             Kind::Debris(Debris::TempRecord) => self.remove_in_place(&found)?,
             Kind::Debris(Debris::FeatureTest) => {
-                prove_age(&found, age)?;
+                prove_age(&found, age, self.editor)?;
                 self.prove_path_unmounted(&found.path)?;
                 self.discard_from(found.place, &found.parent, &found.name)?;
             }
@@ -248,10 +248,11 @@ impl Session<'_> {
     fn remove_in_place(&mut self, found: &Found) -> Result<(), Error> {
         self.prove_path_unmounted(&found.path)?;
         let removal = found.parent.remove_tree(&found.name);
-        let failure = removal.failures.first().cloned();
+        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
         self.done.note(removal);
         match failure {
             Some(failure) => Err(Fault::new("removing", failure.path, failure.error).into()),
+            None if interrupted => Err(Error::Interrupted),
             None => Ok(()),
         }
     }
@@ -267,7 +268,7 @@ impl Session<'_> {
             return Err(Refusal::Held(lock.path().to_path_buf()).into());
         }
         // Between the making of the directory and the taking of its lock only age tells.
-        prove_age(found, age)?;
+        prove_age(found, age, self.editor)?;
         self.prove_path_unmounted(&found.path)?;
         self.discard_from(found.place, &found.parent, &found.name)?;
         Ok(())
@@ -278,7 +279,7 @@ impl Session<'_> {
         let Some(number) = number else {
             return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
         };
-        prove_age(found, age)?;
+        prove_age(found, age, self.editor)?;
         let directory = found.parent.path().join(format!("temp-dir-{number}"));
         self.prove_path_unmounted(&directory)?;
         let place = &self.places[found.place];
@@ -345,7 +346,7 @@ fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Dire
 }
 
 /// It was old enough before the locks were taken, and nobody has changed or made it anew since.
-fn prove_age(found: &Found, wanted: Wanted) -> Result<(), Error> {
+fn prove_age(found: &Found, wanted: Wanted, editor: &Editor) -> Result<(), Error> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
     let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), flags, wish)
@@ -356,7 +357,7 @@ fn prove_age(found: &Found, wanted: Wanted) -> Result<(), Error> {
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let born = time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).filter(|_| known);
     let since = wanted.since.map(|since| modified.max(born).map_or(since, |newer| newer.max(since)));
-    let age = leaks::age(since, Timestamp::now());
+    let age = leaks::age(since, &editor.present());
     match leaks::is_old_enough(age, wanted.min_age) {
         true => Ok(()),
         false => Err(Refusal::Young { path: found.path.clone(), age, wanted: wanted.min_age }.into()),

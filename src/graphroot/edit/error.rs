@@ -12,6 +12,9 @@ use crate::inventory::Owner;
 use crate::inventory::words::span;
 use crate::sys::root;
 
+/// How the editor begins to say that it could not write.
+pub const NO_SPACE: &str = "no space left to write";
+
 /// Why an edit did not happen, or not in full.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -30,11 +33,14 @@ pub enum Error {
     },
     /// The filesystem has no room (or inode, or quota) for the record file's new version, and
     /// there was no ballast to release.
-    #[error("no space left to write: {0}")]
+    #[error("{NO_SPACE}: {0}")]
     NoSpace(Fault),
     /// A system call failed.
     #[error(transparent)]
     Failed(Fault),
+    /// A signal has asked us to stop. Nothing was changed.
+    #[error("ended by a signal")]
+    Interrupted,
     /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
     /// the next sweep finishes what was begun.
     #[error("stopped on the way: {cause}")]
@@ -67,6 +73,16 @@ impl Error {
         match self {
             Self::NoSpace(_) => true,
             Self::Stopped { cause, .. } => cause.is_no_space(),
+            _ => false,
+        }
+    }
+
+    /// Whether a signal ended it, maybe on the way.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Stopped { cause, .. } => cause.is_interrupted(),
             _ => false,
         }
     }
@@ -299,6 +315,51 @@ fn user_name(uid: u32) -> String {
         (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
     });
     names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
+}
+
+/// What a refusal stands in the way of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// This deletion, for as long as something uses what was to go.
+    Use,
+    /// This deletion, whenever it is tried.
+    Thing,
+    /// Every deletion in the store.
+    Store,
+}
+
+impl Refusal {
+    /// What it stands in the way of.
+    #[must_use]
+    pub fn bars(&self) -> Bar {
+        match self {
+            Self::Foreign
+            | Self::ReadOnly(_)
+            | Self::Driver(_)
+            | Self::NoLockFile(_)
+            | Self::Damaged { .. }
+            | Self::OtherOwner { .. }
+            | Self::OutsideNamespace
+            | Self::Exchangeable(_)
+            | Self::BorrowersBusy
+            | Self::MountsUnknown(_) => Bar::Store,
+            Self::Immutable(_) | Self::Unknown { .. } => Bar::Thing,
+            _ => Bar::Use,
+        }
+    }
+}
+
+impl Error {
+    /// Whether it stands in the way of every deletion in the store: its locks cannot be had, or
+    /// what it takes to prove anything there.
+    #[must_use]
+    pub fn bars_store(&self) -> bool {
+        match self {
+            Self::Locked { .. } => true,
+            Self::Refused(refusal) => refusal.bars() == Bar::Store,
+            _ => false,
+        }
+    }
 }
 
 fn owner_name(owner: Owner) -> &'static str {

@@ -10,6 +10,7 @@ use super::locks::Guards;
 use super::mounted;
 use super::place::Role;
 use super::session::Session;
+use crate::sys::stop;
 
 /// A layer and what the proof has found out about it.
 pub(super) struct Doomed {
@@ -113,7 +114,10 @@ impl Session<'_> {
     /// Deletes layers that were proven, in the order given: each before the one it lies on.
     pub(super) fn delete_layers(&mut self, doomed: &[Doomed]) -> Result<(), Error> {
         if self.flags() {
-            return doomed.iter().try_for_each(|layer| self.delete_flagged(layer));
+            return doomed.iter().try_for_each(|layer| match stop::is_asked() {
+                true => Err(Error::Interrupted),
+                false => self.delete_flagged(layer),
+            });
         }
         // No mark: all records go first, and a crash leaves plain orphans.
         let files: BTreeSet<usize> = doomed.iter().map(|layer| layer.file).collect();
@@ -140,6 +144,10 @@ impl Session<'_> {
         })?;
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
+            // Part of its files may be gone: whoever comes after sees the flag.
+            if error.is_interrupted() {
+                return Err(error);
+            }
             // Nothing of it is gone but its links.
             tracing::warn!(%error, layer = layer.id, "taking the flag back");
             self.records.files[layer.file].table = before;
@@ -200,6 +208,6 @@ impl Session<'_> {
             }
         }
         failures.into_iter().for_each(|removal| self.done.note(removal));
-        Ok(())
+        if self.done.interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 }

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use super::error::{Error, Fault, Holder, Refusal};
 use crate::graphroot::locks::whole_file;
 use crate::sys::quiet::Within;
+use crate::sys::stop;
 
 /// Length of the token at the start of a lock file.
 const TOKEN: usize = 64;
@@ -131,6 +132,9 @@ impl Held {
     pub(super) fn take(locks: Vec<Lock>, patience: Duration) -> Result<Self, Error> {
         let started = Instant::now();
         loop {
+            if stop::is_asked() {
+                return Err(Error::Interrupted);
+            }
             let Some(missing) = take_all(&locks, started, patience)? else {
                 return Ok(Self { locks });
             };
@@ -174,7 +178,7 @@ fn take_all(locks: &[Lock], started: Instant, patience: Duration) -> Result<Opti
                 Ok(false) => {}
             }
             let for_long = at > 0 && since.elapsed() >= HOLD_AND_WAIT;
-            if for_long || started.elapsed() >= patience {
+            if for_long || started.elapsed() >= patience || stop::is_asked() {
                 break Ok(false);
             }
             std::thread::sleep(PAUSE);

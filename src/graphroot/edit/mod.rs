@@ -40,14 +40,18 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::snapshot::Places;
+use crate::sys::clock::Present;
 pub use crate::sys::removal;
 use crate::sys::removal::{Failure, Removal};
 use crate::sys::root::Root;
+use crate::sys::stop;
 pub use ballast::Ballast;
 pub use debris::{Kind, Leftover, Reclaimed};
 use directory::Directory;
-pub use error::{Error, Fault, Holder, Refusal};
+pub use error::{Bar, Error, Fault, Holder, NO_SPACE, Refusal};
 pub use image::PlannedImage;
 use links::Links;
 pub use outside::{Look, OutsideUse, Watch};
@@ -87,6 +91,9 @@ pub struct Options {
     pub intents: Option<PathBuf>,
     /// Reads who needs the store's images and layers from outside of its records.
     pub outside: Option<Look>,
+    /// What dates on the disk are counted to, as of when it was decided what goes; `None`: the wall
+    /// clock.
+    pub present: Option<Present>,
     /// For logs, and for tests that want to interrupt.
     pub observer: Option<Observer>,
 }
@@ -100,6 +107,7 @@ impl Default for Options {
             ballast: Vec::new(),
             intents: None,
             outside: None,
+            present: None,
             observer: None,
         }
     }
@@ -138,6 +146,8 @@ pub struct Deleted {
     pub in_place: bool,
     /// The ballast was given up for it.
     pub ballast_released: bool,
+    /// A signal ended it: directories that were moved aside are not empty yet.
+    pub interrupted: bool,
     /// How long others had to wait at most.
     pub locked_for: Duration,
 }
@@ -162,6 +172,7 @@ impl Deleted {
         self.removed += removal.removed;
         self.failures.extend(removal.failures);
         self.more_failures += removal.more_failures;
+        self.interrupted |= removal.interrupted;
     }
 }
 
@@ -235,6 +246,12 @@ impl Editor {
         }
     }
 
+    /// What dates on the disk are counted to now.
+    fn present(&self) -> Present {
+        let decided = self.options.present.as_ref().map(Present::later);
+        decided.unwrap_or_else(|| Present::at(Timestamp::now(), Vec::new()))
+    }
+
     /// Reads the links that are not known yet. Only overlay has any.
     fn refresh_links(&self, places: &[Place]) -> Result<(), Fault> {
         if self.places.driver != "overlay" {
@@ -285,6 +302,9 @@ impl Editor {
 
     /// Makes the ballast again where a deletion has made room.
     fn restore_ballast(&self) {
+        if stop::is_asked() {
+            return;
+        }
         for ballast in &self.options.ballast {
             if let Err(error) = ballast.prepare() {
                 tracing::debug!(%error, "the ballast is not restored");

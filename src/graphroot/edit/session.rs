@@ -91,7 +91,7 @@ impl<'e> Session<'e> {
 
     /// Notes what is about to go, for the case that we are killed before the end.
     pub(super) fn intend(&mut self, intent: Intent) {
-        self.editor.note_intent(&intent);
+        self.note_intent(&intent);
         self.intent = Some(intent);
         self.step("proven");
     }
@@ -108,6 +108,9 @@ impl<'e> Session<'e> {
                 Ok(removal) => done.note(removal),
                 Err(error) => result = result.and(Err(error)),
             }
+        }
+        if done.interrupted {
+            result = result.and(Err(Error::Interrupted));
         }
         editor.step("emptied");
         if let (Some(intent), Ok(())) = (&intent, &result) {
@@ -198,7 +201,11 @@ impl<'e> Session<'e> {
         }
         let removal = from.remove_tree(name);
         self.done.in_place = true;
+        let interrupted = removal.interrupted;
         self.done.note(removal);
+        if interrupted {
+            return Err(Error::Interrupted);
+        }
         self.step("directory removed");
         Ok(true)
     }

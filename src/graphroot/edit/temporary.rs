@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
@@ -39,7 +39,7 @@ impl Editor {
         if what == Debris::Leftover && !leftovers::is_leftover(&entry) {
             return Err(unknown().into());
         }
-        let age = leaks::age(since::of_debris(&within, what, path), Timestamp::now());
+        let age = leaks::age(since::of_debris(&within, what, path), &self.present());
         if !leaks::is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
@@ -60,7 +60,7 @@ impl Editor {
         Mounts::read()?.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
-        let failure = removal.failures.first().cloned();
+        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
         let mut done = Deleted { in_place: true, ..Deleted::default() };
         done.note(removal);
         match failure {
@@ -68,6 +68,7 @@ impl Editor {
                 let fault = Fault::new("removing", failure.path, failure.error);
                 Err(Error::from(fault).after(&done))
             }
+            None if interrupted => Err(Error::Interrupted.after(&done)),
             None => {
                 done.leftovers.push(path.to_path_buf());
                 Ok(done)

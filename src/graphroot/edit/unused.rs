@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::error::{Error, Refusal};
 use super::intent::Intent;
@@ -51,7 +51,7 @@ impl Session<'_> {
                 return Err(Refusal::Changed { id: id.to_owned(), what }.into());
             }
             Unused::Unreferenced(wanted) => {
-                let age = leaks::age(layer.created, Timestamp::now());
+                let age = leaks::age(layer.created, &self.editor.present());
                 if age.is_none_or(|age| age < wanted) {
                     return Err(Refusal::Young { path: PathBuf::from(id), age, wanted }.into());
                 }

@@ -169,7 +169,7 @@ impl Filler<'_> {
         for (at, record) in snapshot.containers.iter().enumerate() {
             let container = &self.inventory.containers[first + at];
             let (owner, sandbox) = (container.owner, container.sandbox);
-            let age = leaks::age(record.created, self.context.now);
+            let age = leaks::age(record.created, self.context.present);
             let path = all.join(&record.id);
             let judged = match owner {
                 Owner::Buildah => {

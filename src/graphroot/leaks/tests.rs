@@ -166,7 +166,8 @@ fn only_old_unreferenced_layers_go() {
 fn a_clock_set_back_makes_nothing_old() {
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let later: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
-    assert_eq!(age(Some(later), now), Some(SignedDuration::ZERO));
-    assert_eq!(age(Some(now), later), Some(SignedDuration::from_hours(365 * 24)));
-    assert_eq!(age(None, now), None);
+    let [now, later] = [now, later].map(|at| (at, Present::at(at, Vec::new())));
+    assert_eq!(age(Some(later.0), &now.1), Some(SignedDuration::ZERO));
+    assert_eq!(age(Some(now.0), &later.1), Some(SignedDuration::from_hours(365 * 24)));
+    assert_eq!(age(None, &now.1), None);
 }

@@ -406,10 +406,13 @@ fn story(inventory: &Inventory, story: &Story) -> StoryDoc {
 
 /// A run that ended early has failed, wherever it stood then.
 fn outcome(facts: &GcFacts<'_>) -> &'static str {
+    let stopped = facts.ran.and_then(|ran| ran.stopped.as_ref());
     match facts.plan.verdict {
-        _ if facts.ran.is_some_and(|ran| ran.stopped.is_some()) => "failed",
+        _ if matches!(stopped, Some(Stopped::Closed(_))) => "refused",
+        _ if stopped.is_some() => "failed",
         Verdict::NotNeeded => "not_needed",
         Verdict::Reached => "reached",
+        Verdict::NotReached if facts.ran.is_some_and(|ran| ran.left_aside) => "refused",
         Verdict::NotReached => "not_reached",
         Verdict::Failed => "failed",
     }

@@ -275,6 +275,7 @@ pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<(), S
     }
     let done = removal::remove(directory.as_fd(), &base.join(parent), name);
     match done.failures.first() {
+        None if done.interrupted => Err("ended by a signal".into()),
         None => Ok(()),
         Some(failure) => Err(failure.to_string()),
     }
