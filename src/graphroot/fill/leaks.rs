@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::Filler;
 use crate::graphroot::inspect::engine::Engine;
 use crate::graphroot::leaks::{self, Circumstances, Judgement, Presence};
-use crate::graphroot::leftovers::TOOLS;
+use crate::graphroot::leftovers::{self, TOOLS};
 use crate::graphroot::locks::LockFile;
 use crate::graphroot::since;
 use crate::graphroot::units::{Debris, Unit, What};
@@ -56,6 +56,7 @@ impl Filler<'_> {
             has_link: true,
             age: leaks::age(since, self.context.now),
             has_database: self.snapshot.inspection.engine != Engine::Absent,
+            doubt: None,
             presence: Presence::Unknown("nobody was asked"),
         }
     }
@@ -88,6 +89,7 @@ impl Filler<'_> {
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = quiet::facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
+            known.doubt = (what == Debris::Leftover).then(|| leftovers::doubt(&unit.path)).flatten();
             known.presence = match what {
                 Debris::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
                 Debris::Temporary | Debris::Leftover => self.presence("", Some(&unit.path), &TOOLS),
