@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use support::program::{self, Run, list, text};
 use support::store::{self, Store};
-use support::{small, tree};
+use support::{edit, node, small, tree};
 
 /// A store as the machine's only one, and a directory of temporary files.
 struct Bed {
@@ -78,7 +78,8 @@ impl Bed {
         let temporary = format!("{}/tmp\"\ncgroup", self.store.scratch().display());
         fs::write(&config, text.replace(&temporary, &format!("{}\"\ncgroup", self.tmp.display()))).unwrap();
         let mut tool = command.spawn().unwrap();
-        let made = || self.names().into_iter().find(|name| name.starts_with(prefix) && !before.contains(name));
+        let made =
+            || self.names().into_iter().find(|name| name.starts_with(prefix) && !before.contains(name));
         loop {
             if made().is_some_and(|name| tree::du(&self.tmp.join(name)) > 100_000 || prefix == "buildah") {
                 break;
@@ -95,7 +96,8 @@ impl Bed {
 
 fn paths(document: &Value, verdict: &str) -> Vec<String> {
     let leaks = list(document, "/leaks").iter().filter(|leak| leak["verdict"] == verdict);
-    let name = |leak: &Value| Path::new(text(leak, "/path")).file_name().unwrap().to_str().unwrap().to_owned();
+    let name =
+        |leak: &Value| Path::new(text(leak, "/path")).file_name().unwrap().to_str().unwrap().to_owned();
     let mut names: Vec<_> = leaks.map(name).collect();
     names.sort();
     names
@@ -194,4 +196,55 @@ fn what_killed_tools_left_goes() {
         assert!(Instant::now() < deadline, "{:?} stay: {swept:#}", bed.names());
     }
     store.remove_containers();
+}
+
+/// What is left of an orphan is not called deleted, and what came free is told all the same.
+#[test]
+fn an_orphan_of_which_something_stays_is_an_error() {
+    if !store::require_tools() || !support::require_program("chattr") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    let immutable = |flag: &str| {
+        let all = format!("find {} -name stuck -exec chattr {flag} {{}} +", store.root().display());
+        store::succeed(Command::new("sh").args(["-c", &all]));
+    };
+    let layers = store.root().join("overlay");
+    for (letter, command) in
+        [("a", &["sweep", "--delete"][..]), ("b", &["gc", "--via", "direct", "--only", "leaks"])]
+    {
+        let whole = layers.join("ffee".repeat(16));
+        fs::create_dir_all(whole.join("diff")).unwrap();
+        fs::write(whole.join("diff/blob"), vec![7; 40_000]).unwrap();
+        let orphan = layers.join(format!("{letter}bcd").repeat(16));
+        fs::create_dir_all(orphan.join("diff")).unwrap();
+        fs::write(orphan.join("diff/blob"), vec![7; 400_000]).unwrap();
+        fs::write(orphan.join("diff/stuck"), "x").unwrap();
+        store::succeed(Command::new("touch").args(["-d", "9 days ago"]).args([&whole, &orphan]));
+        immutable("+i");
+        let mut line = program::command();
+        line.args(command).args(["--format", "json", "--graphroot"]).arg(store.root());
+        line.arg("--runroot").arg(store.runroot());
+        let run = program::run(&mut line).expect_no_crash();
+        immutable("-i");
+        let document = run.expect_code(1).json();
+        node::assert_fits(&document);
+        let deleted: Vec<_> = list(&document, "/deleted").iter().map(|one| text(one, "/id")).collect();
+        assert_eq!(deleted, ["ffee".repeat(16)], "{document:#}");
+        let error = &list(&document, "/errors")[0];
+        assert_eq!(text(error, "/id"), format!("{letter}bcd").repeat(16));
+        let message = text(error, "/message");
+        assert!(message.contains("removed in part") && message.contains("lsattr"), "{message}");
+        assert!(program::number(&document, "/measured_bytes") >= 400_000, "{document:#}");
+        assert_eq!(document["outcome"], "failed");
+        // Now that it can go, it goes as a whole.
+        let rest = list(&store.json("scan"), "/leaks")
+            .iter()
+            .map(|leak| text(leak, "/path").to_owned())
+            .collect::<Vec<_>>();
+        assert_eq!(rest.len(), 1, "{rest:?}");
+        fs::remove_dir_all(&rest[0]).unwrap();
+    }
+    edit::whole(&store);
 }

@@ -120,10 +120,15 @@ impl Witness for LeakRecording<'_> {
 
     fn failed(&mut self, leak: &Leak, entry: &Entry, problem: &Problem) {
         tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
+        self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         if problem.kind != ProblemKind::Kept {
             let error = Some(problem.message.clone());
             self.journal.refused(
-                runs::Deletion { error, ..of_leak(self.memory.now(), self.inventory, leak, entry) },
+                runs::Deletion {
+                    error,
+                    measured_bytes: problem.measured_bytes,
+                    ..of_leak(self.memory.now(), self.inventory, leak, entry)
+                },
                 None,
             );
         }

@@ -282,10 +282,15 @@ impl leaks::run::Witness for Recording<'_> {
 
     fn failed(&mut self, leak: &Leak, entry: &leaks::plan::Entry, problem: &leaks::run::Problem) {
         tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
+        self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         if problem.kind != leaks::run::ProblemKind::Kept {
             let error = Some(problem.message.clone());
             self.journal.refused(
-                Deletion { error, ..of_leak(self.mind.memory.now(), self.inventory, leak, entry) },
+                Deletion {
+                    error,
+                    measured_bytes: problem.measured_bytes,
+                    ..of_leak(self.mind.memory.now(), self.inventory, leak, entry)
+                },
                 None,
             );
         }

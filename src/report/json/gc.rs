@@ -528,8 +528,7 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
     let sum = deleted.iter().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
     document.predicted_bytes = document.predicted_bytes.saturating_add(sum);
     if let (Some(ran), Some(measured)) = (ran, &mut document.measured_bytes) {
-        let came = ran.deletions.iter().filter_map(|done| done.measured_bytes);
-        *measured = came.fold(*measured, i64::saturating_add);
+        *measured = measured.saturating_add(ran.measured_bytes());
     }
     let problems = ran.into_iter().flat_map(|ran| &ran.problems);
     for problem in problems.filter(|problem| problem.kind != ProblemKind::Kept) {
@@ -541,6 +540,11 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
     }
     if document.outcome == "not_needed" && !deleted.is_empty() {
         document.outcome = "reached";
+    }
+    // Of a deletion something stays: a failure on the way, whatever was reached.
+    let in_part = ran.is_some_and(|ran| ran.problems.iter().any(|one| one.kind == ProblemKind::InPart));
+    if in_part && matches!(document.outcome, "not_needed" | "reached") {
+        document.outcome = "failed";
     }
     deleted.append(&mut document.deleted);
     document.deleted = deleted;
