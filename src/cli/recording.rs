@@ -12,7 +12,7 @@ use super::leak_recording::of_leak;
 use super::progress::Line;
 use super::{records, terminal};
 use crate::gc::plan::{Reason, Step};
-use crate::gc::run::{self, Witness};
+use crate::gc::run::{self, Witness, untag};
 use crate::gc::{Attempt, leaks};
 use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
 use crate::records::journal::Journal;
@@ -171,6 +171,39 @@ impl<'a> Recording<'a> {
     pub(super) fn has_come(&mut self, measured_bytes: i64, usage_after_percent: Option<f64>) {
         self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes);
         self.journal.measured(self.position, Some(measured_bytes), 0, usage_after_percent);
+    }
+
+    /// Names were to be taken from an image that keeps others.
+    pub(super) fn untagged(&mut self, image: &Image, names: &[String], outcome: &untag::Outcome) {
+        let error = match outcome {
+            untag::Outcome::Kept(_) => return,
+            untag::Outcome::Done => None,
+            untag::Outcome::Refused(why) => Some(why.clone()),
+        };
+        self.journal.acting();
+        for name in names {
+            let deletion = Deletion {
+                at: self.mind.memory.now(),
+                kind: Kind::Name,
+                store: self.stores[image.store.get()].root.to_string_lossy().into_owned(),
+                id: image.id.clone(),
+                names: vec![name.clone()],
+                reason: runs::Reason::Request,
+                predicted_bytes: 0,
+                measured_bytes: Some(0).filter(|_| error.is_none()),
+                byproduct_bytes: 0,
+                usage_after_percent: None,
+                error: error.clone(),
+            };
+            match error {
+                Some(_) => self.journal.refused(deletion, None),
+                None => {
+                    tracing::info!(id = image.id, "untagged {}", safe(name));
+                    self.done += 1;
+                    self.journal.gone(deletion, None);
+                }
+            }
+        }
     }
 
     /// Or would not go. It is tried again with the next run.

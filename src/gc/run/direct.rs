@@ -70,6 +70,19 @@ impl Hands for Direct<'_> {
         }
     }
 
+    fn untag(&mut self, inventory: &Inventory, image: ImageIx, names: &[String]) -> Removed {
+        let image = &inventory.images[image.get()];
+        let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
+            Ok(editor) => editor,
+            Err(why) => return Removed::Refused(why.to_owned()),
+        };
+        let planned = PlannedImage { id: image.id.clone(), names: Some(image.names.clone()) };
+        match editor.remove_names(&planned, names) {
+            Ok(_) => Removed::Answered,
+            Err(error) => Removed::Refused(error.to_string()),
+        }
+    }
+
     fn own_bytes(&self, device: u64) -> u64 {
         self.editors.ballast_bytes(device)
     }
