@@ -302,6 +302,7 @@ pub(super) enum DeletionKind {
     Sandbox,
     Log,
     Leak,
+    Name,
 }
 
 impl From<DeletionKind> for Kind {
@@ -312,6 +313,7 @@ impl From<DeletionKind> for Kind {
             DeletionKind::Sandbox => Self::Sandbox,
             DeletionKind::Log => Self::Log,
             DeletionKind::Leak => Self::Leak,
+            DeletionKind::Name => Self::Name,
         }
     }
 }

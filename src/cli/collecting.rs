@@ -31,9 +31,8 @@ use crate::gc::run::direct::Direct;
 use crate::gc::run::hands::Hands;
 use crate::gc::run::owner::Owners;
 use crate::gc::run::through_cri::ThroughCri;
-use crate::gc::run::{self, Ran, Task};
+use crate::gc::run::{self, Ran, Task, untag};
 use crate::gc::space::{Measured, Targets};
-use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
@@ -57,6 +56,8 @@ pub(super) struct Job<'a> {
     pub(super) while_runtime_runs: bool,
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
+    /// A name means the image with all its names.
+    pub(super) all_tags: bool,
     /// The kinds that `--only` names.
     pub(super) only: Option<&'a [Only]>,
     /// When it began.
@@ -86,6 +87,7 @@ impl<'a> Job<'a> {
             via: via.unwrap_or(Via::Cri),
             while_runtime_runs: false,
             named: &[],
+            all_tags: false,
             only: None,
             began,
             run_id,
@@ -255,9 +257,12 @@ impl<'a> Job<'a> {
         let request = Request { labels, ..surveying::request(global)? };
         deciding::protect(global, &mut config, &request)?;
         let mut mind = Mind::new(global, &surveyed.memory, &config)?;
-        let named = self.find(&surveyed)?;
+        let named = super::rm::named(&surveyed.survey, self.named, self.all_tags)?;
+        if !self.is_direct() {
+            super::rm::refuse_untags(&surveyed.survey, &named.untags)?;
+        }
         let task = match self.command {
-            Command::Rm => Task::Named(&named),
+            Command::Rm => Task::Named(&named.images),
             _ => Task::Policy,
         };
         let survey = &surveyed.survey;
@@ -288,16 +293,20 @@ impl<'a> Job<'a> {
         };
         let (mut planned, before) = planned.map_err(Failure::Blind)?;
         let images = planned.deleted.len();
+        let context = untag::Context { request: &request, policy: &config.images, memory: &mind };
+        let outcomes = untag::dry(&named.untags, survey, context, hands).map_err(Failure::Blind)?;
+        json::add_untagged(&mut planned, &survey.inventory, named.untags.iter().zip(outcomes), None);
+        let names = planned.deleted.len() - images;
         if let (Some(dead), Some(plan)) = (&dead, &dead_plan) {
             json::add_containers(&mut planned, &dead.store(survey), plan, None);
         }
-        let containers = planned.deleted.len() - images;
+        let containers = planned.deleted.len() - images - names;
         // What is kept for the first bytes of a full disk is not spent for nothing.
         let leaks = leaks.filter(|_| self.command == Command::Gc || images > 0);
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
         }
-        let leaks_count = planned.deleted.len() - containers - images;
+        let leaks_count = planned.deleted.len() - containers - images - names;
         if self.dry_run {
             if let Some(theirs) = theirs {
                 let both = run::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
@@ -311,7 +320,7 @@ impl<'a> Job<'a> {
         if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             // Not to stdout, which holds the result alone.
             output::aside(&text::gc(&planned, &terminal::screen()))?;
-            if !ask::confirm(global, &question(images, containers, leaks_count))? {
+            if !ask::confirm(global, &question(images, containers, leaks_count, names))? {
                 match global.format {
                     Format::Json => {
                         planned.dry_run = true;
@@ -334,6 +343,7 @@ impl<'a> Job<'a> {
             theirs,
             leaks: leaks.as_ref(),
             dead: dead.as_ref(),
+            untags: &named.untags,
             before: &before,
             planned: &planned,
         };
@@ -371,18 +381,6 @@ impl<'a> Job<'a> {
             tracing::warn!("what a killed run began is not finished: {}", problem.message);
         }
         resumed > 0
-    }
-
-    /// The images that were named.
-    fn find(&self, surveyed: &Surveyed) -> Result<Vec<ImageIx>, Failure> {
-        let mut found = Vec::new();
-        for reference in self.named {
-            let at = super::rm::image(&surveyed.survey, reference)?;
-            if !found.contains(&at) {
-                found.push(at);
-            }
-        }
-        Ok(found)
     }
 
     fn document(
@@ -425,7 +423,7 @@ impl<'a> Job<'a> {
     }
 }
 
-fn question(images: usize, containers: usize, leaks: usize) -> String {
+fn question(images: usize, containers: usize, leaks: usize, names: usize) -> String {
     let some = |count: usize, one: &str, many: &str| match count {
         0 => None,
         1 => Some(format!("1 {one}")),
@@ -436,7 +434,12 @@ fn question(images: usize, containers: usize, leaks: usize) -> String {
         some(containers, "container, sandbox or log", "containers, sandboxes and logs"),
         some(images, "image", "images"),
     ];
-    format!("Delete {}?", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    let deleted = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    match (deleted.as_str(), some(names, "name", "names")) {
+        ("", Some(names)) => format!("Remove {names}?"),
+        (deleted, Some(names)) => format!("Delete {deleted} and remove {names}?"),
+        (deleted, None) => format!("Delete {deleted}?"),
+    }
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in.

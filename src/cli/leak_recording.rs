@@ -131,10 +131,15 @@ impl Witness for LeakRecording<'_> {
         if problem.kind == ProblemKind::Kept {
             self.journal.spared();
         }
+        self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         if problem.kind != ProblemKind::Kept {
             let error = Some(problem.message.clone());
             self.journal.refused(
-                runs::Deletion { error, ..of_leak(self.memory.now(), self.inventory, leak, entry) },
+                runs::Deletion {
+                    error,
+                    measured_bytes: problem.measured_bytes,
+                    ..of_leak(self.memory.now(), self.inventory, leak, entry)
+                },
                 None,
             );
         }

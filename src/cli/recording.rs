@@ -13,7 +13,7 @@ use super::progress::Line;
 use super::{records, terminal};
 use crate::gc::measure::Ended;
 use crate::gc::plan::{Reason, Step};
-use crate::gc::run::{self, Witness};
+use crate::gc::run::{self, Witness, untag};
 use crate::gc::{Attempt, leaks};
 use crate::graphroot::edit::NO_SPACE;
 use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
@@ -172,6 +172,48 @@ impl<'a> Recording<'a> {
         self.journal.measured(self.position, measured_bytes, 0, usage_after_percent);
     }
 
+    /// Names are about to be taken from an image that keeps others.
+    pub(super) fn untags(&mut self, image: &Image, names: &[String]) {
+        let deletion = self.of_names(image, names, None);
+        self.journal.begins(deletion);
+    }
+
+    /// What came of it.
+    pub(super) fn untagged(&mut self, image: &Image, names: &[String], outcome: &untag::Outcome) {
+        match outcome {
+            untag::Outcome::Kept(_) => self.journal.spared(),
+            untag::Outcome::Refused(why) => {
+                let deletion = self.of_names(image, names, Some(why.clone()));
+                self.journal.refused(deletion, None);
+            }
+            untag::Outcome::Done => {
+                for name in names {
+                    tracing::info!(id = image.id, "untagged {}", safe(name));
+                }
+                self.done += names.len();
+                let deletion = self.of_names(image, names, None);
+                self.journal.gone(deletion, None);
+            }
+        }
+    }
+
+    fn of_names(&self, image: &Image, names: &[String], error: Option<String>) -> Deletion {
+        Deletion {
+            at: self.mind.memory.now(),
+            kind: Kind::Name,
+            store: self.stores[image.store.get()].root.to_string_lossy().into_owned(),
+            id: image.id.clone(),
+            names: names.to_vec(),
+            reason: runs::Reason::Request,
+            predicted_bytes: 0,
+            measured_bytes: Some(0).filter(|_| error.is_none()),
+            byproduct_bytes: 0,
+            usage_after_percent: None,
+            error,
+            outcome: Certainty::Seen,
+        }
+    }
+
     /// Or would not go. It is tried again with the next run.
     pub(super) fn was_refused(&mut self, deletion: Deletion) {
         self.journal.refused(deletion, None);
@@ -306,10 +348,15 @@ impl leaks::run::Witness for Recording<'_> {
         if problem.kind == leaks::run::ProblemKind::Kept {
             self.journal.spared();
         }
+        self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         if problem.kind != leaks::run::ProblemKind::Kept {
             let error = Some(problem.message.clone());
             self.journal.refused(
-                Deletion { error, ..of_leak(self.mind.memory.now(), self.inventory, leak, entry) },
+                Deletion {
+                    error,
+                    measured_bytes: problem.measured_bytes,
+                    ..of_leak(self.mind.memory.now(), self.inventory, leak, entry)
+                },
                 None,
             );
         }

@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::picturing;
 use crate::inventory::picture::Picture;
 use crate::inventory::refs::Refs;
-use crate::inventory::{Consistency, Finding, ImageIx, Inventory, StoreIx, StoreKey};
+use crate::inventory::{Consistency, Finding, Image, ImageIx, Inventory, StoreIx, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
@@ -267,6 +267,10 @@ fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confi
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmed::Gone),
             Err(_) => return None,
         },
+        Kind::Name => {
+            let named = |one: &Image| one.names.iter().any(|name| begun.names.contains(name));
+            inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store) && named(one))
+        }
         Kind::Image => inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store)),
         Kind::Container | Kind::Sandbox => {
             inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))

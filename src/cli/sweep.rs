@@ -176,6 +176,7 @@ fn unproven(inventory: &Inventory, editors: &Editors) -> Vec<SweepErrorDoc> {
             id: Some(store.root.to_string_lossy().into_owned()),
             step: "read".into(),
             message: message.into(),
+            measured_bytes: None,
         })
     });
     doubtful.collect()
@@ -196,6 +197,7 @@ pub(super) fn resume(editors: &Editors) -> (usize, Vec<SweepErrorDoc>) {
                 id: Some(store.root().to_string_lossy().into_owned()),
                 step: "resume".into(),
                 message: error.to_string(),
+                measured_bytes: None,
             }),
         }
     }

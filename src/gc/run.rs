@@ -13,6 +13,7 @@ pub mod hands;
 pub mod owner;
 mod proof;
 pub mod through_cri;
+pub mod untag;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -46,6 +46,8 @@ pub(super) struct Circumstances {
     pub(super) has_database: bool,
     /// A container that only podman's database knows, and whose layer a thing of this age may be.
     pub(super) lost_container: Option<String>,
+    /// Why it need not be what its name says (temporary files outside of the store).
+    pub(super) doubt: Option<String>,
     /// Who uses it. Asked only where the verdict depends on it.
     pub(super) presence: Presence,
 }
@@ -135,6 +137,10 @@ fn container_directory(known: &Circumstances) -> Judgement {
 
 /// Files of a pull or build that ended or was killed.
 fn temporary(what: Debris, known: &Circumstances) -> Judgement {
+    if let Some(why) = &known.doubt {
+        let evidence = format!("named as the containers tools name temporary files, but {why}");
+        return (what.class(), Verdict::Report, evidence);
+    }
     let young = known.age.is_none_or(|age| age < GRACE);
     let age = known.age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)));
     let (verdict, evidence) = match &known.presence {

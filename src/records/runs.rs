@@ -69,6 +69,8 @@ words! {
         Log = "log",
         /// Something that nothing uses.
         Leak = "leak",
+        /// A name of an image that keeps others.
+        Name = "name",
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Problem {
     pub kind: ProblemKind,
     /// In words.
     pub message: String,
+    /// Bytes that came free all the same, where a part of it was removed.
+    pub measured_bytes: Option<i64>,
 }
 
 /// What kind of problem.
@@ -68,6 +70,8 @@ pub enum ProblemKind {
     /// The store is closed to us: another program held its locks for too long, or what it takes to
     /// prove anything there cannot be read. It stays for this time.
     Locked,
+    /// Something of it was removed, and something would not go.
+    InPart,
     /// A failure.
     Failed,
 }
@@ -79,7 +83,7 @@ impl ProblemKind {
         match self {
             Self::Kept => "prove",
             Self::Locked => "lock",
-            Self::Failed => "remove",
+            Self::InPart | Self::Failed => "remove",
         }
     }
 }
@@ -95,6 +99,16 @@ pub struct Ran {
     pub problems: Vec<Problem>,
     /// A signal ended it.
     pub stopped: bool,
+}
+
+impl Ran {
+    /// Bytes that came free, from what was removed in part as well.
+    #[must_use]
+    pub fn measured_bytes(&self) -> i64 {
+        let whole = self.deletions.iter().filter_map(|done| done.measured_bytes);
+        let parts = self.problems.iter().filter_map(|problem| problem.measured_bytes);
+        whole.chain(parts).fold(0, i64::saturating_add)
+    }
 }
 
 /// All that a run works with.
@@ -144,7 +158,7 @@ impl Sweeper<'_> {
             }
             let entry = &plan.entries[at];
             let leak = &self.inventory.leaks[entry.leak.get()];
-            let problem = |kind, message: String| Problem { entry: at, kind, message };
+            let problem = |kind, message: String| Problem { entry: at, kind, message, measured_bytes: None };
             if let Some(message) = &locked[leak.store.get()] {
                 ran.problems.push(problem(ProblemKind::Locked, message.clone()));
                 continue;
@@ -160,6 +174,11 @@ impl Sweeper<'_> {
             let gauge = gauges.of(self.inventory, leak);
             let before = gauge.and_then(|gauge| gauge.look(self.editors));
             let came = self.act(editor, leak, entry);
+            let in_part = |deleted: &Deleted, message: String| {
+                let deletion = self.measured(at, entry, deleted, gauge.zip(before));
+                let message = format!("removed in part: {message}");
+                Problem { measured_bytes: deletion.measured_bytes, ..problem(ProblemKind::InPart, message) }
+            };
             let trouble = match came {
                 Ok(Came::GoneBefore) => {
                     self.witness.spared(leak);
@@ -170,13 +189,16 @@ impl Sweeper<'_> {
                     ran.repaired.push(at);
                     None
                 }
-                Ok(Came::Deleted(deleted)) => {
-                    self.witness.gone(leak, entry);
-                    let deletion = self.measured(at, entry, &deleted, gauge.zip(before));
-                    self.witness.deleted(leak, &deletion);
-                    ran.deletions.push(deletion);
-                    left_over(&deleted).map(|message| problem(ProblemKind::Failed, message))
-                }
+                Ok(Came::Deleted(deleted)) => match left_over(&deleted) {
+                    Some(message) => Some(in_part(&deleted, message)),
+                    None => {
+                        self.witness.gone(leak, entry);
+                        let deletion = self.measured(at, entry, &deleted, gauge.zip(before));
+                        self.witness.deleted(leak, &deletion);
+                        ran.deletions.push(deletion);
+                        None
+                    }
+                },
                 Err(error) if error.is_interrupted() => {
                     match error {
                         Error::Interrupted => self.witness.spared(leak),
@@ -185,6 +207,7 @@ impl Sweeper<'_> {
                     ran.stopped = true;
                     break;
                 }
+                Err(Error::Stopped { done, cause }) => Some(in_part(&done, cause.to_string())),
                 Err(error) => {
                     let kind = kind_of(&error);
                     if kind == ProblemKind::Locked {
@@ -272,8 +295,8 @@ fn left_over(deleted: &Deleted) -> Option<String> {
     let first = deleted.failures.first()?;
     let more = u64::try_from(deleted.failures.len() - 1).unwrap_or(0).saturating_add(deleted.more_failures);
     Some(match more {
-        0 => first.to_string(),
-        more => format!("{first}; and {more} more"),
+        0 => format!("{first} stays"),
+        more => format!("{first} stays, and {more} more"),
     })
 }
 

@@ -43,6 +43,22 @@ impl<'a> Direct<'a> {
         let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
         if inventory.images.iter().any(open) { Removed::Aside(why) } else { Removed::Closed(why) }
     }
+
+    /// What an edit that failed means for the image and for the run.
+    fn came_to(&mut self, inventory: &Inventory, at: ImageIx, error: Error) -> Removed {
+        match error {
+            Error::Stopped { done, cause } => {
+                tell(&inventory.images[at.get()].id, &done);
+                Removed::InDoubt(format!("stopped on the way: {cause}"))
+            }
+            Error::Failed(_) => Removed::InDoubt(error.to_string()),
+            Error::NoSpace(_) | Error::Interrupted => Removed::NotAsked(error.to_string()),
+            _ if error.bars_store() => self.leave(inventory, at, error.to_string()),
+            Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
+            Error::Refused(refusal) if refusal.bars() == Bar::Use => Removed::Kept(refusal.to_string()),
+            error => Removed::Refused(error.to_string()),
+        }
+    }
 }
 
 impl Hands for Direct<'_> {
@@ -73,16 +89,20 @@ impl Hands for Direct<'_> {
                 tell(&image.id, &deleted);
                 Removed::Answered
             }
-            Err(Error::Stopped { done, cause }) => {
-                tell(&image.id, &done);
-                Removed::InDoubt(format!("stopped on the way: {cause}"))
-            }
-            Err(error @ Error::Failed(_)) => Removed::InDoubt(error.to_string()),
-            Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => Removed::NotAsked(error.to_string()),
-            Err(error) if error.bars_store() => self.leave(inventory, at, error.to_string()),
-            Err(Error::Refused(refusal @ Refusal::Unknown { .. })) => Removed::NotFound(refusal.to_string()),
-            Err(Error::Refused(refusal)) if refusal.bars() == Bar::Use => Removed::Kept(refusal.to_string()),
-            Err(error) => Removed::Refused(error.to_string()),
+            Err(error) => self.came_to(inventory, at, error),
+        }
+    }
+
+    fn untag(&mut self, inventory: &Inventory, at: ImageIx, names: &[String]) -> Removed {
+        let image = &inventory.images[at.get()];
+        let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
+            Ok(editor) => editor,
+            Err(why) => return Removed::Refused(why.to_owned()),
+        };
+        let planned = PlannedImage { id: image.id.clone(), names: Some(image.names.clone()) };
+        match editor.remove_names(&planned, names) {
+            Ok(_) => Removed::Answered,
+            Err(error) => self.came_to(inventory, at, error),
         }
     }
 

@@ -20,6 +20,11 @@ pub trait Hands {
     /// Removes an image with all its names.
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed;
 
+    /// Takes names from an image that keeps others.
+    fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> Removed {
+        Removed::Refused("a runtime removes an image with all its names".into())
+    }
+
     /// Bytes of our own that these hands may give up for a removal or make again after it, on the
     /// filesystem `device` (`st_dev`), as of now: they are no part of what the removal gives back.
     fn own_bytes(&self, _device: u64) -> u64 {

@@ -30,7 +30,30 @@ impl Editor {
     }
 }
 
+impl Editor {
+    /// Takes `names` from an image that keeps others, as `podman untag` does.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the image is not as it was planned, or no name would be left; then
+    /// nothing was changed. Others as they say.
+    pub fn remove_names(&self, planned: &PlannedImage, names: &[String]) -> Result<Deleted, Error> {
+        Session::open(self)?.run(|session| session.remove_names(planned, names))
+    }
+}
+
 impl Session<'_> {
+    fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
+        let image = self.prove_names(planned)?;
+        if image.names.iter().all(|name| names.contains(name)) {
+            let what = "it would have no name left".to_owned();
+            return Err(Refusal::Changed { id: image.id, what }.into());
+        }
+        let file = self.records.file_of(Guards::Images, &image.id)?;
+        self.step("proven");
+        self.records.remove_names(file, &image.id, names)?;
+        self.save(file)
+    }
+
     fn delete_image(&mut self, planned: &PlannedImage) -> Result<(), Error> {
         let image = self.prove_image(planned)?;
         let records = &self.records;
@@ -49,18 +72,25 @@ impl Session<'_> {
     }
 
     fn prove_image(&self, planned: &PlannedImage) -> Result<ImageRecord, Error> {
-        let PlannedImage { id, names } = planned;
-        let image = self.records.image(id).cloned();
-        let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: id.clone() })?;
+        let id = &planned.id;
         if let Some(container) = self.records.containers.iter().find(|c| c.image.as_ref() == Some(id)) {
             return Err(self.used_by(container).into());
         }
+        let image = self.prove_names(planned)?;
         self.outside.prove_image(&image)?;
+        Ok(image)
+    }
+
+    /// It is there, with the names that it had.
+    fn prove_names(&self, planned: &PlannedImage) -> Result<ImageRecord, Refusal> {
+        let PlannedImage { id, names } = planned;
+        let image = self.records.image(id).cloned();
+        let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: id.clone() })?;
         if let Some(planned) = names
             && !same_names(planned, &image.names)
         {
             let what = format!("its names are [{}] now", image.names.join(", "));
-            return Err(Refusal::Changed { id: id.clone(), what }.into());
+            return Err(Refusal::Changed { id: id.clone(), what });
         }
         Ok(image)
     }

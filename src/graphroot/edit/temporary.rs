@@ -51,6 +51,7 @@ impl Editor {
             age,
             has_database: false,
             lost_container: None,
+            doubt: (what == Debris::Leftover).then(|| leftovers::doubt(path)).flatten(),
             presence: presence(path),
         };
         let (_, verdict, evidence) = leaks::debris(what, &known);

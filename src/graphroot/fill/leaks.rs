@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Filler;
 use crate::graphroot::inspect::engine::Engine;
 use crate::graphroot::leaks::{self, Circumstances, Judgement, Presence};
-use crate::graphroot::leftovers::TOOLS;
+use crate::graphroot::leftovers::{self, TOOLS};
 use crate::graphroot::locks::LockFile;
 use crate::graphroot::needs;
 use crate::graphroot::since;
@@ -60,6 +60,7 @@ impl Filler<'_> {
             age: leaks::age(since, self.context.present),
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
+            doubt: None,
             presence: Presence::Unknown("nobody was asked"),
         }
     }
@@ -105,6 +106,7 @@ impl Filler<'_> {
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
+            known.doubt = (what == Debris::Leftover).then(|| leftovers::doubt(&unit.path)).flatten();
             known.presence = match what {
                 Debris::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
                     leaks::Presence::Somebody("podman's own database".into())

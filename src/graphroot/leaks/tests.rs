@@ -9,6 +9,7 @@ const QUIET: Circumstances = Circumstances {
     age: Some(SignedDuration::from_hours(100)),
     has_database: true,
     lost_container: None,
+    doubt: None,
     presence: Presence::Unknown("nobody was asked"),
 };
 
@@ -23,6 +24,7 @@ fn debris_by_circumstance() {
     let lockless = Circumstances { lock_held: None, ..QUIET };
     let fresh = Circumstances { lock_held: None, age: Some(SignedDuration::from_hours(1)), ..QUIET };
     let ageless = Circumstances { lock_held: None, age: None, ..QUIET };
+    let quiet_owner = Circumstances { presence: nobody(None), ..QUIET };
     let mounted = Circumstances { mounted: true, ..QUIET };
     let damaged = Circumstances { consistency: Consistency::Damaged, ..QUIET };
     let busy = Circumstances { consistency: Consistency::WriterActive, ..QUIET };
@@ -42,6 +44,8 @@ fn debris_by_circumstance() {
         (Debris::TempDirectory, held, "tempdirs-live", Keep),
         (Debris::TempRecord, busy, "tmp-json", Keep),
         (Debris::Volume, QUIET, "volume-orphan", Report),
+        (Debris::Leftover, quiet_owner.clone(), "vartmp", Reclaim),
+        (Debris::Leftover, Circumstances { doubt: Some("why".into()), ..quiet_owner }, "vartmp", Report),
     ];
     for (what, known, class, verdict) in cases {
         let judged = debris(what, &known);
@@ -114,6 +118,7 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
             age,
             has_database,
             lost_container: None,
+            doubt: None,
             presence,
         },
     )

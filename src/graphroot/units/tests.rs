@@ -253,11 +253,11 @@ fn what_lies_beside_the_store_of_the_engines() {
 fn leftovers_lie_below_roots_of_their_own() {
     let mut read = snapshot("overlay", true, &[("", &["overlay/"])]);
     read.places.temporary = vec![Root::for_tests(Path::new("/var/tmp"))];
-    let entry = Entry { name: "buildah7".into(), kind: Kind::Directory };
+    let entry = Entry { name: "buildah4089947572".into(), kind: Kind::Directory };
     read.listing.insert("/var/tmp".into(), vec![entry]);
     let units = sort(&read);
     let found = units.iter().find(|unit| unit.what == What::Debris(Debris::Leftover)).unwrap();
-    assert_eq!(found.path, Path::new("/var/tmp/buildah7"));
+    assert_eq!(found.path, Path::new("/var/tmp/buildah4089947572"));
     let (root, below, _) = &found.parts[0];
     assert_eq!(read.places.roots()[*root].join(below), found.path);
 }
