@@ -6,17 +6,18 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::names;
-use super::policy::{Input, NamedBy};
+use super::policy::{Input, NamedBy, Quadlet};
 use crate::inventory::rules::Ruling;
 use crate::inventory::words::span;
 use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
 
 /// The names of the rules that hold before any plan, in their order.
-pub const RULES: [&str; 14] = [
+pub const RULES: [&str; 15] = [
     "in-use",
     "pinned",
     "sandbox-image",
     "static-pod",
+    "quadlet",
     "protected-name",
     "protected-label",
     "newest-of-repository",
@@ -58,6 +59,7 @@ pub struct Judge<'a> {
     /// Full references that the sandbox and static pod lists may name, to their images.
     sandboxes: Vec<Option<&'a NamedBy>>,
     static_pods: Vec<Option<&'a NamedBy>>,
+    quadlets: Vec<Option<&'a NamedBy>>,
 }
 
 impl<'a> Judge<'a> {
@@ -73,6 +75,7 @@ impl<'a> Judge<'a> {
             newest: newest(&input, protect.keep_newest),
             sandboxes: named(&input, &protect.sandboxes),
             static_pods: named(&input, &protect.static_pods),
+            quadlets: by_quadlets(&input, &protect.quadlets),
         }
     }
 
@@ -114,6 +117,10 @@ impl<'a> Judge<'a> {
             "static-pod" => match self.static_pods[at.get()] {
                 Some(by) => Says::Stay(format!("the static pod {} names it", by.source)),
                 None => Says::go("no static pod names it"),
+            },
+            "quadlet" => match self.quadlets[at.get()] {
+                Some(by) => Says::Stay(format!("the quadlet {} names it", by.source)),
+                None => Says::go("no quadlet names it"),
             },
             "protected-name" => self.protected_name(at),
             "protected-label" => self.protected_label(at),
@@ -329,6 +336,14 @@ fn named<'a>(input: &Input<'a>, list: &'a [NamedBy]) -> Vec<Option<&'a NamedBy>>
     images
         .map(|image| list.iter().find(|by| names::means(&by.reference, &image.names, &image.digests)))
         .collect()
+}
+
+fn by_quadlets<'a>(input: &Input<'a>, list: &'a [Quadlet]) -> Vec<Option<&'a NamedBy>> {
+    let stores = &input.inventory.stores;
+    let by = |image: &Image| {
+        list.iter().find(|one| one.means(&stores[image.store.get()], image)).map(|one| &one.named)
+    };
+    input.inventory.images.iter().map(by).collect()
 }
 
 /// The newest `count` images of each repository in each store, whatever else keeps them. Newest

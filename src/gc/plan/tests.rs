@@ -249,6 +249,7 @@ fn every_rule_keeps_and_says_why() {
         labels: vec![("keep".into(), None)],
         keep_newest: 1,
         static_pods: vec![named("quay.io/team/i3:1", "etcd.yaml")],
+        quadlets: vec![],
         sandboxes: vec![named("quay.io/team/i2:1", "crio.conf")],
     };
     // i0 to i9 have repositories of their own: only what nothing before keeps falls to the rule.

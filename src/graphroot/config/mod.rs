@@ -152,6 +152,39 @@ pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf
     Discovery { stores, ..configuration.into() }
 }
 
+/// A user with stores.
+#[derive(Clone, Debug)]
+pub struct UserStores {
+    /// Uid.
+    pub uid: u32,
+    /// Where the user's configuration lies: `~/.config`, or `$XDG_CONFIG_HOME` of the calling user.
+    pub config: PathBuf,
+    /// The stores.
+    pub stores: Vec<StoreConfig>,
+}
+
+/// The users other than root that have stores: for root all of them, else the calling one. What
+/// cannot be read is a problem of every [`Discovery`].
+#[must_use]
+pub fn users_stores(sysroot: &Sysroot, environment: &Environment) -> Vec<UserStores> {
+    let files = Files::new(sysroot);
+    let mut problems = Problems::default();
+    let users = rootless::users(&files, &mut problems);
+    let environment = complete(environment, &users);
+    if environment.uid != 0 {
+        let stores = rootless::stores(&files, &owner(&environment, &users), &mut problems);
+        let home = environment.home.clone().unwrap_or_default();
+        let config = environment.xdg_config_home.clone().unwrap_or_else(|| home.join(".config"));
+        return vec![UserStores { uid: environment.uid, config, stores }];
+    }
+    let of = |user: &User| {
+        let stores = rootless::existing_stores(&files, user, &mut problems);
+        UserStores { uid: user.uid, config: user.home.join(".config"), stores }
+    };
+    let all = users.iter().filter(|user| user.uid != 0).map(of);
+    all.filter(|user| !user.stores.is_empty()).collect()
+}
+
 /// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. What
 /// cannot be read is a problem of every [`Discovery`].
 #[must_use]
