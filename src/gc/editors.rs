@@ -25,9 +25,10 @@ pub enum Keep {
 
 impl Editors {
     /// For every store of `survey`. `state_dir` takes the notes of deletions under way; nothing is
-    /// opened or written yet.
+    /// opened or written yet. `trusts_namespace`: all processes that can use the stores are in our PID
+    /// namespace, whichever that is.
     #[must_use]
-    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep) -> Self {
+    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep, trusts_namespace: bool) -> Self {
         let mut all = Vec::new();
         let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
             let key = StoreKey::of(store);
@@ -45,7 +46,12 @@ impl Editors {
                     all.push(one.clone());
                 }
             }
-            let options = Options { intents: Some(state_dir.to_path_buf()), ballast, ..Options::default() };
+            let options = Options {
+                intents: Some(state_dir.to_path_buf()),
+                ballast,
+                trust_pid_namespace: trusts_namespace,
+                ..Options::default()
+            };
             (key, Editor::new(places, options).map_err(|refusal| refusal.to_string()))
         });
         let stores = stores.collect();

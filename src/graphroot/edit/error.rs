@@ -70,6 +70,18 @@ impl Error {
         }
     }
 
+    /// Whether it says something of the whole run or the machine, and nothing of what was to be
+    /// deleted: the next deletion would fail as this one did.
+    #[must_use]
+    pub fn is_of_the_run(&self) -> bool {
+        match self {
+            Self::Refused(refusal) => refusal.is_of_the_run(),
+            Self::Locked { .. } | Self::NoSpace(_) => true,
+            Self::Failed(_) => false,
+            Self::Stopped { cause, .. } => cause.is_of_the_run(),
+        }
+    }
+
     /// The refusal, if it is one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
@@ -199,6 +211,12 @@ pub enum Refusal {
     /// The mounts of some process cannot be read.
     #[error("the mounts of all processes cannot be read: {0}")]
     MountsUnknown(String),
+    /// There are processes that we do not see, and any of them may use the store.
+    #[error("not all processes of this machine can be seen from this PID namespace")]
+    ProcessesHidden,
+    /// Others kept mounting layers, so that no proof was as new as the locks.
+    #[error("other processes kept mounting layers while it was looked whether any is mounted")]
+    Unsettled,
     /// A process names it.
     #[error("process {pid} ({command}) belongs to {id}")]
     Process {
@@ -255,6 +273,39 @@ pub enum Refusal {
     /// It could be moved, but not removed: immutable, or append-only.
     #[error("{0} is immutable or append-only (lsattr tells)")]
     Immutable(PathBuf),
+}
+
+impl Refusal {
+    /// Whether something uses what was to be deleted: it is kept, which is no failure.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        matches!(
+            self,
+            Self::UsedByContainer { .. }
+                | Self::UsedByImage { .. }
+                | Self::HasChild { .. }
+                | Self::Mounted { .. }
+                | Self::Process { .. }
+                | Self::Busy { .. }
+                | Self::Held(_)
+        )
+    }
+
+    /// Whether it is no matter of what was to be deleted: see [`Error::is_of_the_run`].
+    #[must_use]
+    pub fn is_of_the_run(&self) -> bool {
+        matches!(
+            self,
+            Self::Foreign
+                | Self::ReadOnly(_)
+                | Self::Driver(_)
+                | Self::NoLockFile(_)
+                | Self::Damaged { .. }
+                | Self::MountsUnknown(_)
+                | Self::ProcessesHidden
+                | Self::Unsettled
+        )
+    }
 }
 
 fn owner_name(owner: Owner) -> &'static str {

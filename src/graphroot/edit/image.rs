@@ -3,6 +3,7 @@
 use super::error::{Error, Refusal};
 use super::intent::Intent;
 use super::locks::Guards;
+use super::mounted::Read;
 use super::session::Session;
 use super::{Deleted, Editor, doomed};
 use crate::graphroot::owner;
@@ -26,7 +27,7 @@ impl Editor {
     /// planned, or where a layer that would go is mounted or needed by anything; then nothing
     /// was changed. Others as they say.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
-        Session::open(self)?.run(|session| session.delete_image(planned))
+        Session::open(self, Read::Mounts)?.run(|session| session.delete_image(planned))
     }
 }
 
@@ -42,7 +43,7 @@ impl Session<'_> {
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());
-        self.remove_image_directory(self.records.files[file].place, &image.id);
+        self.remove_image_directory(self.records.files[file].place, &image.id)?;
         self.step("image directory removed");
         self.delete_layers(&doomed)
     }
@@ -72,9 +73,8 @@ impl Session<'_> {
     }
 
     /// What would not go is an orphan now, of a class that every library's collection removes.
-    pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) {
-        let removal = self.places[place].records(Guards::Images).map(|images| images.remove_tree(id));
-        removal.into_iter().for_each(|removal| self.done.note(removal));
+    pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
+        self.discard_object(place, Guards::Images, id).map(drop)
     }
 }
 

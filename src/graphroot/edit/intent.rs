@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::bin::{self, Bin, TEMPDIRS};
 use super::error::Error;
 use super::locks::noise64;
+use super::mounted::{self, Read};
 use super::place::KINDS;
 use super::session::Session;
-use super::{Deleted, Editor, directory, mounted};
+use super::{Deleted, Editor, directory};
 
 /// A note that is as old as a forgotten one is no longer about this store.
 const MOST_NOTES: usize = 1000;
@@ -96,7 +97,11 @@ impl Editor {
         if notes.is_empty() {
             return Ok(Deleted::default());
         }
-        let done = Session::open(self)?.run(|session| {
+        let read = match notes.iter().any(|(_, intent)| intent.container.is_some()) {
+            true => Read::Processes,
+            false => Read::Mounts,
+        };
+        let done = Session::open(self, read)?.run(|session| {
             let numbers: Vec<_> = notes.iter().map(|(_, intent)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)?;
             notes.iter().try_for_each(|(_, intent)| session.finish_intent(intent))
@@ -170,7 +175,7 @@ impl Session<'_> {
             }
             if directory::id_of(image.as_ref()).is_some() {
                 for place in 0..self.places.len() {
-                    self.remove_image_directory(place, image);
+                    self.remove_image_directory(place, image)?;
                 }
             }
         }

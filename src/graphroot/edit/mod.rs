@@ -22,7 +22,6 @@ mod links;
 mod locks;
 mod mounted;
 mod place;
-mod process;
 mod records;
 mod remedy;
 
@@ -82,6 +81,9 @@ pub struct Options {
     pub ballast: Vec<Ballast>,
     /// Our own directory for notes of what is about to go ([`Editor::resume`]).
     pub intents: Option<PathBuf>,
+    /// That all processes that can use the store are in our PID namespace, where that is not the
+    /// machine's first.
+    pub trust_pid_namespace: bool,
     /// For logs, and for tests that want to interrupt.
     pub observer: Option<Observer>,
 }
@@ -94,6 +96,7 @@ impl Default for Options {
             tempdirs: true,
             ballast: Vec::new(),
             intents: None,
+            trust_pid_namespace: false,
             observer: None,
         }
     }
@@ -107,6 +110,7 @@ impl fmt::Debug for Options {
             .field("tempdirs", &self.tempdirs)
             .field("ballast", &self.ballast)
             .field("intents", &self.intents)
+            .field("trust_pid_namespace", &self.trust_pid_namespace)
             .finish_non_exhaustive()
     }
 }
