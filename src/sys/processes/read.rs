@@ -39,8 +39,9 @@ const MOST_OF_A_VIEW: u64 = 24 << 20;
 const MOST_OF_A_USER: u64 = 48 << 20;
 const MOST_OF_ALL: u64 = 384 << 20;
 
-/// So many open files of one process are looked at.
+/// So many open files of one process are looked at, and of all processes of one user together.
 const MOST_FILES: usize = 1 << 16;
+const MOST_FILES_OF_A_USER: usize = 1 << 18;
 
 /// With one of these a process passes permissions, or can become somebody who does:
 /// `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
@@ -165,12 +166,14 @@ struct Reader<'a> {
     users: Option<OsString>,
     careful: Careful,
     locals: HashMap<u64, Local>,
+    /// The mounts that processes have for a root.
+    roots: HashMap<u32, Option<u64>>,
 }
 
 impl<'a> Reader<'a> {
     fn new(proc: &'a Path, own: u32) -> Self {
         let users = fs::read_link(proc.join("self/ns/user")).ok().map(PathBuf::into_os_string);
-        Self { proc, own, users, careful: Careful::default(), locals: HashMap::new() }
+        Self { proc, own, users, careful: Careful::default(), locals: HashMap::new(), roots: HashMap::new() }
     }
 
     fn read(&mut self, wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
@@ -182,10 +185,10 @@ impl<'a> Reader<'a> {
             self.mounts(&found, wanted, emit)?;
             emit(Record::Mounts, b"")?;
         }
-        let mut patience = Patience::new();
+        let (mut patience, mut taken) = (Patience::new(), Taken::default());
         for one in &found {
             if one.id != self.own && one.id != std::process::id() {
-                self.files(one, wanted, &mut patience, emit)?;
+                self.files(one, wanted, &mut taken, &mut patience, emit)?;
             }
         }
         if wanted.deleted {
@@ -220,6 +223,7 @@ impl<'a> Reader<'a> {
 
     fn mounts(&mut self, found: &[Found], wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
         let by_id: HashMap<u32, &Found> = found.iter().map(|one| (one.id, one)).collect();
+        self.roots(found);
         let mut patience = Patience::new();
         let mut views: Vec<(View, Seers)> = Vec::new();
         let mut known: HashMap<View, usize> = HashMap::new();
@@ -328,7 +332,7 @@ impl<'a> Reader<'a> {
     /// be looked at" (`proc_fd_access_allowed` and `proc_ns_get_link` in `fs/proc` answer EACCES where
     /// they find no task), and one that is just beginning may still have more rights than we.
     /// Neither lasts: asked again it is gone, or open to us.
-    fn view_patiently(&mut self, one: &Found, patience: &mut Patience) -> io::Result<Option<View>> {
+    fn view_patiently(&self, one: &Found, patience: &mut Patience) -> io::Result<Option<View>> {
         loop {
             match self.view(one) {
                 Err(error)
@@ -338,23 +342,50 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn view(&mut self, one: &Found) -> io::Result<Option<View>> {
+    fn view(&self, one: &Found) -> io::Result<Option<View>> {
         let link = |name: &str| unless_gone(fs::read_link(one.place.join(name)));
         let (Some(namespace), Some(root)) = (link("ns/mnt")?, link("root")?) else { return Ok(None) };
-        let place = one.place.join("root");
-        let number = self.careful.ask(move || open_path(&place).ok().as_ref().and_then(mount_of));
+        let number = self.roots.get(&one.id).copied();
         let number = number.ok_or_else(|| io::Error::new(ErrorKind::TimedOut, "its root does not answer"))?;
         Ok(Some((namespace.into_os_string(), root.into_os_string(), number)))
+    }
+
+    /// Of many at a time; where those do not come, of each.
+    fn roots(&mut self, found: &[Found]) {
+        for many in found.chunks(256) {
+            let places: Vec<_> = many.iter().map(|one| (one.id, one.place.join("root"))).collect();
+            let ask = |places: Vec<(u32, PathBuf)>| {
+                move || -> Vec<_> {
+                    let root = |place: &Path| open_path(place).ok().as_ref().and_then(mount_of);
+                    places.into_iter().map(|(id, place)| (id, root(&place))).collect()
+                }
+            };
+            if let Some(roots) = self.careful.ask(ask(places.clone())) {
+                self.roots.extend(roots);
+                continue;
+            }
+            for one in places {
+                self.roots.extend(self.careful.ask(ask(vec![one])).into_iter().flatten());
+            }
+        }
     }
 
     fn files(
         &self,
         one: &Found,
         wanted: Wanted,
+        taken: &mut Taken,
         patience: &mut Patience,
         emit: &mut Emit<'_>,
     ) -> io::Result<()> {
-        let mut held = if wanted.files { Held::read(one, patience) } else { Ok(Held::default()) };
+        let most = match taken.user_files.get(&Taken::user(&one.who).unwrap_or(0)) {
+            Some(files) if !one.who.is_privileged => MOST_FILES_OF_A_USER.saturating_sub(*files),
+            _ => MOST_FILES,
+        };
+        let mut held = match wanted.files {
+            true => Held::read(one, most.min(MOST_FILES), patience),
+            false => Ok(Held::default()),
+        };
         if held.as_ref().is_err_and(is_gone) {
             return Ok(());
         }
@@ -373,6 +404,9 @@ impl<'a> Reader<'a> {
             && wanted.files
         {
             exe.iter().for_each(|exe| held.add(exe));
+            if let Some(user) = Taken::user(&one.who) {
+                *taken.user_files.entry(user).or_default() += held.count;
+            }
             emit(Record::Files { id: one.id, is_complete: held.is_complete }, &held.paths)?;
         }
         Ok(())
@@ -452,11 +486,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How much of the tables of mounts was read.
+/// How much of the tables of mounts, and of the open files, was read.
 #[derive(Default)]
 struct Taken {
     all: u64,
     by_user: BTreeMap<u32, u64>,
+    user_files: BTreeMap<u32, usize>,
 }
 
 impl Taken {
@@ -482,28 +517,30 @@ impl Taken {
 #[derive(Default)]
 struct Held {
     paths: Vec<u8>,
+    count: usize,
     is_complete: bool,
 }
 
 impl Held {
     /// One that is just beginning or ending may be closed to us for a moment; init is for good.
-    fn read(one: &Found, patience: &mut Patience) -> io::Result<Self> {
+    fn read(one: &Found, most: usize, patience: &mut Patience) -> io::Result<Self> {
         loop {
-            match Self::read_once(&one.place) {
+            match Self::read_once(&one.place, most) {
                 Err(error) if !is_gone(&error) && one.id != INIT && patience.wait() => {}
                 other => return other,
             }
         }
     }
 
-    fn read_once(place: &Path) -> io::Result<Self> {
+    fn read_once(place: &Path, most: usize) -> io::Result<Self> {
         let mut held = Self { is_complete: true, ..Self::default() };
         for (at, entry) in fs::read_dir(place.join("fd"))?.enumerate() {
-            if at >= MOST_FILES {
+            if at >= most {
                 held.is_complete = false;
                 break;
             }
             held.link(entry?.path())?;
+            held.count = at + 1;
         }
         for name in ["cwd", "root"] {
             // Threads of the kernel have none.
