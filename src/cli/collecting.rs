@@ -226,7 +226,8 @@ impl<'a> Job<'a> {
             );
         }
         let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
-        let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
+        let editors =
+            Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep, global.trust_pid_namespace);
         let mut config = self.config.clone();
         if self.leaves_out(Only::Images) {
             // Nothing starts, so nothing goes.
@@ -244,6 +245,7 @@ impl<'a> Job<'a> {
         let hands: &mut dyn Hands = match through {
             Through::Cri(hands) => hands.as_mut(),
             Through::Direct(owners) => {
+                directly::check_namespace(global)?;
                 directly::check(owners.as_ref(), &surveyed, &editors)?;
                 if !self.dry_run && self.resume(&editors) {
                     surveyed = self.survey()?;

@@ -15,6 +15,7 @@ use crate::gc::leaks::plan::{self, Plan, Wish};
 use crate::gc::run::owner::{Owners, Presence};
 use crate::inventory::StoreIx;
 use crate::records::runs::Command;
+use crate::sys::namespaces;
 use crate::sys::stop::flag;
 
 /// What a deletion needs to begin: some record files written anew.
@@ -29,6 +30,21 @@ pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option
     let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
     let found = global.graphroot.is_empty() && global.containerd_root.is_empty();
     Ok(Some(Owners::new(runtime::named(global)?, found, &options)))
+}
+
+/// Refuses where a process that uses a store may be out of sight.
+pub(super) fn check_namespace(global: &Global) -> Result<(), Failure> {
+    if global.trust_pid_namespace || namespaces::sees_all_processes() {
+        return Ok(());
+    }
+    Err(Failure::Refused {
+        message: "nothing was deleted: not all processes of this machine can be seen, and any of them may use \
+                  the stores"
+            .into(),
+        hint: "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
+               set trust_pid_namespace = true"
+            .into(),
+    })
 }
 
 /// Refuses while an owner is at work, and where there is nothing to edit.

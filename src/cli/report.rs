@@ -200,7 +200,7 @@ fn places(config: &Config, survey: &Survey) -> Places {
     {
         places.roots.push(root.clone());
     }
-    match Processes::read() {
+    match Processes::read_with_kubelet() {
         Ok(processes) if !survey.sysroot.is_foreign() => places.with_running(&processes),
         _ => places,
     }

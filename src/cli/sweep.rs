@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::leak_recording::LeakRecording;
 use super::surveying;
-use super::{ask, output, records, stop, terminal};
+use super::{ask, directly, output, records, stop, terminal};
 use crate::config::Config;
 use crate::gc::editors::{Editors, Keep};
 use crate::gc::leaks::plan::{self, Fate, Plan, Wish};
@@ -63,7 +63,12 @@ impl Sweep<'_> {
     /// Changes nothing.
     fn show(&self) -> Result<Exit, Failure> {
         let surveyed = surveying::survey(self.global)?;
-        let editors = Editors::of(&surveyed.survey, &records::place(self.global).dir, Keep::Use);
+        let editors = Editors::of(
+            &surveyed.survey,
+            &records::place(self.global).dir,
+            Keep::Use,
+            self.global.trust_pid_namespace,
+        );
         let plan = self.plan(&surveyed.survey, &editors);
         let document = self.document(&surveyed.survey, &plan, None, 0);
         self.print(&document)?;
@@ -75,8 +80,9 @@ impl Sweep<'_> {
         let place = records::place(global);
         // Held until the end.
         let _lock = lock(&place)?;
+        directly::check_namespace(global)?;
         let mut surveyed = surveying::survey_and_record(global)?;
-        let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use);
+        let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use, global.trust_pid_namespace);
         let (resumed, unfinished) = match surveyed.memory.was_blind() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),

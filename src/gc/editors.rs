@@ -40,9 +40,10 @@ impl From<&Refusal> for Closed {
 
 impl Editors {
     /// For every store of `survey`. `state_dir` takes the notes of deletions under way; nothing is
-    /// opened or written yet.
+    /// opened or written yet. `trusts_namespace`: all processes that can use the stores are in our PID
+    /// namespace, whichever that is.
     #[must_use]
-    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep) -> Self {
+    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep, trusts_namespace: bool) -> Self {
         let mut all = Vec::new();
         let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
             let key = StoreKey::of(store);
@@ -65,7 +66,9 @@ impl Editors {
             let outside: Look = Box::new(move || survey::outside(&request, &asked));
             let intents = Some(state_dir.to_path_buf());
             let (outside, present) = (Some(outside), Some(survey.present.clone()));
-            let options = Options { intents, ballast, outside, present, ..Options::default() };
+            let trust_pid_namespace = trusts_namespace;
+            let options =
+                Options { intents, ballast, outside, present, trust_pid_namespace, ..Options::default() };
             (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
         });
         let stores = stores.collect();

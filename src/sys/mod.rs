@@ -7,6 +7,7 @@ pub mod cgroups;
 pub mod clock;
 pub mod deleted;
 pub mod fiemap;
+pub mod helper;
 pub mod ioprio;
 pub mod mounts;
 pub mod namespaces;

@@ -202,7 +202,7 @@ impl Way {
 }
 
 /// Somebody who may want to reach a directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Permissions do not stop them: root, or the capability to pass them over.
     pub is_privileged: bool,

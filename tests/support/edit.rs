@@ -38,6 +38,8 @@ pub fn editor(store: &Store) -> Editor {
 
 /// An editor with these options, but less patience.
 pub fn with(store: &Store, options: Options) -> Editor {
+    // As the program does it: other processes are read by one of ours.
+    layersweep::sys::helper::set_program(env!("CARGO_BIN_EXE_layersweep"));
     let options = Options { patience: Duration::from_secs(10), ..options };
     Editor::new(&places(store), options).expect("a store that can be edited")
 }

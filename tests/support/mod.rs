@@ -14,6 +14,7 @@ pub mod du;
 pub mod edit;
 pub mod fixture;
 pub mod gc_document;
+pub mod hostile;
 pub mod locks;
 pub mod loopfs;
 pub mod metrics;

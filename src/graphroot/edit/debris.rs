@@ -12,8 +12,7 @@ use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::links;
 use super::locks::{Guards, Lock};
-use super::mounted;
-use super::process;
+use super::mounted::{self, Read};
 use super::session::Session;
 use super::{Deleted, Editor};
 use crate::graphroot::leaks;
@@ -58,18 +57,18 @@ impl Editor {
     /// becomes of each leftover is in the result.
     pub fn reclaim(&self, leftovers: &[Leftover], min_age: SignedDuration) -> Result<Reclaimed, Error> {
         let mut reclaimed = Reclaimed::default();
-        // Reading all processes takes long; a process that starts later is kept out by the
-        // locks, and had to mount the layer before.
-        let alive: Vec<_> = leftovers.iter().map(prove_no_process).collect();
-        // So may the age of a large tree.
+        // The age of a large tree may take long.
         let within = self.places.within();
         let since: Vec<_> = leftovers.iter().map(|leftover| since(&within, leftover)).collect();
-        let mut session = Session::open(self)?;
+        let of_container = Kind::Debris(Debris::ContainerDirectory);
+        let read = match leftovers.iter().any(|leftover| leftover.kind == of_container) {
+            true => Read::Processes,
+            false => Read::Mounts,
+        };
+        let mut session = Session::open(self, read)?;
         session.intend(Intent::new(None, layer_directories(leftovers), &session));
-        for (at, ((leftover, alive), since)) in leftovers.iter().zip(alive).zip(since).enumerate() {
-            let age = Wanted { since, min_age };
-            let result = alive.map_err(Error::from).and_then(|()| session.reclaim(leftover, age));
-            if let Err(error) = result {
+        for (at, (leftover, since)) in leftovers.iter().zip(since).enumerate() {
+            if let Err(error) = session.reclaim(leftover, Wanted { since, min_age }) {
                 reclaimed.kept.push((at, error));
             }
         }
@@ -84,13 +83,6 @@ fn layer_directories(leftovers: &[Leftover]) -> Vec<String> {
     let directories =
         leftovers.iter().filter(|leftover| leftover.kind == Kind::Debris(Debris::LayerDirectory));
     directories.filter_map(|found| Some(found.path.file_name()?.to_str()?.to_owned())).collect()
-}
-
-fn prove_no_process(leftover: &Leftover) -> Result<(), Refusal> {
-    match (leftover.kind, leftover.path.file_name().and_then(OsStr::to_str)) {
-        (Kind::Debris(Debris::ContainerDirectory), Some(id)) => process::prove_none(id),
-        _ => Ok(()),
-    }
 }
 
 /// As a scan counts its age.
@@ -135,7 +127,9 @@ impl Session<'_> {
                     return Err(Refusal::Recorded { id: found.name }.into());
                 }
                 prove_age(&found, age, self.editor)?;
-                self.remove_in_place(&found)?;
+                self.prove_no_process(&found.name)?;
+                self.prove_path_unmounted(&found.path)?;
+                self.discard_from(found.place, &found.parent, &found.name)?;
             }
             Kind::Debris(Debris::TarSplit | Debris::LayerData) => {
                 let id = found.name.trim_end_matches(".tar-split.gz");

@@ -245,6 +245,12 @@ pub enum Refusal {
     /// The mounts of some process cannot be read.
     #[error("the mounts of all processes cannot be read: {0}")]
     MountsUnknown(String),
+    /// There are processes that we do not see, and any of them may use the store.
+    #[error("not all processes of this machine can be seen from this PID namespace")]
+    ProcessesHidden,
+    /// Others kept mounting layers, so that no proof was as new as the locks.
+    #[error("other processes kept mounting layers while it was looked whether any is mounted")]
+    Unsettled,
     /// A process names it.
     #[error("process {pid} ({command}) belongs to {id}")]
     Process {
@@ -342,7 +348,9 @@ impl Refusal {
             | Self::OutsideNamespace
             | Self::Exchangeable(_)
             | Self::BorrowersBusy
-            | Self::MountsUnknown(_) => Bar::Store,
+            | Self::MountsUnknown(_)
+            | Self::ProcessesHidden
+            | Self::Unsettled => Bar::Store,
             Self::Immutable(_) | Self::Unknown { .. } => Bar::Thing,
             _ => Bar::Use,
         }

@@ -3,6 +3,7 @@
 use super::error::{Error, Refusal};
 use super::intent::Intent;
 use super::locks::Guards;
+use super::mounted::Read;
 use super::session::Session;
 use super::{Deleted, Editor, doomed};
 use crate::graphroot::owner;
@@ -26,7 +27,7 @@ impl Editor {
     /// planned, or where a layer that would go is mounted or needed by anything; then nothing
     /// was changed. Others as they say.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
-        Session::open(self)?.run(|session| session.delete_image(planned))
+        Session::open(self, Read::Mounts)?.run(|session| session.delete_image(planned))
     }
 }
 
@@ -37,7 +38,7 @@ impl Editor {
     /// [`Error::Refused`] where the image is not as it was planned, or no name would be left; then
     /// nothing was changed. Others as they say.
     pub fn remove_names(&self, planned: &PlannedImage, names: &[String]) -> Result<Deleted, Error> {
-        Session::open(self)?.run(|session| session.remove_names(planned, names))
+        Session::open(self, Read::Mounts)?.run(|session| session.remove_names(planned, names))
     }
 }
 
@@ -66,7 +67,7 @@ impl Session<'_> {
         self.records.remove(file, &image.id)?;
         self.save(file)?;
         self.done.images.push(image.id.clone());
-        self.remove_image_directory(self.records.files[file].place, &image.id);
+        self.remove_image_directory(self.records.files[file].place, &image.id)?;
         self.step("image directory removed");
         self.delete_layers(&doomed)
     }
@@ -104,9 +105,8 @@ impl Session<'_> {
     }
 
     /// What would not go is an orphan now, of a class that every library's collection removes.
-    pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) {
-        let removal = self.places[place].records(Guards::Images).map(|images| images.remove_tree(id));
-        removal.into_iter().for_each(|removal| self.done.note(removal));
+    pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
+        self.discard_object(place, Guards::Images, id).map(drop)
     }
 }
 

@@ -6,7 +6,7 @@
 //! read-only) the sweep finishes a day later.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 use super::bin::{self, Bin, TEMPDIRS};
 use super::error::Error;
 use super::locks::noise64;
+use super::mounted::{self, Read};
 use super::place::KINDS;
 use super::session::Session;
-use super::{Deleted, Editor, directory, mounted};
+use super::{Deleted, Editor, directory};
 use crate::sys::clock::{self, Reading};
 
 /// Nobody has killed more runs than this.
@@ -162,7 +163,11 @@ impl Editor {
         if notes.is_empty() {
             return Ok(Deleted::default());
         }
-        let done = Session::open(self)?.run(|session| {
+        let read = match notes.iter().any(|(_, intent, _)| intent.container.is_some()) {
+            true => Read::Processes,
+            false => Read::Mounts,
+        };
+        let done = Session::open(self, read)?.run(|session| {
             let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
             session.sweep_temporary(&numbers)?;
             notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
@@ -319,7 +324,7 @@ impl Session<'_> {
             }
             if directory::id_of(image.as_ref()).is_some() {
                 for place in 0..self.places.len() {
-                    self.remove_image_directory(place, image);
+                    self.remove_image_directory(place, image)?;
                 }
             }
         }

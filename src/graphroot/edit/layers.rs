@@ -196,18 +196,13 @@ impl Session<'_> {
     /// Tar-split and big data. In a split store they are in the graphroot whatever place has the
     /// layer's directory.
     pub(super) fn remove_layer_data(&mut self, id: &str) -> Result<(), Error> {
-        let mut failures = Vec::new();
-        for place in &self.places {
-            let Some(records) = place.records(Guards::Layers) else { continue };
+        for place in 0..self.places.len() {
             for name in [format!("{id}.tar-split.gz"), id.to_owned()] {
-                let removal = records.remove_tree(&name);
-                if removal.removed > 0 {
-                    self.editor.step("layer data removed");
+                if self.discard_object(place, Guards::Layers, &name)? {
+                    self.step("layer data removed");
                 }
-                failures.push(removal);
             }
         }
-        failures.into_iter().for_each(|removal| self.done.note(removal));
-        if self.done.interrupted { Err(Error::Interrupted) } else { Ok(()) }
+        Ok(())
     }
 }

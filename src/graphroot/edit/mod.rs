@@ -23,7 +23,6 @@ mod locks;
 mod mounted;
 mod outside;
 mod place;
-mod process;
 mod records;
 mod remedy;
 
@@ -94,6 +93,9 @@ pub struct Options {
     /// What dates on the disk are counted to, as of when it was decided what goes; `None`: the wall
     /// clock.
     pub present: Option<Present>,
+    /// That all processes that can use the store are in our PID namespace, where that is not the
+    /// machine's first.
+    pub trust_pid_namespace: bool,
     /// For logs, and for tests that want to interrupt.
     pub observer: Option<Observer>,
 }
@@ -108,6 +110,7 @@ impl Default for Options {
             intents: None,
             outside: None,
             present: None,
+            trust_pid_namespace: false,
             observer: None,
         }
     }
@@ -121,6 +124,7 @@ impl fmt::Debug for Options {
             .field("tempdirs", &self.tempdirs)
             .field("ballast", &self.ballast)
             .field("intents", &self.intents)
+            .field("trust_pid_namespace", &self.trust_pid_namespace)
             .finish_non_exhaustive()
     }
 }

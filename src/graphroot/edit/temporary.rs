@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
-use super::mounted::{self, Mounts};
+use super::mounted::{self, Evidence, Read};
 use super::{Deleted, Editor};
 use crate::graphroot::leaks::{self, Circumstances, Presence};
 use crate::graphroot::leftovers::{self, TOOLS};
@@ -43,6 +43,8 @@ impl Editor {
         if !leaks::is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
+        let trusts = self.options.trust_pid_namespace;
+        let others = Evidence::of_directories(&[holder.to_path_buf()], Read::Processes, trusts)?;
         let known = Circumstances {
             consistency: Consistency::Consistent,
             mounted: false,
@@ -52,13 +54,13 @@ impl Editor {
             has_database: false,
             lost_container: None,
             doubt: (what == Debris::Leftover).then(|| leftovers::doubt(path)).flatten(),
-            presence: presence(path),
+            presence: presence(others.processes(), path),
         };
         let (_, verdict, evidence) = leaks::debris(what, &known);
         if verdict != Verdict::Reclaim {
             return Err(Refusal::Busy { path: path.to_path_buf(), why: evidence }.into());
         }
-        Mounts::read()?.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
+        others.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
         let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
@@ -91,8 +93,7 @@ impl Editor {
 }
 
 /// Who has a file below `path` open, or may come back to it.
-fn presence(path: &Path) -> Presence {
-    let Ok(all) = Processes::read() else { return Presence::Unknown("/proc cannot be read") };
+fn presence(all: &Processes, path: &Path) -> Presence {
     match all.holding(path) {
         Some(process) => Presence::Somebody(process.describe()),
         None if !all.sees_all() => Presence::Unknown("not all processes can be looked at"),

@@ -177,16 +177,16 @@ impl Filler<'_> {
         }
     }
 
-    /// Who uses what is called `name`, or has a file below `path` open.
+    /// Who belongs to the container `id`, or has a file below `path` open.
     /// `makers` are programs that may be making it right now.
-    pub(super) fn presence(&self, name: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
+    pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
         if self.snapshot.places.foreign {
             return Presence::Unknown("it is another machine's disk");
         }
         let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
             return Presence::Unknown("/proc cannot be read");
         };
-        let user = all.naming(name).or_else(|| path.and_then(|path| all.holding(path)));
+        let user = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path)));
         match user {
             Some(process) => Presence::Somebody(process.describe()),
             None if !all.sees_all() => Presence::Unknown("not all processes can be looked at"),

@@ -176,12 +176,7 @@ impl Filler<'_> {
                     let layer = record.layer.as_deref().and_then(|id| self.find_layer(id));
                     let mounted =
                         layer.is_some_and(|node| self.is_mounted(&self.inventory.nodes[node.get()].path));
-                    let presence = || match self.presence(&record.id, Some(&path), &[]) {
-                        leaks::Presence::Nobody { .. } => {
-                            self.presence(record.names.first().map_or("", String::as_str), None, &[])
-                        }
-                        other => other,
-                    };
+                    let presence = || self.presence(&record.id, Some(&path), &[]);
                     let old = age.is_some_and(|age| age >= leaks::GRACE);
                     old.then(|| recorded::external_container(age, mounted, &presence())).flatten()
                 }
