@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use layersweep::graphroot::edit::Refusal;
+use layersweep::graphroot::edit::{Bar, Refusal};
 
 use support::hostile::{self, Hostile, NOBODY, Unmounted};
 use support::program::{self, text};
@@ -214,7 +214,7 @@ fn mounts_of_others_hold_no_lock_and_keep_nothing() {
     }
     let error = editor.delete_image(&edit::planned(image)).unwrap_err();
     let Some(refusal @ Refusal::Mounted { .. }) = error.refusal() else { panic!("{error}") };
-    assert!(refusal.is_in_use() && !error.is_of_the_run());
+    assert_eq!(refusal.bars(), Bar::Use);
     drop(_overlay);
     let deleted = edit::delete(&editor, image);
     assert!(deleted.locked_for < MOST_LOCKED, "{:?}", deleted.locked_for);

@@ -234,7 +234,9 @@ fn stores_that_take_images_from_each_other() {
     container(disk.path(), PODMAN, CRIO);
     container(disk.path(), CRIO, PODMAN);
     let survey = look(disk.path(), Weigh::Nothing);
-    assert!(is_in_use(&survey, PODMAN) && is_in_use(&survey, CRIO));
+    for store in [PODMAN, CRIO] {
+        assert!(is_in_use(&survey, store), "{store}: {:?} {:?}", keeps(&survey, store), survey.inventory);
+    }
     for named in [PODMAN, CRIO] {
         assert!(is_in_use(&look_at(disk.path(), Weigh::Nothing, &[named]), named), "{named}");
     }

@@ -324,12 +324,19 @@ impl Configured<'_> {
         found
     }
 
-    /// Directories of other stores that its images may come from.
-    fn borrowed(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+    /// Directories of other stores that its images may come from, as configured. One that is missing
+    /// is one that nothing comes from.
+    fn borrowed_as_named(&self, request: &Request, at: usize) -> Vec<(&PathBuf, PathBuf)> {
         let own = self.imagestores(request, at);
-        let found = opened(request, lenders::borrowed(&self.all[at])).into_iter();
-        let not_own = found.filter(|root| own.iter().all(|one| one.identity() != root.identity()));
-        paths(not_own)
+        let named = lenders::borrowed(&self.all[at]);
+        let placed = named.filter_map(|path| Some((path, request.sysroot.open(path).ok()?)));
+        let not_own = placed.filter(|(_, placed)| own.iter().all(|one| one.identity() != placed.identity()));
+        not_own.map(|(path, placed)| (path, placed.to_path_buf())).collect()
+    }
+
+    /// The same, as paths that can be opened.
+    fn borrowed(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+        self.borrowed_as_named(request, at).into_iter().map(|(_, placed)| placed).collect()
     }
 
     /// Whether the store takes images from one in `areas`, and its owner can reach those.
@@ -361,14 +368,14 @@ fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
 
 impl Found {
     /// The same directory may be named twice, and may be another's imagestore.
-    fn known(&self, request: &Request, graphroot: &Path) -> Option<&Graphroot> {
-        let wanted = Place::of(request.sysroot.resolve(graphroot).ok()?);
+    fn known(&self, directory: &Path) -> Option<&Graphroot> {
+        let wanted = Place::of(directory.to_path_buf());
         let is_it = |area: &Root| Place::of(area.to_path_buf()).is(&wanted);
         self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
     }
 
     fn knows(&self, request: &Request, graphroot: &Path) -> bool {
-        self.known(request, graphroot).is_some()
+        request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&path).is_some())
     }
 
     /// # Errors
@@ -385,20 +392,15 @@ impl Found {
     fn store(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
         let store = &known.all[at];
         let mut additional = Vec::new();
-        // A store that is missing here is one that nothing comes from.
-        for path in known.borrowed(request, at) {
+        for (named, path) in known.borrowed_as_named(request, at) {
             match known.own.find(&path) {
                 // The library writes to its own graphroot, whatever else that is called.
-                Some((same, _)) if same == at => {}
+                Some((same, _)) if same == at => continue,
                 // Whoever else names it, somebody writes to it: it is read as that one's.
-                Some((lender, _)) if lender < known.asked => {
-                    self.readable(store, lender)?;
-                    let lender = self.known(request, &path).map(|lender| &lender.snapshot.places.graphroot);
-                    additional.extend(lender.map(|graphroot| graphroot.to_path_buf()));
-                }
+                Some((lender, _)) if lender < known.asked => self.readable(store, lender)?,
                 _ => {
                     let config = StoreConfig {
-                        graphroot: path.clone(),
+                        graphroot: named.clone(),
                         imagestore: None,
                         other_imagestores: Vec::new(),
                         additional_image_stores: Vec::new(),
@@ -407,15 +409,18 @@ impl Found {
                         ..store.clone()
                     };
                     self.drivers_of(request, &config, Vec::new(), true)?;
-                    let lender = self.known(request, &path).map(|lender| &lender.snapshot.places.graphroot);
-                    additional.extend(lender.map(|graphroot| graphroot.to_path_buf()));
                 }
             }
+            let lender = self.known(&path).map(|lender| lender.snapshot.places.graphroot.to_path_buf());
+            // In a circle the lender has yet to be read.
+            additional.push(lender.unwrap_or(path));
         }
         let first = self.stores.len();
         self.drivers(request, at, known, false)?;
         for store in &mut self.stores[first..] {
-            store.additional.clone_from(&additional);
+            let Places { graphroot, driver, .. } = &store.snapshot.places;
+            let reach = |path: &&PathBuf| lenders::may_reach(&request.sysroot, graphroot, (path, driver));
+            store.additional = additional.iter().filter(reach).cloned().collect();
         }
         Ok(())
     }

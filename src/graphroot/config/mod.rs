@@ -235,10 +235,10 @@ impl<'a> Configuration<'a> {
             known.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
             problems.0.append(&mut known);
         }
-        bases.iter().for_each(|base| stores.add(base.clone()));
+        bases.iter().for_each(|(base, _)| stores.add(base.clone()));
         let crio = Crio::read(&files, &mut problems);
         if let Some(crio) = &crio {
-            bases.iter().for_each(|base| stores.add(crio.store(base, &mut problems)));
+            bases.iter().for_each(|(base, named)| stores.add(crio.store(base, named, &mut problems)));
         }
         Self { files, environment, users, stores, crio, problems, with_homes: false }
     }
@@ -290,12 +290,19 @@ impl From<Configuration<'_>> for Discovery {
     }
 }
 
-/// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones.
-fn system_stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Problems) -> [StoreConfig; 2] {
+/// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones. Each with the
+/// additional image stores as they are named: what is the graphroot of one program is another's
+/// additional store.
+fn system_stores(
+    files: &Files<'_>,
+    owner: &Owner<'_>,
+    problems: &mut Problems,
+) -> [(StoreConfig, Vec<String>); 2] {
     let legacy = storage_conf::legacy_file(files, owner.environment);
     let later = storage_conf::drop_in_files(files, owner.environment, problems);
     [legacy.into_iter().collect(), later].map(|named: Vec<PathBuf>| {
-        owner.store(&files.settings(&named, problems), Defaults::system(), problems)
+        let settings = files.settings(&named, problems);
+        (owner.store(&settings, Defaults::system(), problems), settings.image_stores.values)
     })
 }
 
