@@ -59,7 +59,7 @@ ls /var/lib/layersweep 2>/dev/null || true
     assert_eq!(images.len(), 2, "{run:?}");
     assert!(!text.lines().any(|line| line == "localhost/unused" || line == "localhost/more"), "{run:?}");
     assert!(text.contains("layersweep.db"), "the records are the user's: {run:?}");
-    assert_eq!(run.stderr, "", "what is root's is no warning");
+    assert!(!run.stderr.contains("warning:"), "what is root's is no warning: {run:?}");
 }
 
 #[test]
@@ -74,6 +74,7 @@ for who in as_alice root; do
         $who "$program" --state-dir $state $words || code=$?
         echo "$who ${words%% *}: $code"
     done
+    $who "$program" --state-dir $state sweep --min-age 0s --format json
 done
 find .local/share/containers/storage -path '*/overlay/l' -prune -o -printf '%p %i %s %m %U\n' | sort >/home/after
 cmp /home/before /home/after
