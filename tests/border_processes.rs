@@ -131,9 +131,10 @@ fn arguments_that_cannot_be_read_stop_no_command() {
     let _place = Unmounted(&place);
     let mut fuse = Hostile::fuse(&place, "0", "allow_other");
     let _process = Hostile::new(&["hide", shown(&place.join("page"))]);
-    // A file of it that is open and one that has no name any more.
-    let _open = std::fs::File::open(place.join("page")).unwrap();
+    // With the lock that kernels since 6.18 take before they read a link of a process.
+    let mut other = Hostile::new(&["exec", shown(&place.join("page"))]);
     fuse.fall_silent();
+    other.fall_silent();
     for words in [
         &["scan", "--no-record"][..],
         &["usage"],

@@ -83,7 +83,7 @@ fn leave(mut child: Child) {
         }
         let _ = child.kill();
     }
-    tracing::warn!(pid = child.id(), "the process that reads the other processes does not end; it is left");
+    tracing::info!(pid = child.id(), "the process that reads the other processes does not end; it is left");
 }
 
 fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(Record, &[u8])) -> io::Result<()> {
@@ -111,7 +111,12 @@ fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(Record, &[u8]
         }
         let mut at = 0;
         while let Some((record, body, length)) = parse(&waiting[at..])? {
+            // A thread of it that is stuck keeps the pipe open.
+            let is_last = record == Record::End;
             each(record, body);
+            if is_last {
+                return Ok(());
+            }
             at += length;
         }
         waiting.drain(..at);

@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::root::{Root, Who};
 use super::{cgroups, helper};
 use read::{Record, Wanted};
 
@@ -53,6 +54,8 @@ impl Process {
 pub struct Processes {
     all: Vec<Process>,
     sees_all: bool,
+    /// Of whom not all can be seen.
+    hidden: Vec<Who>,
 }
 
 impl Processes {
@@ -89,13 +92,21 @@ impl Processes {
     /// From processes that never ran.
     #[must_use]
     pub fn of(all: Vec<Process>, sees_all: bool) -> Self {
-        Self { all, sees_all }
+        Self { all, sees_all, hidden: Vec::new() }
     }
 
     /// Nothing that runs here is hidden from us, so that "none found" means "none".
     #[must_use]
     pub fn sees_all(&self) -> bool {
-        self.sees_all
+        self.sees_all && self.hidden.is_empty()
+    }
+
+    /// The same of all that could have anything open that lies in the directory `path`.
+    #[must_use]
+    pub fn sees_all_that_reach(&self, path: &Path) -> bool {
+        // What cannot be opened may be anybody's.
+        let way = Root::open(path).map(|root| root.way().clone()).unwrap_or_default();
+        self.sees_all && !self.hidden.iter().any(|who| way.admits(who))
     }
 
     /// A process of the container with this id.
@@ -139,7 +150,7 @@ impl Processes {
 pub(super) struct Builder {
     processes: Processes,
     at: HashMap<u32, usize>,
-    is_hidden: bool,
+    whose: HashMap<u32, Who>,
     is_whole: bool,
 }
 
@@ -148,13 +159,18 @@ impl Builder {
         let all = &mut self.processes.all;
         match record {
             Record::Begin { sees_all } => self.processes.sees_all = *sees_all,
-            Record::Process { id, name, group, is_hidden } => {
-                self.is_hidden |= is_hidden;
+            Record::Process { id, name, group, who, is_hidden } => {
+                if *is_hidden {
+                    self.processes.hidden.push(who.clone());
+                }
+                self.whose.insert(*id, who.clone());
                 self.at.insert(*id, all.len());
                 all.push(Process { id: *id, name: name.clone(), group: group.clone(), ..Process::default() });
             }
             Record::Files { id, is_complete } => {
-                self.is_hidden |= !is_complete;
+                if !is_complete && let Some(who) = self.whose.get(id) {
+                    self.processes.hidden.push(who.clone());
+                }
                 if let Some(at) = self.at.get(id) {
                     let paths = body.split(|byte| *byte == 0).filter(|path| !path.is_empty());
                     all[*at].holds = paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
@@ -171,7 +187,7 @@ impl Builder {
     }
 
     pub(super) fn finish(self) -> Processes {
-        let sees_all = self.processes.sees_all && self.is_whole && !self.is_hidden;
+        let sees_all = self.processes.sees_all && self.is_whole;
         Processes { sees_all, ..self.processes }
     }
 }

@@ -96,7 +96,9 @@ impl Editor {
 fn presence(all: &Processes, path: &Path) -> Presence {
     match all.holding(path) {
         Some(process) => Presence::Somebody(process.describe()),
-        None if !all.sees_all() => Presence::Unknown("not all processes can be looked at"),
+        None if !path.parent().is_some_and(|at| all.sees_all_that_reach(at)) => {
+            Presence::Unknown("not all processes can be looked at")
+        }
         None => Presence::Nobody { maker: all.running(&TOOLS).map(|process| process.describe()) },
     }
 }

@@ -189,7 +189,12 @@ impl Filler<'_> {
         let user = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path)));
         match user {
             Some(process) => Presence::Somebody(process.describe()),
-            None if !all.sees_all() => Presence::Unknown("not all processes can be looked at"),
+            None if !path
+                .and_then(Path::parent)
+                .map_or_else(|| all.sees_all(), |at| all.sees_all_that_reach(at)) =>
+            {
+                Presence::Unknown("not all processes can be looked at")
+            }
             None => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
         }
     }

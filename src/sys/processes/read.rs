@@ -3,7 +3,12 @@
 //! Links are read, never followed (a process may be rooted in a filesystem that does not answer),
 //! and nothing is read from its memory (a page of `cmdline` or `environ` may lie there). Where a
 //! mount must be told from another at the same path, the link is opened with `O_PATH` and its number
-//! read from our own `fdinfo`. The exceptions are asked last, by a thread that can be left behind.
+//! read from our own `fdinfo`.
+//!
+//! Even a link may never be read: kernels since 6.18 wait there for a process that is in the middle of
+//! `execve` (`exec_update_lock`), and that waits for a file that it closes on the way. So links are read
+//! by threads that can be left behind, those of root's processes first. `status`, `uid_map`, `cgroup`,
+//! `comm` and `mountinfo` wait for nobody: who a process is and what it sees is known of all.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -13,13 +18,14 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::super::deleted::{self, Lies};
-use super::super::patience::{Careful, Patience};
+use super::super::patience::{Patience, ask_each};
 use super::super::root::{self, Who};
 
 /// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO` in
@@ -80,7 +86,7 @@ pub(crate) enum Record {
     /// Comes first: whether every process of the machine has a place in `/proc`.
     Begin { sees_all: bool },
     /// A process. `is_hidden`: what it has open cannot be read.
-    Process { id: u32, name: String, group: String, is_hidden: bool },
+    Process { id: u32, name: String, group: String, who: Who, is_hidden: bool },
     /// The mounts that processes see who are `who` together (a mount table). The first is our own.
     View { pid: u32, who: Who },
     /// The mounts of a process cannot be read.
@@ -135,6 +141,7 @@ pub(crate) fn sees_all(proc: &Path) -> bool {
 }
 
 /// A process that was found.
+#[derive(Clone)]
 struct Found {
     id: u32,
     /// `/proc/ID`, or that of a thread if the first has ended.
@@ -143,8 +150,27 @@ struct Found {
     is_of_our_users: bool,
 }
 
-/// Which mounts a process sees: its namespace, its root directory there, and the mount of that.
-type View = (OsString, OsString, Option<u64>);
+impl Found {
+    /// The last part of its program's path.
+    fn name(&self, program: Option<&Path>) -> String {
+        name(&self.place, program)
+    }
+}
+
+/// Which mounts a process sees: its namespace, its root directory there, and the mount of that. Of one
+/// whose links do not answer only its number is known.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum View {
+    Of(OsString, OsString, Option<u64>),
+    Stuck(u32),
+}
+
+/// What the links of a process say.
+struct Links {
+    view: View,
+    /// Who may mount there, where that is somebody else than root. `None`: the kernel does not tell.
+    owner: Option<Who>,
+}
 
 /// Who sees a view.
 #[derive(Default)]
@@ -163,20 +189,18 @@ struct Local {
 struct Reader<'a> {
     proc: &'a Path,
     own: u32,
-    users: Option<OsString>,
-    careful: Careful,
+    /// How user ids of our user namespace are mapped.
+    users: String,
     locals: HashMap<u64, Local>,
-    /// The mounts that processes have for a root.
-    roots: HashMap<u32, Option<u64>>,
 }
 
 impl<'a> Reader<'a> {
     fn new(proc: &'a Path, own: u32) -> Self {
-        let users = fs::read_link(proc.join("self/ns/user")).ok().map(PathBuf::into_os_string);
-        Self { proc, own, users, careful: Careful::default(), locals: HashMap::new(), roots: HashMap::new() }
+        let users = fs::read_to_string(proc.join("self/uid_map")).unwrap_or_default();
+        Self { proc, own, users, locals: HashMap::new() }
     }
 
-    fn read(&mut self, wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
+    fn read(mut self, wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
         emit(Record::Begin { sees_all: sees_all(self.proc) }, b"")?;
         let mut found = self.list()?;
         // What matters most comes first, in case that there is no time for all.
@@ -185,18 +209,12 @@ impl<'a> Reader<'a> {
             self.mounts(&found, wanted, emit)?;
             emit(Record::Mounts, b"")?;
         }
-        let (mut patience, mut taken) = (Patience::new(), Taken::default());
-        for one in &found {
-            if one.id != self.own && one.id != std::process::id() {
-                self.files(one, wanted, &mut taken, &mut patience, emit)?;
-            }
-        }
+        found.retain(|one| one.id != std::process::id());
         if wanted.deleted {
             self.deleted(&found, emit)?;
         }
-        if wanted.arguments {
-            self.arguments(&found, emit)?;
-        }
+        found.retain(|one| one.id != self.own);
+        Self::files(&found, wanted, emit)?;
         emit(Record::End, b"")
     }
 
@@ -213,9 +231,9 @@ impl<'a> Reader<'a> {
                 place = thread;
                 status = fs::read(place.join("status")).unwrap_or(status);
             }
-            let users = fs::read_link(place.join("ns/user")).ok().map(PathBuf::into_os_string);
-            let is_of_our_users = users.is_none() || users == self.users;
-            let who = who(&place, &status, is_of_our_users);
+            let users = fs::read_to_string(place.join("uid_map")).unwrap_or_default();
+            let is_of_our_users = users.is_empty() || users == self.users;
+            let who = who(&users, &status, is_of_our_users);
             found.push(Found { id, place, who, is_of_our_users });
         }
         Ok(found)
@@ -223,44 +241,39 @@ impl<'a> Reader<'a> {
 
     fn mounts(&mut self, found: &[Found], wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
         let by_id: HashMap<u32, &Found> = found.iter().map(|one| (one.id, one)).collect();
-        self.roots(found);
-        let mut patience = Patience::new();
+        let patience = Patience::new();
+        let links = ask_each(found.to_vec(), move |one| links_patiently(&one, &patience));
         let mut views: Vec<(View, Seers)> = Vec::new();
         let mut known: HashMap<View, usize> = HashMap::new();
         // Our own first: that one has the paths as we know them.
         let own = self.own;
-        let (ours, others): (Vec<&Found>, Vec<_>) = found.iter().partition(|one| one.id == own);
-        for one in ours.into_iter().chain(others) {
-            match self.view_patiently(one, &mut patience) {
-                Ok(None) => {}
-                Ok(Some(view)) => {
-                    let at = *known.entry(view).or_insert_with_key(|view| {
-                        views.push((view.clone(), Seers::default()));
-                        views.len() - 1
-                    });
-                    views[at].1.pids.push(one.id);
-                    add(&mut views[at].1.who, &one.who);
-                }
+        let (ours, others): (Vec<_>, Vec<_>) = found.iter().zip(links).partition(|(one, _)| one.id == own);
+        for (one, links) in ours.into_iter().chain(others) {
+            let links = match links {
+                None => Links { view: View::Stuck(one.id), owner: Some(one.who.clone()) },
+                Some(Ok(None)) => continue,
+                Some(Ok(Some(links))) => links,
                 // Where sandboxes and security modules hide the first process, and nothing else, it is
                 // passed over: whoever lives in a namespace of containers has company there.
-                Err(error) if one.id == INIT => tracing::debug!("the mounts of process {INIT}: {error}"),
-                Err(error) => self.unknown(one, &error.to_string(), emit)?,
-            }
-        }
-        let mut namespaces = HashMap::new();
-        for ((namespace, ..), seers) in &mut views {
-            if !seers.who.is_privileged {
-                let owner = namespaces.entry(namespace.clone()).or_insert_with(|| {
-                    seers
-                        .pids
-                        .iter()
-                        .filter_map(|pid| by_id.get(pid))
-                        .find_map(|one| owner_of_mounts(&one.place))
-                });
-                // Whose mounts they are may be told by the owner alone: a container's process need not be
-                // able to do what was done for it.
-                add(&mut seers.who, owner.as_ref().unwrap_or(&Who { is_privileged: true, uids: vec![] }));
-            }
+                Some(Err(error)) if one.id == INIT => {
+                    tracing::debug!("the mounts of process {INIT}: {error}");
+                    continue;
+                }
+                Some(Err(error)) => {
+                    self.unknown(one, &error.to_string(), emit)?;
+                    continue;
+                }
+            };
+            let at = *known.entry(links.view).or_insert_with_key(|view| {
+                views.push((view.clone(), Seers::default()));
+                views.len() - 1
+            });
+            let seers = &mut views[at].1;
+            seers.pids.push(one.id);
+            add(&mut seers.who, &one.who);
+            // Whose mounts they are may be told by the owner alone: a container's process need not be
+            // able to do what was done for it.
+            add(&mut seers.who, links.owner.as_ref().unwrap_or(&Who { is_privileged: true, uids: vec![] }));
         }
         if let [_, others @ ..] = &mut views[..] {
             others.sort_by_key(|(_, seers)| !seers.who.is_privileged);
@@ -312,7 +325,7 @@ impl<'a> Reader<'a> {
         }
         match failed {
             Some((one, why)) => {
-                let name = name(&one.place, None);
+                let name = one.name(None);
                 emit(Record::Unknown { pid: one.id, name, who: seers.who.clone(), why }, b"")
             }
             None => Ok(()),
@@ -324,90 +337,66 @@ impl<'a> Reader<'a> {
         if !root::is_first_user_namespace() {
             return Ok(());
         }
-        let name = name(&one.place, None);
+        let name = one.name(None);
         emit(Record::Unknown { pid: one.id, name, who: one.who.clone(), why: why.to_owned() }, b"")
     }
 
-    /// A process that ends between the look at its directory and the one at a link in it "may not
-    /// be looked at" (`proc_fd_access_allowed` and `proc_ns_get_link` in `fs/proc` answer EACCES where
-    /// they find no task), and one that is just beginning may still have more rights than we.
-    /// Neither lasts: asked again it is gone, or open to us.
-    fn view_patiently(&self, one: &Found, patience: &mut Patience) -> io::Result<Option<View>> {
-        loop {
-            match self.view(one) {
-                Err(error)
-                    if error.kind() == ErrorKind::PermissionDenied && one.id != INIT && patience.wait() => {}
-                other => return other,
+    fn files(found: &[Found], wanted: Wanted, emit: &mut Emit<'_>) -> io::Result<()> {
+        let taken: Arc<Mutex<BTreeMap<u32, usize>>> = Arc::default();
+        let patience = Patience::new();
+        let answers = ask_each(if wanted.files { found.to_vec() } else { Vec::new() }, move |one| {
+            let exe = fs::read_link(one.place.join("exe")).ok();
+            let user = Taken::user(&one.who);
+            let lock = || taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_user = user.map_or(0, |user| lock().get(&user).copied().unwrap_or(0));
+            let most = MOST_FILES.min(MOST_FILES_OF_A_USER.saturating_sub(of_user));
+            let held = Held::read(&one, most, &patience);
+            if let (Some(user), Ok(held)) = (user, &held) {
+                *lock().entry(user).or_default() += held.count;
             }
-        }
-    }
-
-    fn view(&self, one: &Found) -> io::Result<Option<View>> {
-        let link = |name: &str| unless_gone(fs::read_link(one.place.join(name)));
-        let (Some(namespace), Some(root)) = (link("ns/mnt")?, link("root")?) else { return Ok(None) };
-        let number = self.roots.get(&one.id).copied();
-        let number = number.ok_or_else(|| io::Error::new(ErrorKind::TimedOut, "its root does not answer"))?;
-        Ok(Some((namespace.into_os_string(), root.into_os_string(), number)))
-    }
-
-    /// Of many at a time; where those do not come, of each.
-    fn roots(&mut self, found: &[Found]) {
-        for many in found.chunks(256) {
-            let places: Vec<_> = many.iter().map(|one| (one.id, one.place.join("root"))).collect();
-            let ask = |places: Vec<(u32, PathBuf)>| {
-                move || -> Vec<_> {
-                    let root = |place: &Path| open_path(place).ok().as_ref().and_then(mount_of);
-                    places.into_iter().map(|(id, place)| (id, root(&place))).collect()
-                }
-            };
-            if let Some(roots) = self.careful.ask(ask(places.clone())) {
-                self.roots.extend(roots);
+            (exe, held)
+        });
+        let mut answers = answers.into_iter();
+        let mut kubelets = Vec::new();
+        for one in found {
+            let answer = answers.next().flatten();
+            let is_answered = answer.is_some() || !wanted.files;
+            let (exe, held) = answer.map_or((None, None), |(exe, held)| (exe, Some(held)));
+            if let Some(Err(error)) = &held
+                && is_gone(error)
+            {
                 continue;
             }
-            for one in places {
-                self.roots.extend(self.careful.ask(ask(vec![one])).into_iter().flatten());
+            let is_refused = held.as_ref().is_some_and(Result::is_err);
+            let group = fs::read(one.place.join("cgroup")).unwrap_or_default();
+            let name = one.name(exe.as_deref());
+            if KUBELETS.contains(&name.as_str()) && one.who.is_privileged && one.is_of_our_users {
+                kubelets.push(one.clone());
+            }
+            let record = Record::Process {
+                id: one.id,
+                name,
+                group: String::from_utf8_lossy(&group).into_owned(),
+                who: one.who.clone(),
+                // Security modules and sandboxes hide init's files even from root; no container
+                // engine's are among them.
+                is_hidden: !is_answered || (is_refused && one.id != INIT),
+            };
+            emit(record, b"")?;
+            if let Some(Ok(mut held)) = held {
+                exe.iter().for_each(|exe| held.add(exe));
+                emit(Record::Files { id: one.id, is_complete: held.is_complete }, &held.paths)?;
             }
         }
-    }
-
-    fn files(
-        &self,
-        one: &Found,
-        wanted: Wanted,
-        taken: &mut Taken,
-        patience: &mut Patience,
-        emit: &mut Emit<'_>,
-    ) -> io::Result<()> {
-        let most = match taken.user_files.get(&Taken::user(&one.who).unwrap_or(0)) {
-            Some(files) if !one.who.is_privileged => MOST_FILES_OF_A_USER.saturating_sub(*files),
-            _ => MOST_FILES,
-        };
-        let mut held = match wanted.files {
-            true => Held::read(one, most.min(MOST_FILES), patience),
-            false => Ok(Held::default()),
-        };
-        if held.as_ref().is_err_and(is_gone) {
-            return Ok(());
-        }
-        let exe = fs::read_link(one.place.join("exe")).ok();
-        let group = fs::read(one.place.join("cgroup")).unwrap_or_default();
-        let record = Record::Process {
-            id: one.id,
-            name: name(&one.place, exe.as_deref()),
-            group: String::from_utf8_lossy(&group).into_owned(),
-            // Security modules and sandboxes hide init's files even from root; no container
-            // engine's are among them.
-            is_hidden: held.is_err() && one.id != INIT,
-        };
-        emit(record, b"")?;
-        if let Ok(held) = &mut held
-            && wanted.files
-        {
-            exe.iter().for_each(|exe| held.add(exe));
-            if let Some(user) = Taken::user(&one.who) {
-                *taken.user_files.entry(user).or_default() += held.count;
+        if wanted.arguments {
+            // The one thing that lies in a process's memory: only of a kubelet that is root's.
+            let places = kubelets.iter().map(|one| one.place.join("cmdline")).collect();
+            let answers = ask_each(places, |place: PathBuf| fs::read(place).ok());
+            for (one, arguments) in kubelets.iter().zip(answers) {
+                if let Some(Some(arguments)) = arguments {
+                    emit(Record::Arguments { id: one.id }, &arguments)?;
+                }
             }
-            emit(Record::Files { id: one.id, is_complete: held.is_complete }, &held.paths)?;
         }
         Ok(())
     }
@@ -426,72 +415,87 @@ impl<'a> Reader<'a> {
     }
 
     fn deleted(&mut self, found: &[Found], emit: &mut Emit<'_>) -> io::Result<()> {
+        let locals = std::mem::take(&mut self.locals);
+        let answers = ask_each(found.to_vec(), move |one| deleted_of(&one, &locals));
         let mut seen = HashSet::new();
-        for one in found {
-            // It may end at any moment.
-            let Ok(open) = fs::read_dir(one.place.join("fd")) else { continue };
-            for file in open.flatten().take(MOST_FILES) {
-                let Ok(target) = fs::read_link(file.path()) else { continue };
-                let Some(path) = target.as_os_str().as_bytes().strip_suffix(deleted::MARK) else { continue };
-                let information = one.place.join("fdinfo").join(file.file_name());
-                let information = fs::read_to_string(information).unwrap_or_default();
-                let mount = field(information.as_bytes(), "mnt_id").and_then(|id| id.parse().ok());
-                let Some(local) = mount.and_then(|mount: u64| self.locals.get(&mount)) else { continue };
-                let link = file.path();
-                // Through the descriptor, not by the name: that is another file's by now, or nobody's.
-                let facts = self.careful.ask(move || {
-                    open_path(&link).and_then(|fd| rustix::fs::fstat(fd).map_err(io::Error::from)).ok()
-                });
-                let Some(Some(facts)) = facts else { continue };
-                let is_file = rustix::fs::FileType::from_raw_mode(facts.st_mode).is_file();
-                if facts.st_nlink > 0 || !is_file || !seen.insert((facts.st_dev, facts.st_ino)) {
-                    continue;
-                }
-                let flags =
-                    field(information.as_bytes(), "flags").and_then(|text| u32::from_str_radix(text, 8).ok());
-                // O_WRONLY or O_RDWR: opening has copied it up. Of an overlay only that is in its own layer.
-                let writes = flags.is_some_and(|flags| flags & 0o3 != 0);
-                let lies = match (rustix::fs::major(facts.st_dev) == 0, local.fstype == "overlay") {
-                    (false, _) => None,
-                    (true, false) => Some(WrittenLies::Source(local.source.clone())),
-                    (true, true) if writes => local.upper.clone().map(WrittenLies::Upper),
-                    (true, true) => continue,
-                };
-                let record = Record::Deleted {
-                    id: one.id,
-                    name: name(&one.place, None),
-                    device: facts.st_dev,
-                    bytes: u64::try_from(facts.st_blocks).unwrap_or(0).saturating_mul(512),
-                    lies,
-                };
-                emit(record, path)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The one thing that lies in a process's memory: only of a kubelet that is root's.
-    fn arguments(&mut self, found: &[Found], emit: &mut Emit<'_>) -> io::Result<()> {
-        for one in found.iter().filter(|one| one.who.is_privileged && one.is_of_our_users) {
-            let exe = fs::read_link(one.place.join("exe")).ok();
-            if !KUBELETS.contains(&name(&one.place, exe.as_deref()).as_str()) {
-                continue;
-            }
-            let place = one.place.join("cmdline");
-            if let Some(Some(arguments)) = self.careful.ask(move || fs::read(place).ok()) {
-                emit(Record::Arguments { id: one.id }, &arguments)?;
+        for Deleted { identity, record, path } in answers.into_iter().flatten().flatten() {
+            if seen.insert(identity) {
+                emit(record, &path)?;
             }
         }
         Ok(())
     }
 }
 
-/// How much of the tables of mounts, and of the open files, was read.
+/// A file without a name.
+struct Deleted {
+    identity: (u64, u64),
+    record: Record,
+    path: Vec<u8>,
+}
+
+fn deleted_of(one: &Found, locals: &HashMap<u64, Local>) -> Vec<Deleted> {
+    // It may end at any moment.
+    let Ok(open) = fs::read_dir(one.place.join("fd")) else { return Vec::new() };
+    let deleted = |file: fs::DirEntry| {
+        let target = fs::read_link(file.path()).ok()?;
+        let path = target.as_os_str().as_bytes().strip_suffix(deleted::MARK)?;
+        let information = fs::read(one.place.join("fdinfo").join(file.file_name())).ok()?;
+        let mount: u64 = field(&information, "mnt_id")?.parse().ok()?;
+        let local = locals.get(&mount)?;
+        // Through the descriptor, not by the name: that is another file's by now, or nobody's.
+        let facts = rustix::fs::fstat(open_path(&file.path()).ok()?).ok()?;
+        if facts.st_nlink > 0 || !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_file() {
+            return None;
+        }
+        let flags = field(&information, "flags").and_then(|text| u32::from_str_radix(text, 8).ok());
+        // O_WRONLY or O_RDWR: opening has copied it up. Of an overlay only that is in its own layer.
+        let writes = flags.is_some_and(|flags| flags & 0o3 != 0);
+        let lies = match (rustix::fs::major(facts.st_dev) == 0, local.fstype == "overlay") {
+            (false, _) => None,
+            (true, false) => Some(WrittenLies::Source(local.source.clone())),
+            (true, true) if writes => local.upper.clone().map(WrittenLies::Upper),
+            (true, true) => return None,
+        };
+        let record = Record::Deleted {
+            id: one.id,
+            name: one.name(None),
+            device: facts.st_dev,
+            bytes: u64::try_from(facts.st_blocks).unwrap_or(0).saturating_mul(512),
+            lies,
+        };
+        Some(Deleted { identity: (facts.st_dev, facts.st_ino), record, path: path.to_vec() })
+    };
+    open.flatten().take(MOST_FILES).filter_map(deleted).collect()
+}
+
+/// A process that ends between the look at its directory and the one at a link in it "may not be
+/// looked at" (`proc_fd_access_allowed` and `proc_ns_get_link` in `fs/proc` answer EACCES where they
+/// find no task), and one that is just beginning may still have more rights than we. Neither lasts:
+/// asked again it is gone, or open to us.
+fn links_patiently(one: &Found, patience: &Patience) -> io::Result<Option<Links>> {
+    loop {
+        match links(one) {
+            Err(error)
+                if error.kind() == ErrorKind::PermissionDenied && one.id != INIT && patience.wait() => {}
+            other => return other,
+        }
+    }
+}
+
+fn links(one: &Found) -> io::Result<Option<Links>> {
+    let link = |name: &str| unless_gone(fs::read_link(one.place.join(name)));
+    let (Some(namespace), Some(root)) = (link("ns/mnt")?, link("root")?) else { return Ok(None) };
+    let number = open_path(&one.place.join("root")).ok().as_ref().and_then(mount_of);
+    let owner = if one.who.is_privileged { Some(Who::default()) } else { owner_of_mounts(&one.place) };
+    Ok(Some(Links { view: View::Of(namespace.into_os_string(), root.into_os_string(), number), owner }))
+}
+
+/// How much of the tables of mounts was read.
 #[derive(Default)]
 struct Taken {
     all: u64,
     by_user: BTreeMap<u32, u64>,
-    user_files: BTreeMap<u32, usize>,
 }
 
 impl Taken {
@@ -523,7 +527,7 @@ struct Held {
 
 impl Held {
     /// One that is just beginning or ending may be closed to us for a moment; init is for good.
-    fn read(one: &Found, most: usize, patience: &mut Patience) -> io::Result<Self> {
+    fn read(one: &Found, most: usize, patience: &Patience) -> io::Result<Self> {
         loop {
             match Self::read_once(&one.place, most) {
                 Err(error) if !is_gone(&error) && one.id != INIT && patience.wait() => {}
@@ -585,7 +589,7 @@ fn living_thread(place: &Path) -> Option<PathBuf> {
 }
 
 /// Who a process is and can become.
-fn who(place: &Path, status: &[u8], is_of_our_users: bool) -> Who {
+fn who(map: &str, status: &[u8], is_of_our_users: bool) -> Who {
     let uids: Vec<u32> = field(status, "Uid")
         .unwrap_or_default()
         .split_whitespace()
@@ -598,7 +602,6 @@ fn who(place: &Path, status: &[u8], is_of_our_users: bool) -> Who {
     let mut who = Who { is_privileged, uids: Vec::new() };
     uids.iter().for_each(|uid| add(&mut who, &Who { is_privileged: false, uids: vec![one(*uid)] }));
     if !is_of_our_users {
-        let map = fs::read_to_string(place.join("uid_map")).unwrap_or_default();
         for line in map.lines() {
             let mut numbers = line.split_whitespace().skip(1).filter_map(|number| number.parse::<u32>().ok());
             if let (Some(outside), Some(count)) = (numbers.next(), numbers.next()) {
@@ -720,9 +723,8 @@ mod tests {
     fn who_a_process_is() {
         let status =
             |uid: &str, caps: &str| format!("Name:\tx\nUid:\t{uid}\nCapPrm:\t{caps}\nCapEff:\t{caps}\n");
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("uid_map"), "         0     1000          1\n 1 100000 65536\n").unwrap();
-        let of = |uid, caps, ours| who(place.path(), status(uid, caps).as_bytes(), ours);
+        let map = "         0     1000          1\n 1 100000 65536\n";
+        let of = |uid, caps, ours| who(map, status(uid, caps).as_bytes(), ours);
         assert!(of("0\t0\t0\t0", "0", true).is_privileged);
         assert!(of("1000\t0\t1000\t1000", "0", true).is_privileged);
         assert!(of("1000\t1000\t1000\t1000", "0000000000000004", true).is_privileged);
@@ -732,7 +734,7 @@ mod tests {
         let inside = of("1000\t1000\t1000\t1000", "000001ffffffffff", false);
         assert!(!inside.is_privileged);
         assert_eq!(inside.uids, [1000..1001, 100_000..165_536]);
-        assert!(who(place.path(), b"", true).is_privileged, "what is not known");
+        assert!(who(map, b"", true).is_privileged, "what is not known");
     }
 
     #[test]
