@@ -211,7 +211,7 @@ impl Found {
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
     let named = request.names_stores();
-    let Discovery { stores, pins, problems } = match named {
+    let Discovery { stores, others, pins, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
         false => config::discover(&request.sysroot, &request.environment),
     };
@@ -220,10 +220,6 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         found.findings.push(Finding { path, message, incomplete: false });
     }
     let asked = stores.len();
-    let others = match named && asked > 0 {
-        true => config::discover(&request.sysroot, &request.environment).stores,
-        false => Vec::new(),
-    };
     let all = [stores, others].concat();
     let own = Own::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked, own: &own };
@@ -279,7 +275,9 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
             continue;
         }
         let mut found = Found::default();
+        let absent = Watch::absent(&placed(request, &all[at]));
         match found.drivers(request, at, known, false) {
+            Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
             Err(_) => outside.add_unknown(all[at].graphroot.clone()),
         }
