@@ -269,17 +269,17 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
     outside.add(Watch::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
-    for at in 1..all.len() {
+    for (at, store) in all.iter().enumerate().skip(1) {
         if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver)
         {
             continue;
         }
         let mut found = Found::default();
-        let absent = Watch::absent(&placed(request, &all[at]));
+        let absent = Watch::absent(&placed(request, store));
         match found.drivers(request, at, known, false) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
-            Err(_) => outside.add_unknown(all[at].graphroot.clone()),
+            Err(_) => outside.add_unknown(store.graphroot.clone()),
         }
         for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
             let Snapshot { places, consistency, .. } = &store.snapshot;
