@@ -213,7 +213,7 @@ impl Found {
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
     let named = request.names_stores();
-    let Discovery { stores, pins, problems } = match named {
+    let Discovery { stores, others, pins, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
         false => config::discover(&request.sysroot, &request.environment),
     };
@@ -222,10 +222,6 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         found.findings.push(Finding { path, message, incomplete: false });
     }
     let asked = stores.len();
-    let others = match named && asked > 0 {
-        true => config::discover(&request.sysroot, &request.environment).stores,
-        false => Vec::new(),
-    };
     let all = [stores, others].concat();
     let own = Own::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked, own: &own };
@@ -277,15 +273,17 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
     outside.add(Watch::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
-    for at in 1..all.len() {
+    for (at, store) in all.iter().enumerate().skip(1) {
         if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver)
         {
             continue;
         }
         let mut found = Found::default();
+        let absent = Watch::absent(&placed(request, store));
         match found.drivers(request, at, known, false) {
+            Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
-            Err(_) => outside.add_unknown(all[at].graphroot.clone()),
+            Err(_) => outside.add_unknown(store.graphroot.clone()),
         }
         for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
             let Snapshot { places, consistency, .. } = &store.snapshot;

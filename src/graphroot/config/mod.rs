@@ -68,6 +68,9 @@ pub struct Pin {
 pub struct Discovery {
     /// The stores, each graphroot once.
     pub stores: Vec<StoreConfig>,
+    /// Of a look at named stores, all that the configuration names, those among them: they may take
+    /// images from the named ones. What is wrong with them is no problem of the look.
+    pub others: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
     /// Files that could not be read or parsed: path and reason. The rest still counts.
@@ -138,7 +141,7 @@ pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
 
 /// The configuration of the stores that were named on the command line, in their order, and
 /// what there is to know besides them. Homes are looked through only for a graphroot that is
-/// neither the calling user's own nor root's nor CRI-O's.
+/// neither the calling user's own nor root's nor CRI-O's, and for the others.
 ///
 /// If a configured store has the same graphroot, it is that one. Else the rest is as for
 /// `podman --root`: runroot, `transient_store` and additional stores of `storage.conf`, since
@@ -148,8 +151,14 @@ pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
 #[must_use]
 pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf]) -> Discovery {
     let mut configuration = Configuration::read(sysroot, environment);
-    let stores = graphroots.iter().map(|graphroot| configuration.named(graphroot)).collect();
-    Discovery { stores, ..configuration.into() }
+    let stores: Vec<_> = graphroots.iter().map(|graphroot| configuration.named(graphroot)).collect();
+    if graphroots.is_empty() {
+        return Discovery { stores: Vec::new(), ..configuration.into() };
+    }
+    let problems = configuration.problems.0.clone();
+    configuration.look_through_homes();
+    let Discovery { stores: others, pins, .. } = configuration.into();
+    Discovery { stores, others, pins, problems }
 }
 
 /// A user with stores.
@@ -286,7 +295,7 @@ impl<'a> Configuration<'a> {
 impl From<Configuration<'_>> for Discovery {
     fn from(read: Configuration<'_>) -> Self {
         let pins = read.crio.map(|crio| crio.pins()).unwrap_or_default();
-        Self { stores: read.stores.into_list(), pins, problems: read.problems.0 }
+        Self { stores: read.stores.into_list(), others: Vec::new(), pins, problems: read.problems.0 }
     }
 }
 
