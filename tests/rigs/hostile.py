@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Processes that nobody should wait for. Each says `ready` once it is what it is meant to be.
 
-  serve DIR UID [OPTIONS]   a filesystem on FUSE at DIR; SIGUSR1: it answers nothing any more
+  serve DIR UID [OPTIONS [private]]
+                            a filesystem on FUSE at DIR (private: in its own mount namespace alone);
+                            SIGUSR1: it answers nothing any more
   root DIR [UID]            stands with DIR for a root; with UID, in a user namespace of that user
   hide FILE                 has FILE mapped where its arguments were
   exec FILE                 at SIGUSR1 becomes another program, and closes FILE on the way
@@ -79,7 +81,10 @@ def answer(code, node, body):
     return 38
 
 
-def serve(place, uid, options=""):
+def serve(place, uid, options="", where=""):
+    if where == "private":
+        check(LIBC.unshare(NEWNS), "unshare")
+        mount(None, "/", None, MS_REC | MS_PRIVATE)
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     data = f"fd={fuse},rootmode=40000,user_id={uid},group_id={uid}" + (options and "," + options)
     mount("hostile", place, "fuse", 0, data)
