@@ -104,8 +104,10 @@ fn a_process_rooted_in_what_never_answers_keeps_nobody_waiting() {
     fuse.fall_silent();
     deletes_other(&store);
     let gc = ["gc", "--via", "direct", "--yes", "--max-age", "1s"];
-    let (code, said) = ends(&mut our_command(&store, &gc));
-    assert_eq!(code, 0, "{said}");
+    std::thread::sleep(Duration::from_secs(2));
+    let run = program::run(our_command(&store, &gc).args(["--format", "json"]));
+    // The disk may be fuller than what these images can mend.
+    assert!(matches!(run.code, 0 | 4), "{run:?}");
     // What the container needs is left, and nothing else.
     assert_eq!(edit::podman_ids(&store).len(), 1);
 }
