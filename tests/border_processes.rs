@@ -138,7 +138,7 @@ fn arguments_that_cannot_be_read_stop_no_command() {
     let place = directory(dir.path(), "fuse");
     let mut fuse = Hostile::private_fuse(&place, "0", "allow_other");
     let page = fuse.path(&place.join("page"));
-    let _process = Hostile::new(&["hide", shown(&page)]);
+    let _process = Hostile::new(&["hide", shown(&page), &"x".repeat(1 << 14)]);
     // With the lock that kernels since 6.18 take before they read a link of a process.
     let mut other = Hostile::new(&["exec", shown(&page)]);
     fuse.fall_silent();

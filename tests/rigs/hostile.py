@@ -5,7 +5,7 @@
                             a filesystem on FUSE at DIR (private: in its own mount namespace alone);
                             SIGUSR1: it answers nothing any more
   root DIR [UID]            stands with DIR for a root; with UID, in a user namespace of that user
-  hide FILE                 has FILE mapped where its arguments were
+  hide FILE PADDING         has FILE mapped where PADDING, several pages, was among its arguments
   exec FILE                 at SIGUSR1 becomes another program, and closes FILE on the way
   mounts DIR UID N          N mounts of that user, in a namespace of its own
   overlay DIR UID NAME      an overlay of that user, with DIR/NAME below
@@ -112,11 +112,12 @@ def root(place, uid=None):
     time.sleep(600)
 
 
-def hide(path):
+def hide(path, _padding):
     # Where the arguments lie is the 48th field; the name before may have spaces.
     with open("/proc/self/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
-    start = int(fields[45]) & -mmap.PAGESIZE
+    # The first page that holds nothing else.
+    start = -(-int(fields[45]) // mmap.PAGESIZE) * mmap.PAGESIZE
     file = os.open(path, os.O_RDONLY)
     libc_sleep = LIBC.sleep
     place = LIBC.mmap(start, mmap.PAGESIZE, mmap.PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0)
