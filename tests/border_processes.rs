@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use layersweep::graphroot::edit::{Bar, Refusal};
 
 use support::hostile::{self, Hostile, NOBODY, Unmounted};
-use support::program::{self, text};
+use support::program;
 use support::store::{self, Store};
 use support::{edit, small};
 
 /// More than any of the commands takes, and less than for ever.
-const ENOUGH: Duration = Duration::from_secs(60);
+const ENOUGH: Duration = Duration::from_secs(30);
 
 /// How long a lock may be held for a proof.
 const MOST_LOCKED: Duration = Duration::from_millis(200);
@@ -41,9 +41,15 @@ fn open_directory() -> tempfile::TempDir {
 }
 
 fn our_command(store: &Store, words: &[&str]) -> Command {
+    with_settings(store, words, "")
+}
+
+fn with_settings(store: &Store, words: &[&str], settings: &str) -> Command {
+    let config = store.scratch().join("layersweep.toml");
+    std::fs::write(&config, format!("{settings}\n[images]\nmin_age = \"0s\"\n")).unwrap();
     let mut command = program::command();
     command.args(words).arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
-    command.arg("--state-dir").arg(store.scratch().join("state"));
+    command.arg("--state-dir").arg(store.scratch().join("state")).arg("--config").arg(config);
     command
 }
 
@@ -73,7 +79,6 @@ fn deletes_other(store: &Store) {
     let rm = ["rm", "--via", "direct", "--yes", &small::name("other")];
     let (code, said) = ends(&mut our_command(store, &rm));
     assert_eq!(code, 0, "{said}");
-    assert_eq!(said, "");
     ends(store.podman_command().args(["images", "-q"]));
     assert!(!store.podman(["images"]).contains("small/other"));
     // The other tools work.
@@ -98,8 +103,11 @@ fn a_process_rooted_in_what_never_answers_keeps_nobody_waiting() {
     let _process = Hostile::new(&["root", shown(&merged)]);
     fuse.fall_silent();
     deletes_other(&store);
-    let gc = ["gc", "--via", "direct", "--yes", "--high", "1", "--low", "0", "--min-age", "0s"];
-    ends(&mut our_command(&store, &gc));
+    let gc = ["gc", "--via", "direct", "--yes", "--max-age", "1s"];
+    std::thread::sleep(Duration::from_secs(2));
+    let run = program::run(our_command(&store, &gc).args(["--format", "json"]));
+    // The disk may be fuller than what these images can mend.
+    assert!(matches!(run.code, 0 | 4), "{run:?}");
     // What the container needs is left, and nothing else.
     assert_eq!(edit::podman_ids(&store).len(), 1);
 }
@@ -128,11 +136,11 @@ fn arguments_that_cannot_be_read_stop_no_command() {
     let dir = tempfile::tempdir().unwrap();
     let store = small::store(&dir.path().join("root"));
     let place = directory(dir.path(), "fuse");
-    let _place = Unmounted(&place);
-    let mut fuse = Hostile::fuse(&place, "0", "allow_other");
-    let _process = Hostile::new(&["hide", shown(&place.join("page"))]);
+    let mut fuse = Hostile::private_fuse(&place, "0", "allow_other");
+    let page = fuse.path(&place.join("page"));
+    let _process = Hostile::new(&["hide", shown(&page), &"x".repeat(1 << 14)]);
     // With the lock that kernels since 6.18 take before they read a link of a process.
-    let mut other = Hostile::new(&["exec", shown(&place.join("page"))]);
+    let mut other = Hostile::new(&["exec", shown(&page)]);
     fuse.fall_silent();
     other.fall_silent();
     for words in [
@@ -159,10 +167,8 @@ fn in_another_pid_namespace_nothing_is_deleted_directly() {
     let dir = tempfile::tempdir().unwrap();
     let store = small::store(&dir.path().join("root"));
     let before = edit::facts(store.root());
-    let trusting = dir.path().join("trusting.toml");
-    std::fs::write(&trusting, "trust_pid_namespace = true\n").unwrap();
-    let inside = |words: &[&str]| {
-        let ours = our_command(&store, words);
+    let inside = |words: &[&str], settings: &str| {
+        let ours = with_settings(&store, words, settings);
         let mut command = Command::new("unshare");
         program::hermetic(&mut command);
         command.args(["--pid", "--fork", "--mount-proc"]).arg(ours.get_program()).args(ours.get_args());
@@ -174,14 +180,13 @@ fn in_another_pid_namespace_nothing_is_deleted_directly() {
         &["gc", "--via", "direct", "--yes", "--high", "1", "--low", "0", "--min-age", "0s"],
         &["sweep", "--delete", "--yes"],
     ] {
-        let (code, said) = inside(words);
+        let (code, said) = inside(words, "");
         assert_eq!(code, 5, "{words:?}: {said}");
-        assert_eq!(said.lines().count(), 2, "{said}");
+        assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");
         assert!(said.contains("hint: ") && said.contains("trust_pid_namespace"), "{said}");
         assert_eq!(edit::facts(store.root()), before, "{words:?}");
     }
-    let trusting = shown(&trusting);
-    let (code, said) = inside(&["rm", "--via", "direct", "--yes", &other, "--config", trusting]);
+    let (code, said) = inside(&["rm", "--via", "direct", "--yes", &other], "trust_pid_namespace = true");
     assert_eq!(code, 0, "{said}");
     assert!(!edit::podman_ids(&store).is_empty());
     assert!(!store.podman(["images"]).contains("small/other"));

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Processes that nobody should wait for. Each says `ready` once it is what it is meant to be.
 
-  serve DIR UID [OPTIONS]   a filesystem on FUSE at DIR; SIGUSR1: it answers nothing any more
+  serve DIR UID [OPTIONS [private]]
+                            a filesystem on FUSE at DIR (private: in its own mount namespace alone);
+                            SIGUSR1: it answers nothing any more
   root DIR [UID]            stands with DIR for a root; with UID, in a user namespace of that user
-  hide FILE                 has FILE mapped where its arguments were
+  hide FILE PADDING         has FILE mapped where PADDING, several pages, was among its arguments
   exec FILE                 at SIGUSR1 becomes another program, and closes FILE on the way
   mounts DIR UID N          N mounts of that user, in a namespace of its own
   overlay DIR UID NAME      an overlay of that user, with DIR/NAME below
@@ -79,7 +81,10 @@ def answer(code, node, body):
     return 38
 
 
-def serve(place, uid, options=""):
+def serve(place, uid, options="", where=""):
+    if where == "private":
+        check(LIBC.unshare(NEWNS), "unshare")
+        mount(None, "/", None, MS_REC | MS_PRIVATE)
     fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     data = f"fd={fuse},rootmode=40000,user_id={uid},group_id={uid}" + (options and "," + options)
     mount("hostile", place, "fuse", 0, data)
@@ -107,11 +112,12 @@ def root(place, uid=None):
     time.sleep(600)
 
 
-def hide(path):
+def hide(path, _padding):
     # Where the arguments lie is the 48th field; the name before may have spaces.
     with open("/proc/self/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
-    start = int(fields[45]) & -mmap.PAGESIZE
+    # The first page that holds nothing else.
+    start = -(-int(fields[45]) // mmap.PAGESIZE) * mmap.PAGESIZE
     file = os.open(path, os.O_RDONLY)
     libc_sleep = LIBC.sleep
     place = LIBC.mmap(start, mmap.PAGESIZE, mmap.PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0)

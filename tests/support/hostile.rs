@@ -58,6 +58,17 @@ impl Hostile {
         Self::new(&["serve", at.to_str().expect("UTF-8"), user, options])
     }
 
+    /// The same in a mount namespace of its own: nobody else comes by it.
+    pub fn private_fuse(at: &Path, user: &str, options: &str) -> Self {
+        Self::new(&["serve", at.to_str().expect("UTF-8"), user, options, "private"])
+    }
+
+    /// A path as this process has it.
+    pub fn path(&self, path: &Path) -> std::path::PathBuf {
+        let root = Path::new("/proc").join(self.id().to_string()).join("root");
+        root.join(path.strip_prefix("/").expect("an absolute path"))
+    }
+
     /// From now on it answers nothing.
     pub fn fall_silent(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().expect("a pid"));

@@ -209,11 +209,10 @@ impl<'a> Reader<'a> {
             self.mounts(&found, wanted, emit)?;
             emit(Record::Mounts, b"")?;
         }
-        found.retain(|one| one.id != std::process::id());
         if wanted.deleted {
             self.deleted(&found, emit)?;
         }
-        found.retain(|one| one.id != self.own);
+        found.retain(|one| one.id != self.own && one.id != std::process::id());
         Self::files(&found, wanted, emit)?;
         emit(Record::End, b"")
     }
