@@ -71,7 +71,7 @@ pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<B
         aside: Vec::new(),
     };
     let stop = runner.stop;
-    let act = Act::Delete { deleter, stopped: &|| stop.load(Ordering::Relaxed) };
+    let act = Act::Delete { deleter: Box::new(deleter), stopped: &|| stop.load(Ordering::Relaxed) };
     let now = before.clone();
     Ok(world.collect(act, survey, policy, theirs, (before, now)))
 }
@@ -173,7 +173,7 @@ impl World {
 
 /// What is done when the kubelet asks for a removal.
 enum Act<'a> {
-    Delete { deleter: Deleter<'a>, stopped: &'a dyn Fn() -> bool },
+    Delete { deleter: Box<Deleter<'a>>, stopped: &'a dyn Fn() -> bool },
     Pretend,
 }
 
