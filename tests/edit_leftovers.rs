@@ -220,13 +220,14 @@ fn what_is_in_use_is_no_leftover() {
     assert!(matches!(error.refusal(), Some(Refusal::Mounted { .. })), "{error}");
     store.podman(["umount", "web"]);
     store.unmount();
+    // As conmon does, it stands in the container's directory.
+    let userdata = root.join("overlay-containers").join(&container).join("userdata");
     let mut process = Command::new("sh")
-        .args(["-c", "read line; :", &container])
+        .args(["-c", "read line; :"])
+        .current_dir(userdata)
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // Between the making of a process and its arguments lies a moment.
-    std::thread::sleep(std::time::Duration::from_millis(100));
     let error = editor.delete_dead_container(&container).unwrap_err();
     process.kill().unwrap();
     process.wait().unwrap();

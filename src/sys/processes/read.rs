@@ -301,7 +301,15 @@ impl<'a> Reader<'a> {
             let read = fs::File::open(one.place.join("mountinfo"))
                 .and_then(|file| file.take(most + 1).read_to_end(&mut table));
             match read {
-                Err(error) if is_gone(&error) => continue,
+                // EINVAL: it has no namespace any more.
+                Err(error)
+                    if matches!(
+                        Errno::from_io_error(&error),
+                        Some(Errno::NOENT | Errno::SRCH | Errno::INVAL)
+                    ) =>
+                {
+                    continue;
+                }
                 Err(error) => failed = Some((one, error.to_string())),
                 Ok(_) if table.len() as u64 > most => {
                     taken.add(&seers.who, table.len() as u64);
