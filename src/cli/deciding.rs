@@ -44,7 +44,7 @@ impl<'a> Mind<'a> {
         let gone: HashSet<&str> = gone.goes.iter().map(|doomed| doomed.id.as_str()).collect();
         let mut users: HashMap<ImageIx, bool> = HashMap::new();
         for one in &inventory.containers {
-            if let Some(image) = one.image {
+            for image in one.images() {
                 *users.entry(image).or_insert(true) &= gone.contains(one.id.as_str());
             }
         }

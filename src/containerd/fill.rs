@@ -3,6 +3,7 @@
 mod containers;
 pub(super) mod images;
 mod snapshots;
+pub(super) mod volumes;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -70,8 +71,10 @@ pub fn fill(
     filler.blob_facts();
     filler.snapshots();
     let groups = filler.images();
-    filler.containers(&groups);
+    let volumes = filler.volumes(&groups);
+    filler.containers(&groups, &volumes);
     if context.leaks {
+        filler.orphan_volumes(&volumes);
         filler.leases();
         filler.labelled_roots();
         filler.ingests();

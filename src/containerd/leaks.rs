@@ -3,18 +3,26 @@
 
 mod damage;
 mod debris;
+mod volumes;
 
 use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::fill::{About, Filler, qualified};
+use super::fill::{About, Filler, qualified, volumes as image_volumes};
 use super::gc::{Ref, Term, term};
 use super::metadata::{LeaseRecord, Namespace};
 use crate::inventory::{Consistency, NodeIx, Verdict};
 
 /// A lease that lasts longer than this was not made for a pull, whose leases last a day.
 const FAR: SignedDuration = SignedDuration::from_hours(48);
+
+/// The lease of a sandbox's image volumes. They are listed themselves when the sandbox is gone.
+fn is_of_volumes(lease: &LeaseRecord) -> bool {
+    let of_this = |key: &str| image_volumes::parse(key).is_some_and(|(sandbox, _)| sandbox == lease.id);
+    let nothing_else = lease.content.is_empty() && lease.ingests.is_empty() && lease.images.is_empty();
+    nothing_else && !lease.snapshots.is_empty() && lease.snapshots.iter().all(|(_, key)| of_this(key))
+}
 
 impl<'a> Filler<'a> {
     /// Whether a thing changed so recently that somebody may be at it.
@@ -54,7 +62,7 @@ impl<'a> Filler<'a> {
                 found.push((lease, term, newest, self.nodes(namespace, &refs)));
             }
             for (lease, term, newest, holds) in found {
-                if self.owned(namespace, lease, &holds) {
+                if self.owned(namespace, lease, &holds) || is_of_volumes(lease) {
                     continue;
                 }
                 self.lease(&namespace.name, lease, term, newest, holds);

@@ -168,7 +168,7 @@ impl<'a> Judge<'a> {
 
     fn in_use(&self, at: ImageIx) -> Says {
         let containers = self.users[at.get()].iter().map(|user| &self.input.inventory.containers[*user]);
-        let mut users: Vec<_> = containers.map(user).collect();
+        let mut users: Vec<_> = containers.map(|container| user_of(container, at)).collect();
         users.extend(self.input.known(at).into_iter().flat_map(|known| known.used_by.iter().cloned()));
         match users.len() {
             0 => Says::go("no container was made from it"),
@@ -286,6 +286,9 @@ pub(super) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
         by_id.entry(&image.id).or_default().push(at);
     }
     for (at, container) in inventory.containers.iter().enumerate() {
+        for volume in container.images().filter(|image| container.image != Some(*image)) {
+            users[volume.get()].push(at);
+        }
         match (container.image, container.image_id.as_deref()) {
             (Some(image), _) => users[image.get()].push(at),
             (None, Some(id)) => {
@@ -307,6 +310,12 @@ pub(super) fn user(container: &Container) -> String {
         state => format!(" ({})", state.word()),
     };
     format!("the {owner} container {}{state}", container.name)
+}
+
+/// How it uses the image.
+fn user_of(container: &Container, image: ImageIx) -> String {
+    let volume = container.image != Some(image) && container.uses(image);
+    format!("{}{}", user(container), if volume { ", which has it mounted as a volume" } else { "" })
 }
 
 /// The first few, and how many more.

@@ -12,7 +12,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
-use super::sighting::Sighting;
+use super::sighting::{SeenContainer, Sighting};
 use super::{known, paths, retention};
 use crate::inventory::{Consistency, StoreKind};
 
@@ -52,7 +52,7 @@ pub fn observe(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Ob
         sighting,
         now,
         micros: now.record_time.as_microsecond(),
-        in_use: sighting.containers.iter().filter_map(|container| container.image).collect(),
+        in_use: sighting.containers.iter().flat_map(SeenContainer::images).collect(),
         lives: vec![None; sighting.images.len()],
         uses: HashMap::new(),
         observed: Observed {

@@ -251,12 +251,17 @@ impl Hands for ThroughCri {
             }
             for reference in self.mounted_in(container) {
                 let found = names.find(reference);
+                // containerd's snapshots name the pod, not the container.
+                let known = |at: ImageIx| {
+                    let mut users = inventory.containers.iter().filter(|one| one.uses(at));
+                    users.any(|one| one.id == container.id || one.id == container.sandbox_id)
+                };
                 // By a name without a digest, which may have moved on since: then what is
                 // mounted is left without a name.
                 let nameless = |place: &usize| !found.certain && images[*place].tags.is_empty();
                 for (place, at) in &of_listing {
                     let sure = found.images.contains(place);
-                    if sure || nameless(place) {
+                    if (sure || nameless(place)) && !known(*at) {
                         let perhaps = if sure { "" } else { " perhaps" };
                         let name = name(container);
                         extras[at.get()]

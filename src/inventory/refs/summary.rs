@@ -8,7 +8,7 @@ use crate::inventory::{
 /// Why an image stays, the strongest reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// A container was made from it.
+    /// A container was made from it, or has it mounted as a volume.
     InUse,
     /// Configuration keeps it.
     Pinned,
@@ -38,7 +38,7 @@ impl Standing {
 #[must_use]
 pub fn standing(inventory: &Inventory, at: ImageIx) -> Standing {
     let image: &Image = &inventory.images[at.get()];
-    if inventory.containers.iter().any(|container| container.image == Some(at)) {
+    if inventory.containers.iter().any(|container| container.uses(at)) {
         Standing::InUse
     } else if !image.pinned_by.is_empty() {
         Standing::Pinned
