@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::fill::images::Groups;
 use super::fill::{About, Filler, qualified, volumes as image_volumes};
 use super::gc::{Ref, Term, term};
 use super::metadata::{LeaseRecord, Namespace};
@@ -67,6 +68,35 @@ impl<'a> Filler<'a> {
                 }
                 self.lease(&namespace.name, lease, term, newest, holds);
             }
+        }
+    }
+
+    /// Names of images whose time is over, and what only they would hold.
+    pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
+        let mut found = Vec::new();
+        for (namespace, graph) in &self.graphs {
+            let mut marked = None;
+            let expired = namespace.images.iter();
+            let expired = expired.filter_map(|name| Some((name, graph.expired(name, self.context.now)?)));
+            for (name, end) in expired {
+                let marked = marked.get_or_insert_with(|| graph.marked(self.context.now));
+                let mut refs = graph.image(name);
+                refs.retain(|one| !marked.contains(one));
+                found.push((*namespace, name, end, self.nodes(namespace, &refs)));
+            }
+        }
+        for (namespace, name, end, holds) in found {
+            let group = groups.all.iter().find(|group| {
+                group.namespace.name == namespace.name && group.names.iter().any(|one| one.name == name.name)
+            });
+            let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
+            let evidence = format!(
+                "the time of this name ended at {end}; it keeps nothing of the image {image} any more, and \
+                 containerd deletes it with the next thing that it deletes"
+            );
+            let (id, path) = (qualified(&namespace.name, &name.name), self.meta_db());
+            let about = About { id, path, since: Some(end), evidence };
+            self.leak("image-expired", self.verdict(Some(end)), about, holds);
         }
     }
 

@@ -34,7 +34,7 @@ const WAIT: &str = "nothing: it is in use, or may be";
 const RESTART: &str = "containerd takes it away when it starts";
 
 /// All classes.
-pub const CLASSES: [Class; 76] = [
+pub const CLASSES: [Class; 77] = [
     ours("orphan-dir"),
     ours("orphan-dir-partial"),
     ours("incomplete"),
@@ -87,6 +87,7 @@ pub const CLASSES: [Class; 76] = [
     of_containerd("lease-far-expiry", "ctr leases rm, if nobody needs it"),
     of_containerd("lease-stale", "containerd takes it away when the lease expires"),
     of_containerd("lease-expired", BY_ITSELF),
+    of_containerd("image-expired", BY_ITSELF),
     of_containerd("lease-active", WAIT),
     of_containerd("ingest-active", WAIT),
     of_containerd("stale-ingest", "containerd takes it away when it expires"),

@@ -22,11 +22,12 @@ use crate::inventory::{ImageIx, Inventory};
 
 /// Leak classes that containerd deletes by itself with the next removal of an image
 /// (`docs/leaks.md`). A graphroot has none of them.
-const COLLECTED_BY_CONTAINERD: [&str; 8] = [
+const COLLECTED_BY_CONTAINERD: [&str; 9] = [
     "orphan-blob",
     "content-unreferenced",
     "snapshot-unreferenced",
     "lease-expired",
+    "image-expired",
     "orphan-snapshot-dir",
     "orphan-new-dir",
     "orphan-rm-dir",
