@@ -16,7 +16,7 @@ use crate::gc::run::Recalled;
 use crate::gc::{self, Ages, Attempt, Input, Known, Plan, Space, names};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, Inventory, StoreKey};
-use crate::node::{NamedImage, Unreadable, static_pods};
+use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::survey::Request;
 use crate::sys::sysroot::Sysroot;
 
@@ -84,7 +84,7 @@ fn told(unreadable: &Unreadable) -> String {
 }
 
 fn read_protection(global: &Global, config: &mut Config, request: &Request) -> Result<(), Unreadable> {
-    let found = FromNode::read(request, config.static_pods.as_deref())?;
+    let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
     if !global.quiet {
         surveying::warn(&found.findings);
     }
@@ -100,6 +100,14 @@ fn new_static_pods(config: &Config) -> Result<Vec<NamedImage>, Unreadable> {
     let known = &config.images.protect.static_pods;
     named.retain(|image| known.iter().all(|known| known.reference != image.reference));
     Ok(named)
+}
+
+/// What the kubelet is pulling by now that it did not pull when the run began.
+fn new_pulls(config: &Config) -> Vec<NamedImage> {
+    let mut named = pulls::read(&Sysroot::live(), config.kubelet.root_dir.as_deref()).images;
+    let known = &config.images.protect.pulling;
+    named.retain(|image| known.iter().all(|known| known.reference != image.reference));
+    named
 }
 
 /// What every rule says of one image of a survey, and what a collection would do by what the disk
@@ -184,6 +192,7 @@ impl gc::run::Memory for Mind<'_> {
         // Somebody may have added to them since the run began.
         let pins = records::pins_now(self.global);
         let pods = new_static_pods(self.config);
+        let pulls = new_pulls(self.config);
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
@@ -203,6 +212,11 @@ impl gc::run::Memory for Mind<'_> {
                         pinned_by.push(format!("static pods may name it: {}", told(unreadable)))
                     }
                 }
+                let mut pulls = pulls.iter();
+                let means = |pull: &&NamedImage| names::means(&pull.reference, &image.names, &image.digests);
+                pinned_by.extend(
+                    pulls.find(means).map(|pull| format!("the kubelet, which pulls it now: {}", pull.source)),
+                );
                 let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
                 Known { pinned_by: new, attempts, ..Known::default() }
             });

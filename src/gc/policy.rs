@@ -35,6 +35,8 @@ pub struct Protect {
     pub static_pods: Vec<NamedBy>,
     /// Images that pod sandboxes are made from.
     pub sandboxes: Vec<NamedBy>,
+    /// Images that the kubelet is pulling.
+    pub pulling: Vec<NamedBy>,
 }
 
 /// An image that a file names.

@@ -12,11 +12,12 @@ use crate::inventory::words::span;
 use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
 
 /// The names of the rules that hold before any plan, in their order.
-pub const RULES: [&str; 14] = [
+pub const RULES: [&str; 15] = [
     "in-use",
     "pinned",
     "sandbox-image",
     "static-pod",
+    "pull-in-progress",
     "protected-name",
     "protected-label",
     "newest-of-repository",
@@ -55,9 +56,10 @@ pub struct Judge<'a> {
     users: Vec<Vec<usize>>,
     /// For each image that is among the newest of a repository: which.
     newest: Vec<Option<String>>,
-    /// Full references that the sandbox and static pod lists may name, to their images.
+    /// What the lists of sandbox images, static pods and pulls name, an entry an image.
     sandboxes: Vec<Option<&'a NamedBy>>,
     static_pods: Vec<Option<&'a NamedBy>>,
+    pulling: Vec<Option<&'a NamedBy>>,
 }
 
 impl<'a> Judge<'a> {
@@ -73,6 +75,7 @@ impl<'a> Judge<'a> {
             newest: newest(&input, protect.keep_newest),
             sandboxes: named(&input, &protect.sandboxes),
             static_pods: named(&input, &protect.static_pods),
+            pulling: named(&input, &protect.pulling),
         }
     }
 
@@ -114,6 +117,10 @@ impl<'a> Judge<'a> {
             "static-pod" => match self.static_pods[at.get()] {
                 Some(by) => Says::Stay(format!("the static pod {} names it", by.source)),
                 None => Says::go("no static pod names it"),
+            },
+            "pull-in-progress" => match self.pulling[at.get()] {
+                Some(by) => Says::Stay(format!("the kubelet is pulling it, says {}", by.source)),
+                None => Says::go("the kubelet is not pulling it"),
             },
             "protected-name" => self.protected_name(at),
             "protected-label" => self.protected_label(at),
