@@ -34,10 +34,12 @@ fn image_that_the_kubelet_is_pulling_stays() {
     fs::write(&intent_file, intent.to_string()).unwrap();
     let config = dir.path().join("layersweep.toml");
     let top = dir.path().display();
-    let text = format!("[kubelet]\nroot_dir = \"{top}/kubelet\"\n[protect]\nstatic_pods = \"{top}/manifests\"\n");
+    let text =
+        format!("[kubelet]\nroot_dir = \"{top}/kubelet\"\n[protect]\nstatic_pods = \"{top}/manifests\"\n");
     fs::write(&config, text).unwrap();
     let command = |more: &[&str]| {
-        let mut all = vec!["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99", "--dry-run"];
+        let mut all =
+            vec!["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99", "--dry-run"];
         all.extend(more);
         node.json(&all)
     };

@@ -29,7 +29,8 @@ fn crio_container(node: &Node, name: &str, volumes: &[&str]) -> PathBuf {
         "pod-name": "pod", "pod-id": POD, "image-name": small::name("base"), "image-id": "",
         "name": name, "container-name": name, "attempt": 0,
     });
-    let words = ["create-container", "--metadata", &metadata.to_string(), "--name", name, &small::name("base")];
+    let words =
+        ["create-container", "--metadata", &metadata.to_string(), "--name", name, &small::name("base")];
     let id = node.store.storage(words).split_whitespace().next().unwrap().to_owned();
     let userdata = node.store.root().join("overlay-containers").join(id).join("userdata");
     fs::create_dir_all(&userdata).unwrap();
@@ -40,8 +41,10 @@ fn crio_container(node: &Node, name: &str, volumes: &[&str]) -> PathBuf {
 }
 
 fn config(name: &str, volumes: &[&str]) -> String {
-    let entry = |id: &&str| json!({"container_path": "/model", "host_path": "/x", "readonly": true,
-        "image": {"image": id}});
+    let entry = |id: &&str| {
+        json!({"container_path": "/model", "host_path": "/x", "readonly": true,
+        "image": {"image": id}})
+    };
     let mut all = vec![json!({"container_path": "/etc/hosts", "host_path": "/h", "readonly": false})];
     all.extend(volumes.iter().map(entry));
     json!({"ociVersion": "1.0.2", "annotations": {
@@ -133,7 +136,8 @@ fn image_that_crio_left_mounted_is_told() {
 /// holds it.
 fn volume(node: &ContainerdNode, sandbox: &str, image: &Value) -> PathBuf {
     let digest = text(image, "/digests/0").strip_prefix("sha256:").unwrap().to_owned();
-    let key = node.rig.scratch().join("state/io.containerd.grpc.v1.cri/image-volumes").join(sandbox).join(digest);
+    let key =
+        node.rig.scratch().join("state/io.containerd.grpc.v1.cri/image-volumes").join(sandbox).join(digest);
     let (path, top) = (key.display(), text(image, "/layers/0"));
     node.rig.shell(&format!(
         "S=containerd.services.leases.v1.Leases

@@ -31,7 +31,11 @@ impl FromNode {
     ///
     /// # Errors
     /// When it cannot be known what static pods name: then nothing may be deleted.
-    pub fn read(request: &Request, manifests: Option<&Path>, kubelet: Option<&Path>) -> Result<Self, Unreadable> {
+    pub fn read(
+        request: &Request,
+        manifests: Option<&Path>,
+        kubelet: Option<&Path>,
+    ) -> Result<Self, Unreadable> {
         let pods = manifests.map(|manifests| static_pods::read(&request.sysroot, manifests));
         let pods = pods.transpose()?.unwrap_or_default();
         let pulls = pulls::read(&request.sysroot, kubelet);

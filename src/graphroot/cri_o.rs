@@ -91,7 +91,9 @@ fn volumes_of(config: &[u8]) -> io::Result<Vec<String>> {
         Some(Value::String(text)) if text.is_empty() => Vec::new(),
         // Go writes `null` for none.
         Some(Value::String(text)) => serde_json::from_str::<Option<_>>(text)?.unwrap_or_default(),
-        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "its annotation of volumes is no text")),
+        Some(_) => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its annotation of volumes is no text"));
+        }
     };
     let images = volumes.into_iter().filter_map(|volume| Some(volume.image?.image));
     Ok(images.filter(|image| !image.is_empty()).collect())

@@ -198,9 +198,10 @@ impl Sighting {
         let (filesystems, stores, images) = (self.filesystems.len(), self.stores.len(), self.images.len());
         self.stores.iter().all(|store| store.filesystem < filesystems)
             && self.images.iter().all(|image| image.store < stores)
-            && self.containers.iter().all(|container| {
-                container.store < stores && container.images().all(|image| image < images)
-            })
+            && self
+                .containers
+                .iter()
+                .all(|container| container.store < stores && container.images().all(|image| image < images))
     }
 }
 

@@ -64,12 +64,7 @@ impl<'a> Filler<'a> {
 }
 
 /// By digest; where none fits (the tag has moved since), all images with the layers that it is made on.
-fn of_volume(
-    groups: &Groups<'_>,
-    namespace: &Namespace,
-    record: &SnapshotRecord,
-    hex: &str,
-) -> Vec<ImageIx> {
+fn of_volume(groups: &Groups<'_>, namespace: &Namespace, record: &SnapshotRecord, hex: &str) -> Vec<ImageIx> {
     let digest = format!("sha256:{hex}");
     let groups = || groups.all.iter().filter(|group| group.namespace.name == namespace.name);
     let named = groups().filter(|group| {

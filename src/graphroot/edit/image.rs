@@ -9,8 +9,8 @@ use super::intent::Intent;
 use super::locks::Guards;
 use super::session::Session;
 use super::{Deleted, Editor, doomed};
-use crate::graphroot::{cri_o, owner};
 use crate::graphroot::records::{ContainerRecord, ImageRecord};
+use crate::graphroot::{cri_o, owner};
 use crate::inventory::Owner;
 
 /// An image as it was when its deletion was decided.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::Filler;
 use crate::graphroot::inspect::engine::Engine;
-use crate::graphroot::{cri_o, owner};
 use crate::graphroot::records::ContainerRecord;
+use crate::graphroot::{cri_o, owner};
 use crate::inventory::{
     Consistency, Container, ContainerState, Finding, ImageIx, NodeIx, NodeKind, Owner, Size, Verdict,
 };
