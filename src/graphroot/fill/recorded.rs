@@ -270,7 +270,7 @@ impl Filler<'_> {
         }
         let is_used = |id: &str| {
             let named = |image: &ImageIx| self.inventory.images[image.get()].id == id;
-            containers().any(|container| container.volumes.iter().any(|volume| named(volume)))
+            containers().any(|container| container.volumes.iter().any(named))
         };
         let mut unused = Vec::new();
         for image in &self.snapshot.images {
