@@ -199,7 +199,7 @@ fn what_the_nodes_files_name() {
     let files = Request { sysroot: Sysroot::at(&node), ..request(&store) };
 
     let manifests = Path::new("/etc/kubernetes/manifests");
-    let found = FromNode::read(&files, Some(manifests)).unwrap();
+    let found = FromNode::read(&files, Some(manifests), None).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
     assert_eq!(found.findings[0].path, Path::new("/data/pods/half.yaml"));
     let mut policy = Policy::default();
@@ -222,7 +222,7 @@ fn what_the_nodes_files_name() {
     assert_eq!(kept(&survey, &policy), expected);
 
     // Switched off, static pods protect nothing; sandboxes go on.
-    let without = FromNode::read(&files, None).unwrap();
+    let without = FromNode::read(&files, None, None).unwrap();
     assert_eq!((without.static_pods.len(), without.findings.len()), (0, 0));
     without.apply(&mut policy.protect);
     assert_eq!(kept(&survey, &policy).len(), 1);
@@ -230,7 +230,7 @@ fn what_the_nodes_files_name() {
     // What cannot be read may name anything.
     fs::remove_file(node.join("data/pods/half.yaml")).unwrap();
     std::os::unix::fs::symlink("half.yaml", node.join("data/pods/half.yaml")).unwrap();
-    let error = FromNode::read(&files, Some(manifests)).unwrap_err();
+    let error = FromNode::read(&files, Some(manifests), None).unwrap_err();
     assert_eq!(error.path, Path::new("/data/pods/half.yaml"));
 }
 

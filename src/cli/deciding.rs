@@ -17,7 +17,7 @@ use crate::gc::run::Recalled;
 use crate::gc::{self, Ages, Attempt, Input, Known, Plan, Space, names};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, Inventory, StoreKey};
-use crate::node::{NamedImage, Unreadable, static_pods};
+use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::survey::Request;
 use crate::sys::sysroot::Sysroot;
 
@@ -45,7 +45,7 @@ impl<'a> Mind<'a> {
         let gone: HashSet<&str> = gone.goes.iter().map(|doomed| doomed.id.as_str()).collect();
         let mut users: HashMap<ImageIx, bool> = HashMap::new();
         for one in &inventory.containers {
-            if let Some(image) = one.image {
+            for image in one.images() {
                 *users.entry(image).or_insert(true) &= gone.contains(one.id.as_str());
             }
         }
@@ -91,7 +91,7 @@ fn told(unreadable: &Unreadable) -> String {
 }
 
 fn read_protection(global: &Global, config: &mut Config, request: &Request) -> Result<(), Unreadable> {
-    let found = FromNode::read(request, config.static_pods.as_deref())?;
+    let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
     if !global.quiet {
         surveying::warn(&found.findings);
     }
@@ -117,6 +117,14 @@ fn new_quadlets(global: &Global, config: &Config) -> Result<Vec<Quadlet>, Unread
         config.images.protect.quadlets.iter().map(|one| (&one.named.reference, &one.stores)).collect();
     named.retain(|one| !known.contains(&(&one.named.reference, &one.stores)));
     Ok(named)
+}
+
+/// What the kubelet is pulling by now that it did not pull when the run began.
+fn new_pulls(config: &Config) -> Vec<NamedImage> {
+    let mut named = pulls::read(&Sysroot::live(), config.kubelet.root_dir.as_deref()).images;
+    let known = &config.images.protect.pulling;
+    named.retain(|image| known.iter().all(|known| known.reference != image.reference));
+    named
 }
 
 /// What every rule says of one image of a survey, and what a collection would do by what the disk
@@ -202,6 +210,7 @@ impl gc::run::Memory for Mind<'_> {
         let pins = records::pins_now(self.global);
         let pods = new_static_pods(self.config);
         let quadlets = new_quadlets(self.global, self.config);
+        let pulls = new_pulls(self.config);
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
@@ -231,6 +240,11 @@ impl gc::run::Memory for Mind<'_> {
                     ),
                     Err(unreadable) => pinned_by.push(format!("quadlets may name it: {}", told(unreadable))),
                 }
+                let mut pulls = pulls.iter();
+                let means = |pull: &&NamedImage| names::means(&pull.reference, &image.names, &image.digests);
+                pinned_by.extend(
+                    pulls.find(means).map(|pull| format!("the kubelet, which pulls it now: {}", pull.source)),
+                );
                 let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
                 Known { pinned_by: new, attempts, ..Known::default() }
             });

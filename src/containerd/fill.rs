@@ -3,6 +3,7 @@
 mod containers;
 pub(super) mod images;
 mod snapshots;
+pub(super) mod volumes;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -55,11 +56,16 @@ pub fn fill(
     context: &Context<'_>,
 ) -> Vec<NodeIx> {
     let namespaces = &snapshot.metadata.namespaces;
+    // The schema of containerd 2.0, which was the first to let them.
+    let images_expire = snapshot.metadata.version >= Some(4);
     let mut filler = Filler {
         inventory,
         snapshot,
         context,
-        graphs: namespaces.iter().map(|namespace| (namespace, Graph::new(namespace))).collect(),
+        graphs: namespaces
+            .iter()
+            .map(|namespace| (namespace, Graph::new(namespace).with_expiring_images(images_expire)))
+            .collect(),
         blobs: HashMap::new(),
         directories: HashMap::new(),
         ingests: HashMap::new(),
@@ -71,8 +77,11 @@ pub fn fill(
     filler.blob_facts();
     filler.snapshots();
     let groups = filler.images();
-    filler.containers(&groups);
+    let volumes = filler.volumes(&groups);
+    filler.containers(&groups, &volumes);
     if context.leaks {
+        filler.orphan_volumes(&volumes);
+        filler.expired_images(&groups);
         filler.leases();
         filler.labelled_roots();
         filler.ingests();

@@ -36,6 +36,8 @@ pub struct ConfiguredPin {
 pub struct Places {
     /// containerd's root.
     pub root: PathBuf,
+    /// Its state directory, where that is known and belongs to the running system.
+    pub state: Option<PathBuf>,
     /// Snapshotters whose directory was configured to be elsewhere: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
     /// The sandbox image.

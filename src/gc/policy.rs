@@ -41,6 +41,8 @@ pub struct Protect {
     pub quadlets: Vec<Quadlet>,
     /// Images that pod sandboxes are made from.
     pub sandboxes: Vec<NamedBy>,
+    /// Images that the kubelet is pulling.
+    pub pulling: Vec<NamedBy>,
 }
 
 /// An image that a file names.

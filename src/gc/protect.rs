@@ -1,5 +1,5 @@
-//! What the node's own files protect: images of static pods and of quadlets, and those that pod
-//! sandboxes are made from.
+//! What the node's own files protect: images of static pods and of quadlets, those that pod sandboxes
+//! are made from, and those that the kubelet is pulling.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::policy::{NamedBy, Protect, Quadlet, Scope};
 use crate::graphroot::config::{self as graphroot, UserStores};
 use crate::inventory::{Finding, LabelsOf};
 use crate::node::quadlets::{self, OF_USERS, Place, SYSTEM};
-use crate::node::{NamedImage, Unreadable, static_pods};
+use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::survey::{self, Request};
 use crate::sys::root::{Root, Who};
 
@@ -21,6 +21,8 @@ pub struct FromNode {
     pub quadlets: Vec<Quadlet>,
     /// Images that pod sandboxes are made from.
     pub sandboxes: Vec<NamedBy>,
+    /// Images that the kubelet is pulling.
+    pub pulling: Vec<NamedBy>,
     /// What was not understood.
     pub findings: Vec<Finding>,
 }
@@ -28,22 +30,28 @@ pub struct FromNode {
 impl FromNode {
     /// Reads what protects images of the stores of `request`. `manifests` is where static pods are
     /// defined, besides what the kubelet's own settings say; `None`: static pods protect nothing.
+    /// `kubelet` is the kubelet's own directory, where it is configured for us.
     ///
     /// Reads some dozen small files, and no store: it can be asked again whenever a deletion is to be
     /// proven.
     ///
     /// # Errors
     /// When it cannot be known what static pods or root's quadlets name: then nothing may be deleted.
-    pub fn read(request: &Request, manifests: Option<&Path>) -> Result<Self, Unreadable> {
+    pub fn read(
+        request: &Request,
+        manifests: Option<&Path>,
+        kubelet: Option<&Path>,
+    ) -> Result<Self, Unreadable> {
         let pods = manifests.map(|manifests| static_pods::read(&request.sysroot, manifests));
         let pods = pods.transpose()?.unwrap_or_default();
-        let (quadlets, mut findings) = quadlets(request)?;
-        findings.extend(pods.findings);
+        let pulls = pulls::read(&request.sysroot, kubelet);
+        let (quadlets, findings) = quadlets(request)?;
         Ok(Self {
+            pulling: pulls.images.into_iter().map(NamedBy::from).collect(),
             quadlets,
             static_pods: pods.images.into_iter().map(NamedBy::from).collect(),
             sandboxes: survey::sandbox_images(request).into_iter().map(NamedBy::from).collect(),
-            findings,
+            findings: [findings, pods.findings, pulls.findings].concat(),
         })
     }
 
@@ -52,6 +60,7 @@ impl FromNode {
         protect.static_pods.clone_from(&self.static_pods);
         protect.quadlets.clone_from(&self.quadlets);
         protect.sandboxes.clone_from(&self.sandboxes);
+        protect.pulling.clone_from(&self.pulling);
     }
 }
 

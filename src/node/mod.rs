@@ -6,6 +6,7 @@ pub mod logs;
 mod manifest;
 pub mod places;
 pub mod pods;
+pub mod pulls;
 pub mod quadlets;
 mod scalars;
 pub mod static_pods;

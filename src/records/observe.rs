@@ -12,7 +12,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
-use super::sighting::Sighting;
+use super::sighting::{SeenContainer, Sighting};
 use super::{known, paths, retention};
 use crate::inventory::{Consistency, StoreKind};
 
@@ -55,7 +55,7 @@ pub fn observe(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Ob
         in_use: {
             let images = sighting.images.iter().enumerate().filter(|(_, image)| image.in_use);
             let images = images.map(|(at, _)| at);
-            images.chain(sighting.containers.iter().filter_map(|container| container.image)).collect()
+            images.chain(sighting.containers.iter().flat_map(SeenContainer::images)).collect()
         },
         lives: vec![None; sighting.images.len()],
         uses: HashMap::new(),

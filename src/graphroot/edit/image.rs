@@ -1,13 +1,18 @@
 //! Deleting an image, as `podman rmi` does it.
 
-use super::error::{Error, Refusal};
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::locks::Guards;
 use super::mounted::Read;
 use super::session::Session;
 use super::{Deleted, Editor, doomed};
-use crate::graphroot::owner;
 use crate::graphroot::records::{ContainerRecord, ImageRecord};
+use crate::graphroot::{cri_o, owner};
+use crate::inventory::Owner;
 
 /// An image as it was when its deletion was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +82,11 @@ impl Session<'_> {
         if let Some(container) = self.records.containers.iter().find(|c| c.image.as_ref() == Some(id)) {
             return Err(self.used_by(container).into());
         }
+        for container in &self.records.containers {
+            if self.has_volume(container, id)? {
+                return Err(self.used_by(container).into());
+            }
+        }
         let image = self.prove_names(planned)?;
         self.outside.prove_image(&image)?;
         Ok(image)
@@ -98,10 +108,29 @@ impl Session<'_> {
 
     /// The refusal that names a container and who made it.
     pub(super) fn used_by(&self, container: &ContainerRecord) -> Refusal {
-        let directory = self.places[0].records(Guards::Containers);
-        let path = directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id));
-        let origin = owner::origin(&self.editor.places.within(), container, &path);
+        let origin = owner::origin(&self.editor.places.within(), container, &self.directory_of(container));
         Refusal::UsedByContainer { id: container.id.clone(), name: origin.name, owner: origin.owner }
+    }
+
+    fn directory_of(&self, container: &ContainerRecord) -> PathBuf {
+        let directory = self.places[0].records(Guards::Containers);
+        directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id))
+    }
+
+    /// Whether a container of CRI-O has the image mounted as a volume.
+    fn has_volume(&self, container: &ContainerRecord, image: &str) -> Result<bool, Error> {
+        let directory = self.directory_of(container);
+        let within = self.editor.places.within();
+        if owner::origin(&within, container, &directory).owner != Owner::CriO {
+            return Ok(false);
+        }
+        let volumes = cri_o::image_volumes(&within, &directory);
+        let volumes = volumes.map_err(|error| {
+            // What is no answer of the kernel is no JSON.
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::BADMSG);
+            Fault::new("reading", directory.join("userdata/config.json"), errno)
+        })?;
+        Ok(volumes.iter().any(|volume| volume == image))
     }
 
     /// What would not go is an orphan now, of a class that every library's collection removes.

@@ -13,7 +13,7 @@ use crate::graphroot::inspect::links::LinkFault;
 use crate::graphroot::inspect::mountpoints;
 use crate::graphroot::leaks::{self, Judgement, recorded};
 use crate::graphroot::units::{Unit, What, is_id};
-use crate::inventory::{Consistency, Finding, NodeIx, Owner, Verdict};
+use crate::inventory::{Consistency, Finding, ImageIx, NodeIx, Owner, Verdict};
 
 impl Filler<'_> {
     /// Everything of this kind. From records that moved or are damaged nothing is concluded.
@@ -226,6 +226,8 @@ impl Filler<'_> {
                             is deleted";
             self.note(("leaked-mount", Verdict::Keep, evidence.to_owned()), id, path, None);
         }
+        let volumes: Vec<_> = recorded.iter().filter(|id| by_layer.contains_key(**id)).copied().collect();
+        self.unused_volumes(&volumes, &by_layer);
         for entry in &tables.recorded {
             let is_merged = entry.path.file_name() == Some(OsStr::new("merged"));
             // Another graphroot may have the same runroot.
@@ -249,6 +251,34 @@ impl Filler<'_> {
                 ),
             };
             self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
+        }
+    }
+
+    /// Mounted layers that are an image's, on a node of CRI-O, none of whose containers has that image as
+    /// a volume. CRI-O unmounts an image neither when its container ends nor when that is removed.
+    fn unused_volumes(&mut self, mounted: &[&str], paths: &HashMap<String, PathBuf>) {
+        let store = self.context.store;
+        let containers = || self.inventory.containers.iter().filter(|container| container.store == store);
+        if !containers().any(|container| container.owner == Owner::CriO) {
+            return;
+        }
+        let is_used = |id: &str| {
+            let named = |image: &ImageIx| self.inventory.images[image.get()].id == id;
+            containers().any(|container| container.volumes.iter().any(named))
+        };
+        let mut unused = Vec::new();
+        for image in &self.snapshot.images {
+            let layer = image.layer.as_deref().filter(|layer| mounted.contains(layer));
+            if let Some(path) = layer.and_then(|layer| paths.get(layer))
+                && !self.snapshot.images.iter().any(|other| other.layer == image.layer && is_used(&other.id))
+            {
+                unused.push((image.id.clone(), path.clone()));
+            }
+        }
+        for (id, path) in unused {
+            let evidence = "the image is mounted, and no container of CRI-O has it as a volume any more: nothing \
+                            deletes the image before it is unmounted";
+            self.note(("crio-image-volume", Verdict::Report, evidence.to_owned()), &id, &path, None);
         }
     }
 }
