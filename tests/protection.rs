@@ -281,7 +281,7 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
     };
     let survey = look(&request);
     assert_eq!(survey.inventory.stores.len(), 2);
-    let found = FromNode::read(&request, None).unwrap();
+    let found = FromNode::read(&request, None, None).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
     let mut policy = Policy::default();
     found.apply(&mut policy.protect);
@@ -299,8 +299,8 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
     assert_eq!(kept(&survey, &policy), expected);
     // Root's that cannot be read may name anything; a user's stops nobody.
     std::os::unix::fs::symlink("x.container", node.join(format!("{}/x.container", &home[1..]))).unwrap();
-    FromNode::read(&request, None).unwrap();
+    FromNode::read(&request, None, None).unwrap();
     std::os::unix::fs::symlink("x.container", node.join("etc/containers/systemd/x.container")).unwrap();
-    let error = FromNode::read(&request, None).unwrap_err();
+    let error = FromNode::read(&request, None, None).unwrap_err();
     assert!(error.to_string().contains("quadlets"), "{error}");
 }

@@ -1,7 +1,7 @@
 //! What is read of other processes, read by a process of its own.
 //!
 //! Any user can make a process whose memory or files answer never, and whoever asks them stands
-//! in the kernel and cannot even be killed. What [`super::processes::read`] asks is chosen so that
+//! in the kernel and cannot even be killed. What `super::processes::read` asks is chosen so that
 //! it waits for nobody; but to be sure that no mistake there stops us, a child does it, which we
 //! wait for until a deadline and never longer. What had not come by then is not known.
 

@@ -160,7 +160,8 @@ impl Within {
         super::newest(self.open(path, HANDLE)?, most)
     }
 
-    /// As [`super::is_immutable`].
+    /// Whether a directory or regular file is marked immutable or append-only (`chattr(1)`): then even root
+    /// cannot remove what is in it. `false` where that cannot be told.
     #[must_use]
     pub fn is_immutable(&self, path: &Path) -> bool {
         let regular = self.facts(path).is_ok_and(|facts| matches!(facts.kind, Kind::Directory | Kind::File));
