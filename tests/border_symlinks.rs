@@ -6,13 +6,14 @@
 mod support;
 
 use std::ffi::CString;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use layersweep::graphroot::edit::{Ballast, Editor, Options};
-use rustix::fs::{CWD, RenameFlags};
+use rustix::fs::{CWD, RenameFlags, inotify};
 
 use support::running::Running;
 use support::store;
@@ -44,39 +45,52 @@ fn exchange(a: &Path, b: &Path) {
     rustix::fs::renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Alice's process: her store is a symlink to the victim every other moment.
+/// Alice's process: after `$EXCHANGES_AFTER` looks of somebody into her store's `tmp`, the store is a
+/// symlink to the victim.
 #[test]
 #[ignore = "another test runs it in a process of its own"]
 fn exchanger() {
-    if text("EXCHANGES").is_empty() {
-        return;
-    }
+    let Ok(mut left) = text("EXCHANGES_AFTER").parse::<usize>() else { return };
     let store = alice::home(".local/share/containers/storage");
     let link = alice::home(".local/share/containers/link");
     std::os::unix::fs::symlink("/home/victim", &link).unwrap();
-    loop {
-        exchange(&store, &link);
-        std::thread::sleep(Duration::from_micros(300));
+    let looks = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&looks, store.join("tmp"), inotify::WatchFlags::OPEN).unwrap();
+    std::fs::write(alice::home("watching"), "").unwrap();
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(&looks, &mut buffer);
+    while left > 0 {
+        events.next().unwrap();
+        left -= 1;
     }
+    exchange(&store, &link);
 }
 
+/// Whichever moment of a sweep she takes.
 #[test]
 fn an_exchanged_store_leads_root_to_no_victim() {
     if !alice::require() {
         return;
     }
-    let run = alice::run(&format!(
+    let run = alice::run_among_all(&format!(
         r#"{STORE}
-as_alice EXCHANGES=1 "$test" --ignored --exact exchanger >/dev/null 2>&1 &
-for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
-    "$program" --state-dir /home/state sweep --delete --min-age 0s -y || true
-    "$program" --state-dir /home/state gc --via direct --min-age 0s --max-age 1s -y || true
-done >/dev/null 2>/home/errors
+for looks in 1 2 3 4 5 6 7 8 9 10; do
+    rm -f watching
+    as_alice EXCHANGES_AFTER=$looks "$test" --ignored --exact exchanger >/dev/null 2>&1 &
+    exchanger=$!
+    while [ ! -e watching ]; do sleep 0.01; done
+    "$program" --state-dir /home/state sweep --delete --class graphroot-tmp --min-age 0s -y >>/home/told 2>&1 || true
+    kill $exchanger 2>/dev/null || true
+    wait $exchanger 2>/dev/null || true
+    [ ! -L $storage ] || {{ rm $storage; mv .local/share/containers/link $storage; }}
+    rm -f .local/share/containers/link
+    [ -e $storage/tmp/precious ] || as_alice touch $storage/tmp/precious
+done
 find /home/victim -printf '%p %i %s %T@\n' | sort >/home/after
 diff /home/before /home/after
 "#
     ));
-    assert_eq!(run.stdout, "", "the victim's files changed");
+    assert_eq!(run.stdout, "", "the victim's files changed: {run:?}");
 }
 
 /// The exchange at the worst moment: after the store was found.

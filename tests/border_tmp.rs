@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, Run, list, text};
 use support::store::{self, Store};
 use support::{edit, node, small, tree};
@@ -204,8 +205,12 @@ fn an_orphan_of_which_something_stays_is_an_error() {
     if !store::require_tools() || !support::require_program("chattr") {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    // Where nobody else writes.
+    if !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 256 * MIB);
+    let store = small::store(&disk.path().join("root"));
     let immutable = |flag: &str| {
         let all = format!("find {} -name stuck -exec chattr {flag} {{}} +", store.root().display());
         store::succeed(Command::new("sh").args(["-c", &all]));
@@ -248,4 +253,5 @@ fn an_orphan_of_which_something_stays_is_an_error() {
         fs::remove_dir_all(&rest[0]).unwrap();
     }
     edit::whole(&store);
+    store.unmount();
 }

@@ -27,7 +27,7 @@ pub fn inside(test: &str, work: impl FnOnce()) {
         return work();
     }
     let mut again = Command::new("unshare");
-    again.args(["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    again.args(["--mount", "--propagation", "private", "--fork", "--kill-child"]);
     again.arg("--net").arg(std::env::current_exe().expect("this program"));
     again.args(["--exact", test, "--nocapture", "--test-threads", "1"]).env(INSIDE, "1");
     // Not where something is mounted over.

@@ -28,8 +28,12 @@ for file in passwd group subuid subgid; do mount --bind /home/etc/$file /etc/$fi
 mkdir -p /run/user/5001 /home/alice /home/bin
 chown 5001:5001 /run/user/5001 /home/alice
 chmod 700 /run/user/5001
-cp "$PROGRAM" /home/bin/layersweep
+cp "$PROGRAM" /home/bin/program
 cp "$TEST" /home/bin/test
+# Nobody else uses these stores, and the processes of this node are in a namespace of their own.
+echo 'trust_pid_namespace = true' >/home/bin/trust.toml
+printf '#!/bin/sh\nexec /home/bin/program --config /home/bin/trust.toml "$@"\n' >/home/bin/layersweep
+chmod 755 /home/bin/layersweep
 program=/home/bin/layersweep test=/home/bin/test
 as_alice() {
     setpriv --reuid 5001 --regid 5001 --clear-groups \
@@ -45,10 +49,21 @@ pub fn require() -> bool {
 
 /// A command that runs `script` (sh) in a new node of hers, which is gone with it.
 pub fn command(script: &str) -> Command {
+    // Of its own, so that none of what it leaves running outlives it.
+    let own = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    command_in(&own, script)
+}
+
+/// The same among all processes of the machine, as what proves that nobody uses a thing wants it.
+/// The script ends what it starts.
+pub fn run_among_all(script: &str) -> Run {
+    program::run(&mut command_in(&[], script))
+}
+
+fn command_in(namespaces: &[&str], script: &str) -> Command {
     let mut command = Command::new("unshare");
     program::hermetic(&mut command);
-    // Of its own, so that none of what it leaves running outlives it.
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
+    command.arg("--mount").args(namespaces).args(["sh", "-c"]);
     command.arg(format!("{SETUP}\n{script}"));
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
