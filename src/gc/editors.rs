@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Options};
+use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Look, Options};
 use crate::inventory::{Store, StoreKey};
-use crate::survey::Survey;
+use crate::survey::{self, Survey};
 
 /// One editor a store, where it can be edited.
 #[derive(Debug)]
@@ -45,7 +45,10 @@ impl Editors {
                     all.push(one.clone());
                 }
             }
-            let options = Options { intents: Some(state_dir.to_path_buf()), ballast, ..Options::default() };
+            let (request, asked) = (survey.request.clone(), places.clone());
+            let outside: Look = Box::new(move || survey::outside(&request, &asked));
+            let intents = Some(state_dir.to_path_buf());
+            let options = Options { intents, ballast, outside: Some(outside), ..Options::default() };
             (key, Editor::new(places, options).map_err(|refusal| refusal.to_string()))
         });
         let stores = stores.collect();

@@ -169,9 +169,14 @@ impl<'a> Judge<'a> {
     fn in_use(&self, at: ImageIx) -> Says {
         let containers = self.users[at.get()].iter().map(|user| &self.input.inventory.containers[*user]);
         let mut users: Vec<_> = containers.map(user).collect();
+        let inventory = self.input.inventory;
+        users.extend(inventory.uses_of(at).map(|one| one.by.clone()));
         users.extend(self.input.known(at).into_iter().flat_map(|known| known.used_by.iter().cloned()));
         match users.len() {
-            0 => Says::go("no container was made from it"),
+            0 => match self.input.refs.needed_elsewhere(inventory, at) {
+                Some(user) => Says::Stay(needed_by(&user.by)),
+                None => Says::go("no container was made from it"),
+            },
             1 => Says::Stay(format!("used by {}", users[0])),
             count => Says::Stay(format!("used by {count}: {}", first_few(&users))),
         }
@@ -277,23 +282,18 @@ impl Says {
     }
 }
 
-/// The containers of each image. One whose store has no such image uses every image of that id:
-/// stores may serve each other.
+/// What the rule `in-use` says of an image whose layers somebody elsewhere needs.
+pub(super) fn needed_by(user: &str) -> String {
+    format!("{user} needs its layers, and no other image of its store holds them")
+}
+
+/// The containers of each image, in its own store and in those that may take images from it. An image
+/// that only has the same id is another one.
 pub(super) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
     let mut users = vec![Vec::new(); inventory.images.len()];
-    let mut by_id: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, image) in inventory.images.iter().enumerate() {
-        by_id.entry(&image.id).or_default().push(at);
-    }
     for (at, container) in inventory.containers.iter().enumerate() {
-        match (container.image, container.image_id.as_deref()) {
-            (Some(image), _) => users[image.get()].push(at),
-            (None, Some(id)) => {
-                for image in by_id.get(id).into_iter().flatten() {
-                    users[*image].push(at);
-                }
-            }
-            (None, None) => {}
+        if let Some(image) = container.image {
+            users[image.get()].push(at);
         }
     }
     users

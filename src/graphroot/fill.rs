@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
+use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
 use super::units::{Debris, Unit, What};
 use crate::inventory::{
     FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
+    Use,
 };
 use crate::sys::processes::Processes;
 use crate::sys::quiet;
@@ -30,6 +32,29 @@ const MEASURED: [&str; 2] = ["overlay", "vfs"];
 pub struct Ids {
     layers: HashMap<String, NodeIx>,
     images: HashMap<String, ImageIx>,
+    /// Directories of layers whose records are lost.
+    strays: HashMap<String, NodeIx>,
+}
+
+impl Ids {
+    /// What is there of the layer with this id.
+    #[must_use]
+    pub fn layer(&self, id: &str) -> Option<NodeIx> {
+        self.layers.get(id).or_else(|| self.strays.get(id)).copied()
+    }
+
+    /// The images that `reference` means.
+    #[must_use]
+    pub fn images(&self, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
+        if let Some(image) = self.images.get(reference) {
+            return vec![*image];
+        }
+        let meant = self.images.values().copied().filter(|at| {
+            let image = &inventory.images[at.get()];
+            means(reference, &image.id, &image.names)
+        });
+        meant.collect()
+    }
 }
 
 /// Names and digests of an image in, what keeps it out: one text a reason.
@@ -114,8 +139,16 @@ pub fn fill(
     }
     let layers = snapshot.layers.iter().zip(&filler.layers);
     let layers = layers.filter_map(|(layer, node)| Some((layer.id.clone(), (*node)?)));
-    let ids = Ids { layers: layers.collect(), images };
+    let is_stray = |unit: &Unit| unit.what == What::Debris(Debris::LayerDirectory);
+    let strays = units.iter().zip(&filler.nodes).filter(|(unit, _)| is_stray(unit));
+    let strays = strays.map(|(unit, node)| (unit.id.clone(), *node)).collect();
+    let ids = Ids { layers: layers.collect(), images, strays };
     let nodes = filler.nodes;
+    for need in needs::beside_records(snapshot) {
+        let images = need.images.iter().flat_map(|one| ids.images(inventory, one)).collect();
+        let holds = need.layers.iter().filter_map(|one| ids.layer(one)).collect();
+        inventory.uses.push(Use { by: need.by, images, holds, is_listed: false });
+    }
     inventory.findings.extend(snapshot.findings.iter().cloned());
     Filled { nodes, ids }
 }

@@ -43,6 +43,8 @@ pub(super) struct Circumstances {
     pub(super) age: Option<SignedDuration>,
     /// Podman has a database here.
     pub(super) has_database: bool,
+    /// A container that only podman's database knows, and whose layer a thing of this age may be.
+    pub(super) lost_container: Option<String>,
     /// Who uses it. Asked only where the verdict depends on it.
     pub(super) presence: Presence,
 }
@@ -91,7 +93,21 @@ pub(super) fn debris(what: Debris, known: &Circumstances) -> Judgement {
         }
         Debris::FeatureTest => (what.class(), Verdict::Reclaim, "left behind by the driver's feature test"),
     };
-    qualify(class, verdict, evidence.into(), known)
+    let judged = qualify(class, verdict, evidence.into(), known);
+    if what == Debris::LayerDirectory { spare_lost(judged, known) } else { judged }
+}
+
+/// The records of a transient store lie in its runroot. Where that is not known, nothing but podman's
+/// database tells of a container, and that does not tell which layer is the container's.
+fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
+    match (judged, &known.lost_container) {
+        ((class, Verdict::Reclaim, evidence), Some(name)) => (
+            class,
+            Verdict::Report,
+            format!("{evidence}; but podman's database has a container {name} without any record: it may be its layer"),
+        ),
+        (judged, _) => judged,
+    }
 }
 
 /// A container may live on without its record: conmon, the OCI runtime and the container
@@ -164,7 +180,8 @@ pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
             ),
         ),
     };
-    qualify(class, verdict, evidence, known)
+    let judged = qualify(class, verdict, evidence, known);
+    if volatile { spare_lost(judged, known) } else { judged }
 }
 
 /// Judges a layer that is flagged incomplete.

@@ -16,6 +16,7 @@ mod labels;
 mod leaks;
 pub mod leftovers;
 mod locks;
+pub mod needs;
 mod owner;
 pub mod records;
 mod since;

@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::inspect::Inspection;
+use super::inspect::{Inspection, mountpoints};
 use super::leftovers;
 use super::locks::LockFile;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
@@ -116,6 +116,19 @@ impl Places {
             }
         }
         files
+    }
+
+    /// What moves when images, layers or containers come or go: the record files, podman's database,
+    /// and the library's count of mounts.
+    pub(super) fn watched_files(&self) -> Vec<PathBuf> {
+        let records = self.record_files().into_iter().map(|(_, path, _)| path);
+        records.chain(self.files_beside_records()).collect()
+    }
+
+    /// Of these, those that are no records.
+    pub(super) fn files_beside_records(&self) -> Vec<PathBuf> {
+        let databases = ["libpod/bolt_state.db", "db.sql"].map(|name| self.graphroot.join(name));
+        databases.into_iter().chain(mountpoints::files(self)).collect()
     }
 
     /// In the library's own order of locking.

@@ -13,6 +13,7 @@ pub mod picture;
 pub mod refs;
 pub mod rules;
 mod store_key;
+mod uses;
 pub mod words;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub use evidence::{Evidence, EvidenceKind};
 pub use ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 pub use labels::{Labels, LabelsOf};
 pub use store_key::StoreKey;
+pub use uses::Use;
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,8 @@ pub struct Inventory {
     pub anchored: Vec<NodeIx>,
     /// Stores whose images may be used by another one, of whose containers not all are known.
     pub lent: Vec<Lent>,
+    /// What uses images and layers from elsewhere: other stores, podman's database, mounts of images.
+    pub uses: Vec<Use>,
     /// What could not be read or does not fit together; `scan` prints them as warnings.
     pub findings: Vec<Finding>,
 }
@@ -318,7 +322,7 @@ pub struct Container {
 }
 
 /// What the disk proves about a container's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContainerState {
     /// A record of the runtime says created, not yet started.
@@ -328,6 +332,7 @@ pub enum ContainerState {
     /// A record of the runtime says it has ended.
     Exited,
     /// The disk does not tell.
+    #[default]
     Unknown,
 }
 

@@ -4,7 +4,7 @@
 //! need. A node leaves the disk when the last root that reaches it goes; so the exclusive
 //! bytes of a set are those of the nodes that no root outside the set reaches.
 
-use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, StoreIx};
+use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, StoreIx, Use};
 
 mod summary;
 
@@ -29,8 +29,12 @@ pub struct Refs {
     reach: Vec<Box<[NodeIx]>>,
     images: usize,
     containers: usize,
-    /// Roots that reach a node, and one more where it is anchored.
+    /// Roots and unlisted uses that reach a node, and one more where it is anchored.
     holders: Vec<u32>,
+    /// The first use that needs a node.
+    uses: Vec<Option<u32>>,
+    /// Images and containers of a node's own store that reach it.
+    own: Vec<u32>,
     /// Images and containers that reach a node.
     refcounts: Vec<u32>,
     /// The roots that reach a node, ascending: a slice of `reached_by` a node.
@@ -62,28 +66,65 @@ impl Refs {
         let holds = holds.chain(inventory.leaks.iter().map(|leak| &leak.holds));
         let reach: Vec<_> = holds.map(|holds| walker.reach(holds)).collect();
 
-        let referencing = inventory.images.len() + inventory.containers.len();
+        let stores = inventory.images.iter().map(|image| image.store);
+        let stores: Vec<_> =
+            stores.chain(inventory.containers.iter().map(|container| container.store)).collect();
         let mut holders = vec![0_u32; nodes];
         let mut refcounts = vec![0_u32; nodes];
+        let mut own = vec![0_u32; nodes];
         for (root, reached) in reach.iter().enumerate() {
+            let store = stores.get(root).copied();
             for node in reached {
                 holders[node.get()] += 1;
-                refcounts[node.get()] += u32::from(root < referencing);
+                refcounts[node.get()] += u32::from(store.is_some());
+                own[node.get()] += u32::from(store == Some(inventory.nodes[node.get()].store));
             }
         }
         let (starts, reached_by) = invert(&reach, &holders);
         for node in walker.reach(&inventory.anchored) {
             holders[node.get()] += 1;
         }
+        let mut uses: Vec<Option<u32>> = vec![None; nodes];
+        for (at, one) in (0_u32..).zip(&inventory.uses) {
+            for node in walker.reach(&one.holds) {
+                holders[node.get()] += u32::from(!one.is_listed);
+                if inventory.is_lendable(node) {
+                    uses[node.get()].get_or_insert(at);
+                }
+            }
+        }
         Self {
             reach,
             images: inventory.images.len(),
             containers: inventory.containers.len(),
             holders,
+            uses,
+            own,
             refcounts,
             starts,
             reached_by,
         }
+    }
+
+    /// Who needs a node from elsewhere.
+    #[must_use]
+    pub fn use_of<'b>(&self, inventory: &'b Inventory, node: NodeIx) -> Option<&'b Use> {
+        let at = self.uses[node.get()]?;
+        inventory.uses.get(at as usize)
+    }
+
+    /// Whose layers would go with an image: it is the last one of its store that holds them, and
+    /// somebody elsewhere needs them. A store's own tools know nothing of that.
+    #[must_use]
+    pub fn needed_elsewhere<'b>(&self, inventory: &'b Inventory, image: ImageIx) -> Option<&'b Use> {
+        self.needed_with(inventory, image, &self.own)
+    }
+
+    fn needed_with<'b>(&self, inventory: &'b Inventory, image: ImageIx, own: &[u32]) -> Option<&'b Use> {
+        let facts = &inventory.images[image.get()];
+        let reached = self.reach(Root::Image(image)).iter().copied();
+        let mut last = reached.filter(|node| own[node.get()] == 1 && inventory.is_own(facts, *node));
+        last.find_map(|node| self.use_of(inventory, node))
     }
 
     fn position(&self, root: Root) -> usize {
@@ -172,7 +213,8 @@ impl Refs {
     /// Starts to plan deletions one after the other.
     #[must_use]
     pub fn live(&self) -> Live<'_> {
-        Live { refs: self, holders: self.holders.clone(), gone: vec![false; self.reach.len()] }
+        let gone = vec![false; self.reach.len()];
+        Live { refs: self, holders: self.holders.clone(), own: self.own.clone(), gone }
     }
 
     /// Bytes of a layer as if it were alone: its own and those of inodes that it shares
@@ -191,6 +233,7 @@ impl Refs {
 pub struct Live<'a> {
     refs: &'a Refs,
     holders: Vec<u32>,
+    own: Vec<u32>,
     gone: Vec<bool>,
 }
 
@@ -214,15 +257,32 @@ impl Live<'_> {
         self.holders[node.get()]
     }
 
+    /// As [`Refs::needed_elsewhere`], after what has gone.
+    #[must_use]
+    pub fn needed_elsewhere<'b>(&self, inventory: &'b Inventory, image: ImageIx) -> Option<&'b Use> {
+        self.refs.needed_with(inventory, image, &self.own)
+    }
+
     /// Lets `root` go, and says what leaves the disk.
     pub fn remove(&mut self, inventory: &Inventory, root: Root) -> Size {
         let freed = self.next(inventory, root);
         if !std::mem::replace(&mut self.gone[self.refs.position(root)], true) {
+            let store = store_of(inventory, root);
             for node in self.refs.reach(root) {
                 self.holders[node.get()] -= 1;
+                self.own[node.get()] -= u32::from(store == Some(inventory.nodes[node.get()].store));
             }
         }
         freed
+    }
+}
+
+/// The store of an image or container.
+fn store_of(inventory: &Inventory, root: Root) -> Option<StoreIx> {
+    match root {
+        Root::Image(at) => Some(inventory.images[at.get()].store),
+        Root::Container(at) => Some(inventory.containers[at.get()].store),
+        Root::Leak(_) => None,
     }
 }
 

@@ -262,7 +262,7 @@ pub(super) fn unrecorded(
     }
 }
 
-/// How many containers are on each image.
+/// How many containers, and others, use each image.
 pub(super) fn users(inventory: &Inventory) -> Vec<u64> {
     let mut users = vec![0; inventory.images.len()];
     let mut seen = HashSet::new();
@@ -272,6 +272,9 @@ pub(super) fn users(inventory: &Inventory) -> Vec<u64> {
         {
             users[image.get()] += 1;
         }
+    }
+    for image in inventory.uses.iter().flat_map(|one| &one.images) {
+        users[image.get()] += 1;
     }
     users
 }

@@ -77,7 +77,7 @@ pub struct StoreFigures {
 pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     let mut images: Vec<BTreeMap<String, u64>> = vec![BTreeMap::new(); inventory.stores.len()];
     for (at, image) in inventory.images.iter().enumerate() {
-        let standing = refs::standing(inventory, ImageIx::from(at));
+        let standing = refs::standing(inventory, refs, ImageIx::from(at));
         *images[image.store.get()].entry(standing.word().to_owned()).or_default() += 1;
     }
     let mut leaks: Vec<BTreeMap<_, (u64, u64)>> = vec![BTreeMap::new(); inventory.stores.len()];

@@ -52,7 +52,11 @@ pub fn observe(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Ob
         sighting,
         now,
         micros: now.record_time.as_microsecond(),
-        in_use: sighting.containers.iter().filter_map(|container| container.image).collect(),
+        in_use: {
+            let images = sighting.images.iter().enumerate().filter(|(_, image)| image.in_use);
+            let images = images.map(|(at, _)| at);
+            images.chain(sighting.containers.iter().filter_map(|container| container.image)).collect()
+        },
         lives: vec![None; sighting.images.len()],
         uses: HashMap::new(),
         observed: Observed {

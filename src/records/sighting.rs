@@ -99,6 +99,9 @@ pub struct SeenImage {
     pub evidence: Vec<Evidence>,
     /// Something keeps it by configuration.
     pub pinned: bool,
+    /// Something uses it that is none of the containers here: a container of another store.
+    #[serde(default)]
+    pub in_use: bool,
     /// All that it reaches.
     pub total_bytes: u64,
     /// Of that, what only it reaches.
@@ -204,6 +207,7 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
         names: image.names.clone(),
         evidence: image.evidence.clone(),
         pinned: !image.pinned_by.is_empty(),
+        in_use: inventory.uses_of(at).next().is_some() || refs.needed_elsewhere(inventory, at).is_some(),
         total_bytes: weight.total.bytes,
         exclusive_bytes: weight.exclusive.bytes,
         frees_bytes: weight.exclusive.frees_bytes,

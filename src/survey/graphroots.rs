@@ -3,15 +3,17 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::lenders::{Own, Unread};
+use super::lenders::{self, Borrower, Own, Place, Unread};
 use super::reading::{Filling, Guest, Reading, UnitView};
 use super::{Error, Request, Weigh};
 use crate::graphroot::committed;
 use crate::graphroot::config::{self, Discovery, Pin, StoreConfig, pin_matches_image};
 use crate::graphroot::doubt::doubt;
+use crate::graphroot::edit::{OutsideUse, Watch};
 use crate::graphroot::fill;
 use crate::graphroot::inspect::{Closeness, inspect};
 use crate::graphroot::leftovers;
+use crate::graphroot::needs::{self, Need};
 use crate::graphroot::snapshot::{self, Places, Snapshot};
 use crate::graphroot::units::{self, Unit, What};
 use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
@@ -22,12 +24,28 @@ use crate::usage::{Fingerprint, Tally};
 
 /// A graphroot, read with one driver.
 #[derive(Clone, Debug)]
-struct Graphroot {
+pub(super) struct Graphroot {
     snapshot: Snapshot,
     units: Vec<Unit>,
     origin: String,
     /// Graphroots of the additional image stores that it reads from.
     additional: Vec<PathBuf>,
+    /// From before it was read.
+    watch: Watch,
+}
+
+impl Graphroot {
+    /// As one that takes images from others; `at` is its place among those that are shown.
+    pub(super) fn borrower(&self, at: Option<usize>) -> Borrower<'_> {
+        Borrower {
+            at,
+            root: self.snapshot.places.graphroot.to_path_buf(),
+            driver: &self.snapshot.places.driver,
+            is_damaged: self.snapshot.consistency == Consistency::Damaged,
+            borrows_from: self.additional.clone(),
+            needs: if self.additional.is_empty() { Vec::new() } else { needs::elsewhere(&self.snapshot) },
+        }
+    }
 }
 
 impl Reading for Graphroot {
@@ -47,8 +65,8 @@ impl Reading for Graphroot {
         self.snapshot.places.roots()
     }
 
-    fn borrows_from(&self) -> Vec<PathBuf> {
-        self.additional.iter().chain(&self.snapshot.places.imagestores).cloned().collect()
+    fn borrower(&self, at: usize) -> Option<Borrower<'_>> {
+        Some(self.borrower(Some(at)))
     }
 
     fn units(&self) -> Vec<UnitView<'_>> {
@@ -160,6 +178,8 @@ fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> 
 #[derive(Debug, Default)]
 pub(super) struct Found {
     stores: Vec<Graphroot>,
+    /// Stores that nobody asked for and that take images from those above: their records alone.
+    others: Vec<Graphroot>,
     pub(super) pins: Vec<Pin>,
     pub(super) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
@@ -176,10 +196,16 @@ impl Found {
         let stores = self.stores.into_iter();
         (stores.map(|store| Box::new(store) as Box<dyn Reading>).collect(), self.unreadable)
     }
+
+    /// The stores that nobody asked for.
+    pub(super) fn others(&mut self) -> Vec<Graphroot> {
+        std::mem::take(&mut self.others)
+    }
 }
 
 /// Reads the graphroots that the request names; without any name (of whatever kind of
-/// store), those that the configuration names.
+/// store), those that the configuration names. Stores that are not asked for are read as well if
+/// they take images from those: a name limits what is shown, never who is asked for use.
 ///
 /// # Errors
 /// When a named store is none or cannot be read.
@@ -193,20 +219,21 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
     for (path, message) in problems {
         found.findings.push(Finding { path, message, incomplete: false });
     }
-    let own = Own::new(&request.sysroot, &stores);
-    for at in own.lenders_first(&request.sysroot, &stores) {
-        let store = &stores[at];
+    let asked = stores.len();
+    let others = match named && asked > 0 {
+        true => config::discover(&request.sysroot, &request.environment).stores,
+        false => Vec::new(),
+    };
+    let all = [stores, others].concat();
+    let own = Own::new(&request.sysroot, &all);
+    let known = Configured { all: &all, asked, own: &own };
+    for at in own.lenders_first(&request.sysroot, &all).into_iter().filter(|at| *at < asked) {
+        let store = &all[at];
         let before = found.stores.len();
-        match found.store(request, store, at, &own) {
+        match found.store(request, at, known) {
             Ok(()) => {}
             Err(Error::Unreadable { path, source }) if !named => {
-                let lenders = store.additional_image_stores.iter();
-                let lenders = lenders.chain(&store.imagestore).chain(&store.other_imagestores);
-                found.unread.push(Unread {
-                    at,
-                    graphroot: store.graphroot.clone(),
-                    borrows_from: resolved(request, lenders),
-                });
+                found.unread.push(unread(request, store, at));
                 // Another user's store, say; ours may be readable.
                 let message = format!("cannot be read: {source}");
                 found.findings.push(Finding { path: path.clone(), message, incomplete: true });
@@ -223,14 +250,119 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         }
         found.looked.push(store.graphroot.clone());
     }
+    for at in asked..all.len() {
+        found.other(request, at, known);
+    }
     Ok(found)
 }
 
+/// What is needed of the store at `places` by others, and by what is in none of its records: read
+/// now, and with the means to see that it has changed.
+pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
+    let mut outside = OutsideUse::default();
+    let discovered = config::discover(&request.sysroot, &request.environment).stores;
+    // The store itself comes first, as it was read: a shared imagestore is this one's.
+    let this = StoreConfig {
+        graphroot: places.graphroot.to_path_buf(),
+        imagestore: places.imagestores.first().map(|path| path.to_path_buf()),
+        ..StoreConfig::default()
+    };
+    let all = [vec![this], discovered].concat();
+    let own = Own::new(&request.sysroot, &all);
+    let known = Configured { all: &all, asked: 1, own: &own };
+    outside.add(Watch::beside_records(places), needs::beside(places));
+    let request = &records_of_another(request, places);
+    let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
+    for at in 1..all.len() {
+        if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver) {
+            continue;
+        }
+        let mut found = Found::default();
+        match found.drivers(request, at, known, false) {
+            Ok(()) => {}
+            Err(_) => outside.add_unknown(all[at].graphroot.clone()),
+        }
+        for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
+            let Snapshot { places, consistency, .. } = &store.snapshot;
+            if *consistency == Consistency::Damaged {
+                outside.add_unknown(places.graphroot.to_path_buf());
+            }
+            let needs = needs::elsewhere(&store.snapshot).into_iter();
+            let root = places.graphroot.display();
+            let needs = needs.map(|need| Need { by: format!("{} in the store {root}", need.by), ..need });
+            outside.add(store.watch, needs.collect());
+        }
+    }
+    outside
+}
+
+/// How to look at a store that nobody asked for: no flag means it.
+fn records_of_another(request: &Request, asked: &Places) -> Request {
+    let graphroots = vec![asked.graphroot.to_path_buf()];
+    Request { graphroots, runroot: None, weigh: Weigh::Nothing, remembered: None, ..request.clone() }
+}
+
+/// All stores that the configuration names: those asked for, then the others.
+#[derive(Clone, Copy, Debug)]
+struct Configured<'a> {
+    all: &'a [StoreConfig],
+    asked: usize,
+    own: &'a Own,
+}
+
+impl Configured<'_> {
+    /// The imagestores that the store at position `at` writes to and nobody else does before it.
+    fn imagestores(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+        let store = &self.all[at];
+        let mut found = resolved(request, store.imagestore.iter().chain(&store.other_imagestores));
+        found.retain(|path| self.own.find(path).is_none_or(|(owner, _)| owner == at));
+        found
+    }
+
+    /// Directories of other stores that its images may come from.
+    fn borrowed(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+        let own = self.imagestores(request, at);
+        let mut found = resolved(request, lenders::borrowed(&self.all[at]));
+        found.retain(|path| !own.contains(path));
+        found
+    }
+
+    /// Whether the store takes images from one in `areas`, and its owner can reach those.
+    fn takes_from(&self, request: &Request, at: usize, areas: &[Place], driver: &str) -> bool {
+        let borrowed: Vec<_> = self.borrowed(request, at).into_iter().map(Place::of).collect();
+        let graphroot = placed(request, &self.all[at]);
+        areas.iter().filter(|area| borrowed.iter().any(|path| path.is(area))).any(|area| {
+            lenders::may_reach(&request.sysroot, &graphroot, (area.path(), driver))
+        })
+    }
+}
+
+/// Where a store's graphroot is, as far as that can be told.
+fn placed(request: &Request, store: &StoreConfig) -> PathBuf {
+    request.sysroot.resolve(&store.graphroot).unwrap_or_else(|_| {
+        let below = store.graphroot.strip_prefix("/").unwrap_or(&store.graphroot);
+        request.sysroot.root().join(below)
+    })
+}
+
+fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
+    Unread {
+        at,
+        graphroot: placed(request, store),
+        borrows_from: resolved(request, lenders::borrowed(store)),
+    }
+}
+
 impl Found {
-    /// The same directory may be named twice.
+    /// The same directory may be named twice, and may be another's imagestore.
+    fn known(&self, request: &Request, graphroot: &Path) -> Option<&Graphroot> {
+        let wanted = Place::of(request.sysroot.resolve(graphroot).ok()?);
+        let is_it = |area: &Path| Place::of(area.to_path_buf()).is(&wanted);
+        self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
+    }
+
     fn knows(&self, request: &Request, graphroot: &Path) -> bool {
-        let path = request.sysroot.resolve(graphroot);
-        path.is_ok_and(|path| self.stores.iter().any(|known| known.snapshot.places.graphroot == path))
+        self.known(request, graphroot).is_some()
     }
 
     /// # Errors
@@ -242,41 +374,71 @@ impl Found {
         Err(Error::Unreadable { path: store.graphroot.clone(), source })
     }
 
-    /// Reads the store at position `at` of those that are somebody's `own`.
-    fn store(&mut self, request: &Request, store: &StoreConfig, at: usize, own: &Own) -> Result<(), Error> {
+    /// Reads the store at position `at`, and those that it takes images from and that nobody has
+    /// asked for.
+    fn store(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
+        let store = &known.all[at];
         let mut additional = Vec::new();
-        for path in &store.additional_image_stores {
-            let config = StoreConfig {
-                graphroot: path.clone(),
-                imagestore: None,
-                other_imagestores: Vec::new(),
-                additional_image_stores: Vec::new(),
-                driver: None,
-                origin: format!("additional image store of {}", store.graphroot.display()),
-                ..store.clone()
-            };
-            // A store that is missing here is one that nothing comes from.
-            let Ok(graphroot) = request.sysroot.resolve(path) else { continue };
-            match own.find(&graphroot) {
+        // A store that is missing here is one that nothing comes from.
+        for path in known.borrowed(request, at) {
+            match known.own.find(&path) {
                 // The library writes to its own graphroot, whatever else that is called.
                 Some((same, _)) if same == at => {}
                 // Whoever else names it, somebody writes to it: it is read as that one's.
-                Some((lender, graphroot)) => {
+                Some((lender, _)) if lender < known.asked => {
                     self.readable(store, lender)?;
-                    additional.push(graphroot.to_path_buf());
+                    let lender = self.known(request, &path).map(|lender| &lender.snapshot.places.graphroot);
+                    additional.extend(lender.map(|graphroot| graphroot.to_path_buf()));
                 }
-                None => {
-                    self.drivers(request, &config, true)?;
-                    additional.push(graphroot);
+                _ => {
+                    let config = StoreConfig {
+                        graphroot: path.clone(),
+                        imagestore: None,
+                        other_imagestores: Vec::new(),
+                        additional_image_stores: Vec::new(),
+                        driver: None,
+                        origin: format!("additional image store of {}", store.graphroot.display()),
+                        ..store.clone()
+                    };
+                    self.drivers_of(request, &config, Vec::new(), true)?;
+                    let lender = self.known(request, &path).map(|lender| &lender.snapshot.places.graphroot);
+                    additional.extend(lender.map(|graphroot| graphroot.to_path_buf()));
                 }
             }
         }
         let first = self.stores.len();
-        self.drivers(request, store, false)?;
+        self.drivers(request, at, known, false)?;
         for store in &mut self.stores[first..] {
             store.additional.clone_from(&additional);
         }
         Ok(())
+    }
+
+    /// Reads the store at position `at`, which nobody asked for, if it takes images from one that
+    /// was. Whatever is wrong with it is nobody's business but those images'.
+    fn other(&mut self, request: &Request, at: usize, known: Configured<'_>) {
+        let writable = |one: &&Graphroot| !one.snapshot.places.read_only;
+        let wanted = Place::of(placed(request, &known.all[at]));
+        let is_it = |one: &Graphroot| Place::of(one.snapshot.places.graphroot.to_path_buf()).is(&wanted);
+        if self.stores.iter().filter(writable).any(is_it) {
+            return;
+        }
+        let takes = self.stores.iter().find(|lender| {
+            let places = &lender.snapshot.places;
+            let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
+            known.takes_from(request, at, &areas, &places.driver)
+        });
+        let Some(lender) = takes else { return };
+        let request = &records_of_another(request, &lender.snapshot.places);
+        let mut found = Self::default();
+        if found.drivers(request, at, known, false).is_err() {
+            self.unread.push(unread(request, &known.all[at], at));
+        }
+        let additional = known.borrowed(request, at);
+        for store in &mut found.stores {
+            store.additional.clone_from(&additional);
+        }
+        self.others.append(&mut found.stores);
     }
 
     /// Directories with leftovers of the tools. They are nobody's store in particular, so
@@ -296,8 +458,25 @@ impl Found {
         found
     }
 
-    /// Reads the store once for each driver that has records in it.
-    fn drivers(&mut self, request: &Request, store: &StoreConfig, read_only: bool) -> Result<(), Error> {
+    /// Reads the store at position `at` once for each driver that has records in it.
+    fn drivers(
+        &mut self,
+        request: &Request,
+        at: usize,
+        known: Configured<'_>,
+        read_only: bool,
+    ) -> Result<(), Error> {
+        let imagestores = known.imagestores(request, at);
+        self.drivers_of(request, &known.all[at], imagestores, read_only)
+    }
+
+    fn drivers_of(
+        &mut self,
+        request: &Request,
+        store: &StoreConfig,
+        imagestores: Vec<PathBuf>,
+        read_only: bool,
+    ) -> Result<(), Error> {
         if self.knows(request, &store.graphroot) {
             return Ok(());
         }
@@ -324,7 +503,7 @@ impl Found {
             let blind = store.transient && runroots.is_empty() && !read_only;
             let places = Places {
                 graphroot: graphroot.clone(),
-                imagestores: resolved(request, store.imagestore.iter().chain(&store.other_imagestores)),
+                imagestores: imagestores.clone(),
                 runroots,
                 temporary: self.temporary(request, read_only),
                 driver: driver.clone(),
@@ -333,6 +512,7 @@ impl Found {
                 read_only,
                 foreign: request.sysroot.is_foreign(),
             };
+            let watch = Watch::new(&places);
             let mut snapshot = read(&places, request).map_err(unreadable)?;
             if blind {
                 let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
@@ -350,6 +530,7 @@ impl Found {
                 snapshot,
                 origin: store.origin.clone(),
                 additional: Vec::new(),
+                watch,
             });
         }
         Ok(())

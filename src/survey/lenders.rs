@@ -1,60 +1,86 @@
 //! Stores that other stores take images from: additional image stores and imagestores.
 
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::reading::Reading;
 use crate::graphroot::config::StoreConfig;
-use crate::inventory::{Consistency, Inventory, Lent, StoreIx};
+use crate::graphroot::fill::Ids;
+use crate::graphroot::needs::Need;
+use crate::inventory::{ImageIx, Inventory, Lent, StoreIx, Use};
 use crate::sys::quiet;
+use crate::sys::root::{Step, Way, Who};
 use crate::sys::sysroot::Sysroot;
 
 /// Where a directory really is. The same one has the same device and inode, whatever it is
 /// called: a bind mount is no symlink.
 #[derive(Clone, Debug)]
-struct Place {
+pub(super) struct Place {
     path: PathBuf,
     identity: Option<(u64, u64)>,
 }
 
 impl Place {
-    fn of(path: PathBuf) -> Self {
+    pub(super) fn of(path: PathBuf) -> Self {
         let identity = quiet::facts(&path).ok().map(|facts| (facts.device, facts.inode));
         Self { path, identity }
     }
 
-    fn is(&self, other: &Self) -> bool {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
         self.path == other.path || self.identity.is_some() && self.identity == other.identity
     }
 }
 
-/// The graphroots that somebody writes to.
+/// The graphroots and imagestores that somebody writes to.
 #[derive(Debug)]
 pub(super) struct Own {
     /// One a store; `None` where there is no such directory.
-    places: Vec<Option<Place>>,
+    graphroots: Vec<Option<Place>>,
+    imagestores: Vec<Vec<Place>>,
 }
 
 impl Own {
     pub(super) fn new(sysroot: &Sysroot, stores: &[StoreConfig]) -> Self {
-        let place = |store: &StoreConfig| sysroot.resolve(&store.graphroot).ok().map(Place::of);
-        Self { places: stores.iter().map(place).collect() }
+        let place = |path: &PathBuf| sysroot.resolve(path).ok().map(Place::of);
+        let imagestores = |store: &StoreConfig| {
+            store.imagestore.iter().chain(&store.other_imagestores).filter_map(place).collect()
+        };
+        Self {
+            graphroots: stores.iter().map(|store| place(&store.graphroot)).collect(),
+            imagestores: stores.iter().map(imagestores).collect(),
+        }
     }
 
-    /// The store with this graphroot, and where that is by its own name.
-    pub(super) fn find(&self, graphroot: &Path) -> Option<(usize, &Path)> {
+    /// The store that writes to `directory`, and where that is by its own name: the one with this
+    /// graphroot, else the first with this imagestore.
+    pub(super) fn find(&self, directory: &Path) -> Option<(usize, &Path)> {
+        let wanted = Place::of(directory.to_path_buf());
+        let graphroots = self.graphroots.iter().enumerate();
+        let mut graphroots =
+            graphroots.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(&wanted))?)));
+        let imagestores = self.imagestores.iter().enumerate();
+        let mut imagestores = imagestores
+            .filter_map(|(at, places)| Some((at, places.iter().find(|place| place.is(&wanted))?)));
+        let found = graphroots.next().or_else(|| imagestores.next());
+        found.map(|(at, place)| (at, place.path.as_path()))
+    }
+
+    /// Whether the store at position `at` has this graphroot.
+    pub(super) fn find_graphroot(&self, graphroot: &Path, at: usize) -> bool {
         let wanted = Place::of(graphroot.to_path_buf());
-        let places = self.places.iter().enumerate();
-        let mut same =
-            places.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(&wanted))?)));
-        same.next().map(|(at, place)| (at, place.path.as_path()))
+        self.graphroots[at].as_ref().is_some_and(|place| place.is(&wanted))
     }
 
     /// Positions of all stores, each behind those that it takes images from. Where they go round in
     /// a circle, somebody comes first.
     pub(super) fn lenders_first(&self, sysroot: &Sysroot, stores: &[StoreConfig]) -> Vec<usize> {
         let lenders = |at: usize| {
-            let named = stores[at].additional_image_stores.iter();
-            let named = named.filter_map(|path| sysroot.resolve(path).ok());
+            let named = borrowed(&stores[at]).filter_map(|path| sysroot.resolve(path).ok());
             named.filter_map(|path| self.find(&path).map(|found| found.0)).collect::<Vec<_>>()
         };
         let mut order = Vec::new();
@@ -90,22 +116,113 @@ pub(super) struct Unread {
     pub(super) borrows_from: Vec<PathBuf>,
 }
 
-/// Notes which stores may be used by one whose containers are not all known.
-pub(super) fn note(inventory: &mut Inventory, readings: &[Box<dyn Reading>], unread: Vec<Unread>) {
-    let damaged = readings.iter().zip(&inventory.stores).enumerate();
-    let damaged = damaged.filter(|(_, (_, store))| store.consistency == Consistency::Damaged);
-    let damaged =
-        damaged.map(|(at, (reading, store))| (Some(at), store.root.clone(), reading.borrows_from()));
-    let unread = unread.into_iter().map(|one| (None, one.graphroot, one.borrows_from));
-    let mut lent = Vec::new();
-    for (borrower, to, borrows_from) in damaged.chain(unread) {
-        let borrows_from: Vec<_> = borrows_from.into_iter().map(Place::of).collect();
-        for (at, reading) in readings.iter().enumerate().filter(|(at, _)| Some(*at) != borrower) {
-            let mut roots = reading.roots().into_iter().map(Place::of);
-            if roots.any(|root| borrows_from.iter().any(|place| place.is(&root))) {
-                lent.push(Lent { store: StoreIx::from(at), to: to.clone() });
+/// Where the images of a store may come from, by its configuration.
+pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
+    store.additional_image_stores.iter().chain(&store.imagestore).chain(&store.other_imagestores)
+}
+
+/// Whether whoever owns the store `borrower` can reach what lies in the store `lender` at all.
+/// Nobody's configuration makes a use of what they cannot read. What cannot be examined may be.
+pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, (lender, driver): (&Path, &str)) -> bool {
+    let mut there = borrower.ancestors().filter_map(|path| std::fs::symlink_metadata(path).ok());
+    let owner = there.next().map_or(0, |facts| facts.uid());
+    let records = lender.join(format!("{driver}-layers"));
+    let way: Vec<&Path> = records.ancestors().take_while(|path| path.starts_with(sysroot.root())).collect();
+    let step = |path: &&Path| {
+        let facts = std::fs::metadata(path).ok()?;
+        Some(Step { uid: facts.uid(), mode: facts.mode() & 0o7777 })
+    };
+    Way::new(way.iter().filter_map(step).collect()).admits(&Who::user(owner))
+}
+
+/// One store that was read, and may take images from others.
+pub(super) struct Borrower<'a> {
+    /// Its place among those that are shown; `None`: nobody asked for it.
+    pub(super) at: Option<usize>,
+    pub(super) root: PathBuf,
+    pub(super) driver: &'a str,
+    pub(super) is_damaged: bool,
+    pub(super) borrows_from: Vec<PathBuf>,
+    pub(super) needs: Vec<Need>,
+}
+
+/// A store that is shown, and its ids.
+struct Lender<'a> {
+    at: usize,
+    roots: Vec<Place>,
+    driver: String,
+    ids: &'a Ids,
+}
+
+/// Notes what stores take from each other: who needs which images and layers of a store that is
+/// shown, and which stores may be used by one whose containers are not all known.
+pub(super) fn note(
+    inventory: &mut Inventory,
+    sysroot: &Sysroot,
+    readings: &[Box<dyn Reading>],
+    ids: &HashMap<(PathBuf, String), Ids>,
+    borrowers: &[Borrower<'_>],
+    unread: &[Unread],
+) {
+    let lenders: Vec<Lender<'_>> = readings
+        .iter()
+        .enumerate()
+        .filter_map(|(at, reading)| {
+            let store = &inventory.stores[at];
+            let ids = ids.get(&(store.root.clone(), store.driver.clone()))?;
+            let roots = reading.roots().into_iter().map(Place::of).collect();
+            Some(Lender { at, roots, driver: store.driver.clone(), ids })
+        })
+        .collect();
+    let (mut uses, mut lent) = (Vec::new(), Vec::new());
+    for borrower in borrowers {
+        let mut from = lenders_of(&borrower.borrows_from, &lenders, sysroot, &borrower.root);
+        from.retain(|lender| Some(lender.at) != borrower.at && lender.driver == borrower.driver);
+        for lender in from {
+            if borrower.is_damaged {
+                lent.push(Lent { store: StoreIx::from(lender.at), to: borrower.root.clone() });
+            }
+            for need in &borrower.needs {
+                uses.extend(use_of(inventory, borrower, lender, need));
             }
         }
     }
+    for one in unread {
+        for lender in lenders_of(&one.borrows_from, &lenders, sysroot, &one.graphroot) {
+            lent.push(Lent { store: StoreIx::from(lender.at), to: one.graphroot.clone() });
+        }
+    }
+    lent.dedup();
+    inventory.uses.extend(uses);
     inventory.lent.extend(lent);
+}
+
+fn lenders_of<'a, 'b>(
+    borrows_from: &[PathBuf],
+    lenders: &'a [Lender<'b>],
+    sysroot: &Sysroot,
+    borrower: &Path,
+) -> Vec<&'a Lender<'b>> {
+    let named: Vec<_> = borrows_from.iter().cloned().map(Place::of).collect();
+    let is_named = |lender: &&Lender<'_>| {
+        let mut roots = lender.roots.iter();
+        let root = roots.find(|root| named.iter().any(|place| place.is(root)));
+        root.is_some_and(|root| may_reach(sysroot, borrower, (&root.path, &lender.driver)))
+    };
+    lenders.iter().filter(is_named).collect()
+}
+
+fn use_of(inventory: &Inventory, borrower: &Borrower<'_>, lender: &Lender<'_>, need: &Need) -> Option<Use> {
+    let mut images: Vec<_> = need.images.iter().flat_map(|one| lender.ids.images(inventory, one)).collect();
+    // A container that is shown says that itself.
+    let is_shown = |image: ImageIx| {
+        let store = borrower.at.map(StoreIx::from);
+        let mut containers = inventory.containers.iter();
+        containers.any(|container| Some(container.store) == store && container.image == Some(image))
+    };
+    images.retain(|image| !is_shown(*image));
+    let holds: Vec<_> = need.layers.iter().filter_map(|id| lender.ids.layer(id)).collect();
+    let by = format!("{} in the store {}", need.by, borrower.root.display());
+    let is_listed = borrower.at.is_some();
+    (!(images.is_empty() && holds.is_empty())).then_some(Use { by, images, holds, is_listed })
 }

@@ -22,6 +22,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use crate::graphroot::config::Environment;
+use crate::graphroot::edit::OutsideUse;
 use crate::graphroot::snapshot::{Patience, Places};
 use crate::inventory::evidence;
 use crate::inventory::refs::{self, Refs};
@@ -108,6 +109,15 @@ pub struct Survey {
     pub to_keep: Option<ToKeep>,
     /// For each store where its parts lie, if it is one that can be edited.
     pub places: Vec<Option<Places>>,
+    /// How it was asked for, to ask again.
+    pub request: Request,
+}
+
+/// Who needs what of the store at `places`, and is in none of its records: to be asked again right
+/// before a deletion, by whoever holds the locks then.
+#[must_use]
+pub fn outside(request: &Request, places: &Places) -> OutsideUse {
+    graphroots::outside(request, places)
 }
 
 impl Survey {
@@ -177,12 +187,12 @@ fn join(paths: &[PathBuf]) -> String {
 /// inside a store is a finding of the inventory.
 pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let started = Instant::now();
-    let graphroots = graphroots::find(request)?;
+    let mut graphroots = graphroots::find(request)?;
     let containerds = containerds::find(request)?;
     let findings = [graphroots.findings.clone(), containerds.findings.clone()].concat();
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
     let pins = graphroots.pins.clone();
-    let unread = graphroots.unread.clone();
+    let (unread, others) = (graphroots.unread.clone(), graphroots.others());
     let (mut readings, mut unreadable) = graphroots.into_readings();
     let (more, failed) = containerds.into_readings();
     readings.extend(more);
@@ -217,7 +227,11 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         let filled = reading.fill(&mut filling, store, &areas[position], &weighing.tallies(position));
         nodes.extend(weighing.slots(position).iter().copied().zip(filled));
     }
-    lenders::note(&mut inventory, weighing.readings(), unread);
+    let ids = filling.ids;
+    let shown = weighing.readings().iter().enumerate().filter_map(|(at, reading)| reading.borrower(at));
+    let borrowers: Vec<_> = shown.chain(others.iter().map(|other| other.borrower(None))).collect();
+    lenders::note(&mut inventory, &request.sysroot, weighing.readings(), &ids, &borrowers, &unread);
+    drop(borrowers);
     weighing.share(&mut inventory, &nodes, &filesystems.costs);
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
     evidence::gather(&mut inventory);
@@ -238,7 +252,8 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let places = weighing.readings().iter().map(|reading| reading.places().cloned()).collect();
     let to_keep = weighing.leave().filter(|_| !request.sysroot.is_foreign());
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
-    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places })
+    let request = Request { remembered: None, ..request.clone() };
+    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places, request })
 }
 
 /// The filesystems met so far, each once.

@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::Request;
+use super::lenders::Borrower;
 use crate::graphroot::config::Pin;
 use crate::graphroot::fill::Ids;
 use crate::graphroot::snapshot::Places;
@@ -47,9 +48,10 @@ pub(super) trait Reading: Debug {
     /// mount is crossed. The first is the store's root.
     fn roots(&self) -> Vec<PathBuf>;
 
-    /// Directories of other stores that its containers' images may come from.
-    fn borrows_from(&self) -> Vec<PathBuf> {
-        Vec::new()
+    /// What it takes from other stores, if it is of a kind that can. `at` is its place.
+    fn borrower(&self, at: usize) -> Option<Borrower<'_>> {
+        let _ = at;
+        None
     }
 
     /// All units, in an order that only a new reading changes.

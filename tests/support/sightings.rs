@@ -69,6 +69,7 @@ pub fn image(number: u64, made: i64) -> SeenImage {
         names: vec![format!("registry.example.com/team/service-{}:build-{number}", number % 97)],
         evidence: evidence.map(|(what, seconds)| Evidence { what, at: at(seconds) }).to_vec(),
         pinned: false,
+        in_use: false,
         total_bytes: 500_000_000 + number,
         exclusive_bytes: 40_000_000,
         frees_bytes: 41_000_000,

@@ -215,8 +215,10 @@ fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [Entry]) {
                 Root::Leak(other) => !going.contains(other),
                 Root::Image(_) | Root::Container(_) => true,
             });
-            if let Some(user) = user {
-                entry.fate = Fate::Stay(Stay::Needed(name_of(inventory, user)));
+            let elsewhere = || held.iter().find_map(|node| refs.use_of(inventory, *node));
+            let user = user.map(|root| name_of(inventory, root));
+            if let Some(user) = user.or_else(|| elsewhere().map(|user| user.by.clone())) {
+                entry.fate = Fate::Stay(Stay::Needed(user));
                 spared = true;
             }
         }

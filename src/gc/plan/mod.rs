@@ -158,9 +158,30 @@ impl<'a> Planner<'a> {
         if went {
             self.fates[at.get()] = Fate::Gone;
             self.live.remove(self.input.inventory, Root::Image(at));
+            self.keep_last_holders(at);
         }
         if let Stage::Space { sweep: Some(sweep), .. } = &mut self.stage {
             sweep.answered(&self.input, &self.live, &self.rank, at, went);
+        }
+    }
+
+    /// Some image may have become the last one of its store to hold layers that somebody elsewhere
+    /// needs.
+    fn keep_last_holders(&mut self, gone: ImageIx) {
+        let inventory = self.input.inventory;
+        for node in self.input.refs.reach(Root::Image(gone)) {
+            if self.input.refs.use_of(inventory, *node).is_none() {
+                continue;
+            }
+            for root in self.input.refs.reached_by(*node) {
+                let Root::Image(at) = root else { continue };
+                if matches!(self.fates[at.get()], Fate::Candidate)
+                    && let Some(user) = self.live.needed_elsewhere(inventory, at)
+                {
+                    let detail = rules::needed_by(&user.by);
+                    self.fates[at.get()] = Fate::Kept(Ruling { rule: "in-use", stays: true, detail });
+                }
+            }
         }
     }
 
@@ -309,6 +330,10 @@ impl<'a> Planner<'a> {
             let open = |at: ImageIx| matches!(self.fates[at.get()], Fate::Candidate);
             let found = sweep.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
             match found {
+                // Kept by now: those that were to go with it are judged anew.
+                Some((at, _)) if !open(at) => {
+                    sweep.answered(&self.input, &self.live, &self.rank, at, false);
+                }
                 Some((at, group)) => {
                     return Some(self.step(at, Reason::Space, filesystem, group, measured));
                 }

@@ -105,7 +105,8 @@ fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
         .filter(|at| {
             let store = &inventory.stores[inventory.images[at.get()].store.get()];
             // In a store with damaged records what looks unused may be in use.
-            store.consistency != Consistency::Damaged && refs::standing(inventory, *at) == standing
+            store.consistency != Consistency::Damaged
+                && refs::standing(inventory, &context.survey.refs, *at) == standing
         })
         .collect()
 }

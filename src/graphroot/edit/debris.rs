@@ -228,6 +228,7 @@ impl Session<'_> {
             }
             None => self.prove_layer_unnamed(id)?,
         }
+        self.outside.prove_layers(&[id.to_owned()])?;
         let links = self.links_of(place, id)?;
         self.prove_no_lower(id, &links, &[id])?;
         self.prove_mutable(place, id)?;

@@ -178,6 +178,20 @@ pub enum Refusal {
         /// The image.
         image: String,
     },
+    /// Somebody outside of the store needs it.
+    #[error("{by} needs {id}")]
+    UsedElsewhere {
+        /// The image or layer.
+        id: String,
+        /// Who, in words.
+        by: String,
+    },
+    /// Another store may need it, and its records could not be read in full.
+    #[error("the store {} may need it, and its records could not be read in full", .0.display())]
+    BorrowerUnknown(PathBuf),
+    /// Stores that take images from this one were written to all the time.
+    #[error("other stores that take images from this one kept changing")]
+    BorrowersBusy,
     /// A layer lies on top of it.
     #[error("layer {child} lies on layer {layer}")]
     HasChild {

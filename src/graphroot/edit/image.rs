@@ -35,6 +35,7 @@ impl Session<'_> {
         let image = self.prove_image(planned)?;
         let records = &self.records;
         let layers = doomed::layers_of(&image, &records.layers, &records.images, &records.containers);
+        self.outside.prove_layers(&layers)?;
         let doomed = self.prove_layers(&layers)?;
         let file = self.records.file_of(Guards::Images, &image.id)?;
         self.intend(Intent::new(Some(&image.id), layers, self));
@@ -54,6 +55,7 @@ impl Session<'_> {
         if let Some(container) = self.records.containers.iter().find(|c| c.image.as_ref() == Some(id)) {
             return Err(self.used_by(container).into());
         }
+        self.outside.prove_image(&image)?;
         if let Some(planned) = names
             && !same_names(planned, &image.names)
         {

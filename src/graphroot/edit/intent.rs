@@ -199,6 +199,7 @@ impl Session<'_> {
     fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
         if self.records.layer(id).is_some() {
             self.prove_unreferenced(id)?;
+            self.outside.prove_layers(&[id.to_owned()])?;
             let doomed = self.prove_layers(&[id.to_owned()])?;
             return self.delete_proven(&doomed);
         }

@@ -21,6 +21,7 @@ mod layers;
 mod links;
 mod locks;
 mod mounted;
+mod outside;
 mod place;
 mod process;
 mod records;
@@ -48,6 +49,7 @@ use directory::Directory;
 pub use error::{Error, Fault, Holder, Refusal};
 pub use image::PlannedImage;
 use links::Links;
+pub use outside::{Look, OutsideUse, Watch};
 use place::Place;
 pub use remedy::Remedy;
 pub use unused::Unused;
@@ -82,6 +84,8 @@ pub struct Options {
     pub ballast: Vec<Ballast>,
     /// Our own directory for notes of what is about to go ([`Editor::resume`]).
     pub intents: Option<PathBuf>,
+    /// Reads who needs the store's images and layers from outside of its records.
+    pub outside: Option<Look>,
     /// For logs, and for tests that want to interrupt.
     pub observer: Option<Observer>,
 }
@@ -94,6 +98,7 @@ impl Default for Options {
             tempdirs: true,
             ballast: Vec::new(),
             intents: None,
+            outside: None,
             observer: None,
         }
     }
@@ -166,6 +171,8 @@ pub struct Editor {
     options: Options,
     /// What is known of the links of each place; kept from one deletion to the next.
     links: Mutex<HashMap<usize, Links>>,
+    /// What is needed from outside, as last read.
+    outside: Mutex<Option<OutsideUse>>,
 }
 
 impl Editor {
@@ -184,7 +191,8 @@ impl Editor {
         if !DRIVERS.contains(&places.driver.as_str()) {
             return Err(Refusal::Driver(places.driver.clone()));
         }
-        Ok(Self { places: places.clone(), options, links: Mutex::default() })
+        let (links, outside) = (Mutex::default(), Mutex::default());
+        Ok(Self { places: places.clone(), options, links, outside })
     }
 
     fn step(&self, name: &'static str) {
@@ -206,6 +214,16 @@ impl Editor {
             }
         }
         Ok(())
+    }
+
+    /// What is needed from outside; read anew where somebody has written since.
+    fn look_outside(&self) -> OutsideUse {
+        let Some(look) = &self.options.outside else { return OutsideUse::default() };
+        let mut known = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.as_ref().is_some_and(OutsideUse::is_fresh) {
+            *known = Some(look());
+        }
+        known.clone().unwrap_or_default()
     }
 
     fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {

@@ -9,6 +9,7 @@ use super::intent::Intent;
 use super::links::Links;
 use super::locks::Held;
 use super::mounted::{self, Mounts};
+use super::outside::{self, OutsideUse};
 use super::place::{self, Place};
 use super::records::{Records, Unread};
 use super::{Deleted, Editor, Marking, write};
@@ -27,11 +28,23 @@ pub(super) struct Session<'e> {
     intent: Option<Intent>,
     /// Of the temporary directory, known before it is made.
     pub(super) number: String,
+    pub(super) outside: OutsideUse,
 }
 
 impl<'e> Session<'e> {
-    /// Takes the locks and reads the records.
+    /// Takes the locks and reads the records. What is needed from outside is read before, and as it
+    /// was then when the locks are held; else all starts over.
     pub(super) fn open(editor: &'e Editor) -> Result<Self, Error> {
+        for _ in 0..outside::ATTEMPTS {
+            let session = Self::open_knowing(editor, editor.look_outside())?;
+            if !session.outside.moved() {
+                return Ok(session);
+            }
+        }
+        Err(Refusal::BorrowersBusy.into())
+    }
+
+    fn open_knowing(editor: &'e Editor, outside: OutsideUse) -> Result<Self, Error> {
         let places = Place::open_all(&editor.places)?;
         editor.refresh_links(&places)?;
         let held = Held::take(place::locks(&places)?, editor.options.patience)?;
@@ -55,6 +68,7 @@ impl<'e> Session<'e> {
             mounts: None,
             intent: None,
             number,
+            outside,
         })
     }
 

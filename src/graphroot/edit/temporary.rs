@@ -48,6 +48,7 @@ impl Editor {
             has_link: false,
             age,
             has_database: false,
+            lost_container: None,
             presence: presence(path),
         };
         let (_, verdict, evidence) = leaks::debris(what, &known);

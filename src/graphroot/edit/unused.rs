@@ -33,6 +33,7 @@ impl Editor {
     pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
         Session::open(self)?.run(|session| {
             session.prove_unused(id, why)?;
+            session.outside.prove_layers(&[id.to_owned()])?;
             let doomed = session.prove_layers(&[id.to_owned()])?;
             session.intend(Intent::new(None, vec![id.to_owned()], session));
             session.delete_proven(&doomed)

@@ -98,7 +98,7 @@ impl Filler<'_> {
 
     fn state_by_podman(&self, id: &str) -> Option<ContainerState> {
         match &self.snapshot.inspection.engine {
-            Engine::Known(known) => known.containers.get(id).copied(),
+            Engine::Known(known) => known.containers.get(id).map(|found| found.state),
             Engine::Absent | Engine::Unreadable(_) => None,
         }
     }

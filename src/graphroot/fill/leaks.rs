@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::Filler;
 use crate::graphroot::inspect::engine::Engine;
 use crate::graphroot::leaks::{self, Circumstances, Judgement, Presence};
 use crate::graphroot::leftovers::TOOLS;
 use crate::graphroot::locks::LockFile;
+use crate::graphroot::needs;
 use crate::graphroot::since;
 use crate::graphroot::units::{Debris, Unit, What};
 use crate::inventory::{Consistency, Leak, NodeIx, Verdict};
@@ -56,8 +57,20 @@ impl Filler<'_> {
             has_link: true,
             age: leaks::age(since, self.context.now),
             has_database: self.snapshot.inspection.engine != Engine::Absent,
+            lost_container: self.lost_container(since),
             presence: Presence::Unknown("nobody was asked"),
         }
+    }
+
+    /// A container that only podman's database knows, and that something of this age may belong to.
+    fn lost_container(&self, since: Option<Timestamp>) -> Option<String> {
+        // A container's layer is made right before podman writes down the container.
+        const APART: SignedDuration = SignedDuration::from_hours(1);
+        let lost = needs::lost_containers(self.snapshot).into_iter().find(|(_, container)| {
+            let made = container.created.zip(since);
+            made.is_none_or(|(container, thing)| thing >= container.saturating_sub(APART).unwrap_or(container))
+        });
+        lost.map(|(id, container)| if container.name.is_empty() { id } else { &container.name }.to_owned())
     }
 
     pub(super) fn leak(
@@ -89,12 +102,19 @@ impl Filler<'_> {
             known.has_link = quiet::facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
             known.presence = match what {
+                Debris::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
+                    leaks::Presence::Somebody("podman's own database".into())
+                }
                 Debris::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
                 Debris::Temporary | Debris::Leftover => self.presence("", Some(&unit.path), &TOOLS),
                 _ => known.presence,
             };
             self.leak(leaks::debris(what, &known), &unit.id, &unit.path, since, vec![node]);
         }
+    }
+
+    fn is_known_to_podman(&self, id: &str) -> bool {
+        self.snapshot.inspection.engine.containers().any(|(known, _)| known == id)
     }
 
     /// Whether anybody holds the lock file of a staging area or temporary directory.

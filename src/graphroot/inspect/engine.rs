@@ -10,8 +10,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rusqlite::Connection;
 use serde::de::MapAccess;
+use serde_json::Value;
 
 use crate::graphroot::records::lenient::{self, Fields, Length, Skip};
 use crate::graphroot::records::{self};
@@ -38,13 +40,51 @@ pub(in crate::graphroot) enum Engine {
 /// The content of the database, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::graphroot) struct Known {
-    /// Containers by id, with their state.
-    pub(in crate::graphroot) containers: HashMap<String, ContainerState>,
+    /// Containers by id.
+    pub(in crate::graphroot) containers: HashMap<String, PodmanContainer>,
     /// Volumes by name.
     pub(in crate::graphroot) volumes: HashSet<String>,
 }
 
+/// What podman knows of a container, whatever the store's records say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::graphroot) struct PodmanContainer {
+    pub(in crate::graphroot) state: ContainerState,
+    /// Its name; empty where it has none.
+    pub(in crate::graphroot) name: String,
+    /// The id of the image that it was made from.
+    pub(in crate::graphroot) image: Option<String>,
+    /// Names or ids of the images that are mounted into it: `--mount type=image`.
+    pub(in crate::graphroot) image_volumes: Vec<String>,
+    pub(in crate::graphroot) created: Option<Timestamp>,
+}
+
+impl PodmanContainer {
+    /// From the number of its state, and its configuration (podman, `libpod/container_config.go`).
+    fn new(number: Option<u64>, config: Option<&[u8]>) -> Self {
+        let config: Value = config.and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
+        let text = |name: &str| config[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let volumes = config["ctrImageVolumes"].as_array().into_iter().flatten();
+        Self {
+            state: state(number),
+            name: text("name").unwrap_or_default(),
+            image: text("rootfsImageID"),
+            image_volumes: volumes.filter_map(|volume| Some(volume["source"].as_str()?.to_owned())).collect(),
+            created: text("createdTime").and_then(|time| time.parse().ok()),
+        }
+    }
+}
+
 impl Engine {
+    /// The containers, where podman has any.
+    pub(in crate::graphroot) fn containers(&self) -> impl Iterator<Item = (&str, &PodmanContainer)> {
+        let known = match self {
+            Self::Known(known) => Some(known),
+            Self::Absent | Self::Unreadable(_) => None,
+        };
+        known.into_iter().flat_map(|known| &known.containers).map(|(id, found)| (id.as_str(), found))
+    }
+
     /// Whether podman has this volume: `None` where that cannot be told.
     pub(in crate::graphroot) fn has_volume(&self, name: &str) -> Option<bool> {
         match self {
@@ -57,7 +97,7 @@ impl Engine {
 
 /// Reads whichever databases the graphroot has. Podman moves from one to the other, so
 /// what either knows is known.
-pub(super) fn read(places: &Places) -> Engine {
+pub(in crate::graphroot) fn read(places: &Places) -> Engine {
     let within = places.within();
     let bolt = bolt(&within, &places.graphroot.join("libpod/bolt_state.db"));
     let sqlite = sqlite(&within, &places.graphroot.join("db.sql"));
@@ -102,9 +142,11 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     let details = root.bucket("ctr");
     for (id, _) in all.entries() {
         let id = text(id);
-        let bytes = details.and_then(|bucket| bucket.bucket(&id)?.value("state"));
+        let details = details.and_then(|bucket| bucket.bucket(&id));
+        let bytes = details.and_then(|bucket| bucket.value("state"));
         let number = bytes.and_then(lenient::object::<State>).and_then(|found| found.state.0);
-        known.containers.insert(id, state(number));
+        let config = details.and_then(|bucket| bucket.value("config"));
+        known.containers.insert(id, PodmanContainer::new(number, config));
     }
     // Pods' and volumes' buckets came later than containers'.
     for bucket in ["allVolumes", "vol"] {
@@ -148,12 +190,14 @@ fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
     let length = bytes.len();
     connection.deserialize_read_exact("main", std::io::Cursor::new(bytes), length, true)?;
     let mut known = Known::default();
-    let sql = "SELECT c.ID, s.State FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";
+    let sql = "SELECT c.ID, s.State, c.JSON FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let number: Option<u64> = row.get::<_, Option<i64>>(1)?.and_then(|number| number.try_into().ok());
-        known.containers.insert(row.get(0)?, state(number));
+        let config: Option<String> = row.get(2)?;
+        let config = config.as_deref().map(str::as_bytes);
+        known.containers.insert(row.get(0)?, PodmanContainer::new(number, config));
     }
     let mut statement = connection.prepare("SELECT Name FROM VolumeConfig")?;
     let mut rows = statement.query([])?;
@@ -191,7 +235,10 @@ mod tests {
                  CREATE TABLE ContainerConfig(ID TEXT PRIMARY KEY NOT NULL, Name TEXT, JSON TEXT);
                  CREATE TABLE ContainerState(ID TEXT PRIMARY KEY NOT NULL, State INTEGER NOT NULL);
                  CREATE TABLE VolumeConfig(Name TEXT PRIMARY KEY NOT NULL, JSON TEXT);
-                 INSERT INTO ContainerConfig VALUES('aa', 'web', ''), ('bb', 'db', ''), ('cc', 'x', '');
+                 INSERT INTO ContainerConfig VALUES('aa', 'web', '{{\"name\":\"web\",
+                     \"rootfsImageID\":\"i\",\"createdTime\":\"2026-01-02T03:04:05.6+01:00\",
+                     \"ctrImageVolumes\":[{{\"source\":\"quay.io/data:1\",\"dest\":\"/d\"}}, 7]}}'),
+                     ('bb', 'db', ''), ('cc', 'x', '[');
                  INSERT INTO ContainerState VALUES('aa', 3), ('bb', 6);
                  INSERT INTO VolumeConfig VALUES('data', '');"
             ))
@@ -219,9 +266,16 @@ mod tests {
             let before = names();
             let engine = read(&places(dir.path()));
             let Engine::Known(known) = &engine else { panic!("{engine:?}") };
-            assert_eq!(known.containers["aa"], ContainerState::Running);
-            assert_eq!(known.containers["bb"], ContainerState::Exited);
-            assert_eq!(known.containers["cc"], ContainerState::Unknown);
+            let web = PodmanContainer {
+                state: ContainerState::Running,
+                name: "web".into(),
+                image: Some("i".into()),
+                image_volumes: vec!["quay.io/data:1".into()],
+                created: Some("2026-01-02T02:04:05.6Z".parse().unwrap()),
+            };
+            assert_eq!(known.containers["aa"], web);
+            assert_eq!(known.containers["bb"].state, ContainerState::Exited);
+            assert_eq!(known.containers["cc"], PodmanContainer::default());
             assert_eq!(engine.has_volume("data"), Some(true));
             assert_eq!(engine.has_volume("other"), Some(false));
             assert_eq!(names(), before, "nothing is made beside it");

@@ -46,6 +46,24 @@ pub(in crate::graphroot) struct MountTables {
     pub(in crate::graphroot) mounts: Vec<PathBuf>,
 }
 
+/// Only the library's own word, of the files that can be read.
+pub(in crate::graphroot) fn counted(places: &Places) -> Vec<Mounted> {
+    let within = places.within();
+    let mut found = Vec::new();
+    for file in files(places) {
+        let entries = within.read(&file, MOST_BYTES).ok().and_then(|content| parse(&content).ok());
+        let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
+        found.extend(entries.into_iter().flatten().map(of_file));
+    }
+    found
+}
+
+/// Where the library keeps it, whether or not it does.
+pub(in crate::graphroot) fn files(places: &Places) -> Vec<PathBuf> {
+    let directories = places.runroots.iter().map(|runroot| places.records_dir(runroot, "layers"));
+    directories.map(|directory| directory.join("mountpoints.json")).collect()
+}
+
 /// Reads both; `None` where the library kept mounting, or something cannot be read.
 pub(in crate::graphroot) fn read(places: &Places) -> Option<MountTables> {
     for _ in 0..TRIES {

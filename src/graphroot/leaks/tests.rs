@@ -8,6 +8,7 @@ const QUIET: Circumstances = Circumstances {
     has_link: true,
     age: Some(SignedDuration::from_hours(100)),
     has_database: true,
+    lost_container: None,
     presence: Presence::Unknown("nobody was asked"),
 };
 
@@ -112,6 +113,7 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
             has_link,
             age,
             has_database,
+            lost_container: None,
             presence,
         },
     )

@@ -2,13 +2,13 @@
 
 use super::{Refs, Root, Weight, roots_of};
 use crate::inventory::{
-    Consistency, Image, ImageIx, Inventory, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
+    Consistency, Image, ImageIx, Inventory, Leak, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
 };
 
 /// Why an image stays, the strongest reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// A container was made from it.
+    /// A container was made from it, or something elsewhere needs it.
     InUse,
     /// Configuration keeps it.
     Pinned,
@@ -36,9 +36,12 @@ impl Standing {
 
 /// Works out why an image stays.
 #[must_use]
-pub fn standing(inventory: &Inventory, at: ImageIx) -> Standing {
+pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     let image: &Image = &inventory.images[at.get()];
-    if inventory.containers.iter().any(|container| container.image == Some(at)) {
+    if inventory.containers.iter().any(|container| container.image == Some(at))
+        || inventory.uses_of(at).next().is_some()
+        || refs.needed_elsewhere(inventory, at).is_some()
+    {
         Standing::InUse
     } else if !image.pinned_by.is_empty() {
         Standing::Pinned
@@ -141,7 +144,7 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     .map(|kind| (kind, Vec::new()))
     .into();
     for root in roots_of(inventory, store) {
-        let kind = kind_of(inventory, root);
+        let kind = kind_of(inventory, refs, root);
         let set = sets.iter_mut().find(|(of, _)| *of == kind);
         set.into_iter().for_each(|(_, set)| set.push(root));
     }
@@ -171,9 +174,9 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
     rows
 }
 
-fn kind_of(inventory: &Inventory, root: Root) -> RowKind {
+fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> RowKind {
     match root {
-        Root::Image(at) => match standing(inventory, at) {
+        Root::Image(at) => match standing(inventory, refs, at) {
             Standing::InUse => RowKind::ImagesInUse,
             Standing::Pinned | Standing::ReadOnly => RowKind::ImagesPinned,
             Standing::Unused => RowKind::ImagesUnused,
@@ -215,7 +218,7 @@ pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Si
     let stores = stores.iter().filter(|at| inventory.stores[at.get()].consistency != Consistency::Damaged);
     let roots = stores.flat_map(|store| roots_of(inventory, *store));
     let roots = roots.filter(|root| {
-        matches!(kind_of(inventory, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
+        matches!(kind_of(inventory, refs, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
     });
     refs.weight_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }
@@ -227,8 +230,8 @@ pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
         .map(LeakIx::from)
         .filter(|at| inventory.leaks[at.get()].verdict == Verdict::Reclaim)
         .filter(|at| {
-            let nodes = inventory.leaks[at.get()].holds.iter();
-            nodes.flat_map(|node| refs.reached_by(*node)).any(|root| match root {
+            let nodes = &inventory.leaks[at.get()].holds;
+            nodes.iter().flat_map(|node| refs.reached_by(*node)).any(|root| match root {
                 Root::Image(_) | Root::Container(_) => true,
                 Root::Leak(other) => inventory.leaks[other.get()].verdict != Verdict::Reclaim,
             })
@@ -239,4 +242,32 @@ pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
         leak.verdict = Verdict::Keep;
         leak.evidence.push_str("; but something that stays is built on it");
     }
+    spare_what_is_lent(inventory, refs);
+}
+
+/// The same for what is needed elsewhere, or may be.
+fn spare_what_is_lent(inventory: &mut Inventory, refs: &Refs) {
+    let reclaimed = |leak: &&Leak| leak.verdict == Verdict::Reclaim;
+    let mut spared = Vec::new();
+    for (at, leak) in inventory.leaks.iter().enumerate().filter(|(_, leak)| reclaimed(leak)) {
+        if let Some(user) = leak.holds.iter().find_map(|node| refs.use_of(inventory, *node)) {
+            spared.push((at, Verdict::Keep, format!("; but {} needs it", user.by)));
+        } else if let Some(lent) = inventory.lent.iter().find(|lent| lent.store == leak.store)
+            && leak.holds.iter().any(|node| is_layer(&inventory.nodes[node.get()], leak))
+        {
+            let to = lent.to.display();
+            let evidence = format!("; but the store {to} may use it, whose records could not be read in full");
+            spared.push((at, Verdict::Report, evidence));
+        }
+    }
+    for (at, verdict, evidence) in spared {
+        let leak = &mut inventory.leaks[at];
+        leak.verdict = verdict;
+        leak.evidence.push_str(&evidence);
+    }
+}
+
+/// A layer, or the directory of one whose record is lost.
+fn is_layer(node: &Node, leak: &Leak) -> bool {
+    node.kind == NodeKind::Layer || leak.class.starts_with("orphan-dir")
 }

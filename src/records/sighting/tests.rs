@@ -59,7 +59,7 @@ prop_compose! {
         listed_bytes in option::of(any::<u64>()),
     ) -> SeenImage {
         SeenImage {
-            store, id, handler, names, evidence, pinned, listed_bytes,
+            store, id, handler, names, evidence, pinned, in_use: false, listed_bytes,
             total_bytes: bytes[0], exclusive_bytes: bytes[1], frees_bytes: bytes[2],
         }
     }

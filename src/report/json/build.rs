@@ -116,13 +116,23 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
     let inventory = &survey.inventory;
     let image = &inventory.images[at.get()];
     let weight = survey.refs.weight(inventory, Root::Image(at));
-    let used_by: Vec<_> = inventory
+    let mut used_by: Vec<_> = inventory
         .containers
         .iter()
         .enumerate()
         .filter(|(_, container)| container.image == Some(at))
         .map(|(container, _)| user(survey, Root::Container(container.into())))
         .collect();
+    let mut elsewhere: Vec<_> = inventory.uses_of(at).collect();
+    if elsewhere.is_empty() && used_by.is_empty() {
+        elsewhere.extend(survey.refs.needed_elsewhere(inventory, at));
+    }
+    used_by.extend(elsewhere.into_iter().map(|one| UserDoc {
+        kind: "elsewhere",
+        id: String::new(),
+        name: one.by.clone(),
+        owner: None,
+    }));
     ImageDoc {
         id: image.id.clone(),
         names: image.names.clone(),
@@ -261,7 +271,8 @@ pub fn totals(survey: &Survey) -> TotalsDoc {
     let inside = || inventory.nodes.iter().filter(|node| node.kind != NodeKind::Leftover);
     TotalsDoc {
         images: inventory.images.len(),
-        images_unused: images.filter(|at| refs::standing(inventory, *at) == Standing::Unused).count(),
+        images_unused: images
+            .filter(|at| refs::standing(inventory, &survey.refs, *at) == Standing::Unused).count(),
         layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.len(),
         leaks: inventory.leaks.len(),

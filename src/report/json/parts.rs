@@ -146,11 +146,12 @@ pub struct ImageDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserDoc {
-    /// `image`, `container` or `leak`.
+    /// `image`, `container` or `leak`; `elsewhere` for what is none of this document: a container of
+    /// another store, one that only podman's database knows, a mount of the image.
     pub kind: &'static str,
-    /// Its id.
+    /// Its id; empty for what is elsewhere.
     pub id: String,
-    /// Its name.
+    /// Its name; in words for what is elsewhere.
     pub name: String,
     /// A container's owner; null for the rest.
     pub owner: Option<&'static str>,

@@ -80,10 +80,15 @@ pub(super) fn name(image: &ImageDoc) -> String {
 fn users(users: &[UserDoc]) -> String {
     match users {
         [] => "-".into(),
-        [one] => format!("{} ({})", safe(&one.name), one.owner.unwrap_or("unknown")),
-        [first, more @ ..] => {
-            format!("{} ({}) +{}", safe(&first.name), first.owner.unwrap_or("unknown"), more.len())
-        }
+        [one] => user(one),
+        [first, more @ ..] => format!("{} +{}", user(first), more.len()),
+    }
+}
+
+fn user(user: &UserDoc) -> String {
+    match (user.kind, user.owner) {
+        ("elsewhere", _) => safe(&user.name).to_string(),
+        (_, owner) => format!("{} ({})", safe(&user.name), owner.unwrap_or("unknown")),
     }
 }
 

@@ -1,0 +1,119 @@
+//! Who needs what is to be deleted, from outside of the records that the editor itself reads: other
+//! stores that take images from this one, podman's database, mounts that only the library counts.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::error::Refusal;
+use crate::graphroot::needs::{Need, means};
+use crate::graphroot::records::ImageRecord;
+use crate::graphroot::snapshot::Places;
+use crate::sys::quiet::Facts;
+
+/// How often the proof starts over when somebody outside keeps writing.
+pub(super) const ATTEMPTS: u32 = 8;
+
+/// Reads who needs what now. Takes no lock of the store, and is never called under one.
+pub type Look = Box<dyn Fn() -> OutsideUse + Send + Sync>;
+
+/// What others need of a store, and what to look at to know whether that still holds.
+#[derive(Clone, Debug)]
+pub struct OutsideUse {
+    /// What is needed.
+    needs: Vec<Need>,
+    /// A store that may need anything here, and whose records could not be read in full.
+    unknown: Option<PathBuf>,
+    watch: Vec<Watch>,
+    read: Instant,
+}
+
+impl Default for OutsideUse {
+    fn default() -> Self {
+        Self { needs: Vec::new(), unknown: None, watch: Vec::new(), read: Instant::now() }
+    }
+}
+
+/// Files of a store as they were before it was read.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    places: Places,
+    files: Vec<(PathBuf, Option<Facts>)>,
+}
+
+impl Watch {
+    /// Before the store is read: what is written meanwhile shows.
+    #[must_use]
+    pub fn new(places: &Places) -> Self {
+        Self::of(places, places.watched_files())
+    }
+
+    /// The same for what the locks of the store itself do not guard.
+    #[must_use]
+    pub fn beside_records(places: &Places) -> Self {
+        Self::of(places, places.files_beside_records())
+    }
+
+    fn of(places: &Places, files: Vec<PathBuf>) -> Self {
+        let within = places.within();
+        let files = files.into_iter();
+        let files = files.map(|path| (within.facts(&path).ok(), path)).map(|(facts, path)| (path, facts));
+        Self { files: files.collect(), places: places.clone() }
+    }
+
+    fn moved(&self) -> bool {
+        let within = self.places.within();
+        self.files.iter().any(|(path, facts)| within.facts(path).ok() != *facts)
+    }
+}
+
+impl OutsideUse {
+    /// Adds what was read of one store after `watch` was taken.
+    pub fn add(&mut self, watch: Watch, needs: Vec<Need>) {
+        self.watch.push(watch);
+        self.needs.extend(needs);
+    }
+
+    /// Adds a store that may need anything.
+    pub fn add_unknown(&mut self, root: PathBuf) {
+        self.unknown.get_or_insert(root);
+    }
+
+    /// Whether somebody wrote since.
+    pub(super) fn moved(&self) -> bool {
+        self.watch.iter().any(Watch::moved)
+    }
+
+    /// Still good for another proof without being read again.
+    pub(super) fn is_fresh(&self) -> bool {
+        const MOST: std::time::Duration = std::time::Duration::from_secs(5);
+        self.read.elapsed() < MOST && !self.moved()
+    }
+
+    /// Refuses an image that somebody names.
+    pub(super) fn prove_image(&self, image: &ImageRecord) -> Result<(), Refusal> {
+        self.prove_known()?;
+        let named = |need: &&Need| need.images.iter().any(|one| means(one, &image.id, &image.names));
+        match self.needs.iter().find(named) {
+            Some(need) => Err(Refusal::UsedElsewhere { id: image.id.clone(), by: need.by.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses layers that somebody needs.
+    pub(super) fn prove_layers(&self, ids: &[String]) -> Result<(), Refusal> {
+        self.prove_known()?;
+        for id in ids {
+            if let Some(need) = self.needs.iter().find(|need| need.layers.contains(id)) {
+                return Err(Refusal::UsedElsewhere { id: id.clone(), by: need.by.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn prove_known(&self) -> Result<(), Refusal> {
+        match &self.unknown {
+            Some(root) => Err(Refusal::BorrowerUnknown(root.clone())),
+            None => Ok(()),
+        }
+    }
+}
