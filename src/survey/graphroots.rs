@@ -3,10 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use super::artifacts::Artifacts;
 use super::lenders::{self, Borrower, Own, Place, Unread};
 use super::reading::{Filling, Guest, Reading, UnitView};
 use super::{Error, Request, Weigh};
-use crate::graphroot::committed;
 use crate::graphroot::config::{self, Discovery, Pin, StoreConfig, pin_matches_image};
 use crate::graphroot::doubt::doubt;
 use crate::graphroot::edit::{OutsideUse, Watch};
@@ -16,6 +16,7 @@ use crate::graphroot::leftovers;
 use crate::graphroot::needs::{self, Need};
 use crate::graphroot::snapshot::{self, Places, Snapshot};
 use crate::graphroot::units::{self, Unit, What};
+use crate::graphroot::{artifacts, committed};
 use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
 use crate::sys::quiet::{self, Facts};
@@ -168,7 +169,7 @@ fn short_name(layer: &Path) -> Option<Facts> {
     quiet::facts(&layer.parent()?.join("l").join(name)).ok()
 }
 
-fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
+pub(super) fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
     let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
     matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
 }
@@ -180,6 +181,8 @@ pub(super) struct Found {
     stores: Vec<Graphroot>,
     /// Stores that nobody asked for and that take images from those above: their records alone.
     others: Vec<Graphroot>,
+    /// What lies beside the images.
+    artifacts: Vec<Artifacts>,
     pub(super) pins: Vec<Pin>,
     pub(super) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
@@ -193,8 +196,9 @@ pub(super) struct Found {
 impl Found {
     /// The stores, and why the first of the others could not be read.
     pub(super) fn into_readings(self) -> (Vec<Box<dyn Reading>>, Option<Error>) {
-        let stores = self.stores.into_iter();
-        (stores.map(|store| Box::new(store) as Box<dyn Reading>).collect(), self.unreadable)
+        let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
+        let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
+        (stores.chain(artifacts).collect(), self.unreadable)
     }
 
     /// The stores that nobody asked for.
@@ -211,7 +215,7 @@ impl Found {
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
     let named = request.names_stores();
-    let Discovery { stores, pins, problems } = match named {
+    let Discovery { stores, pins, artifact_stores, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
         false => config::discover(&request.sysroot, &request.environment),
     };
@@ -229,7 +233,7 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
     let known = Configured { all: &all, asked, own: &own };
     for at in own.lenders_first(&request.sysroot, &all).into_iter().filter(|at| *at < asked) {
         let store = &all[at];
-        let before = found.stores.len();
+        let (before, beside) = (found.stores.len(), found.artifacts.len());
         match found.store(request, at, known) {
             Ok(()) => {}
             Err(Error::Unreadable { path, source }) if !named => {
@@ -241,7 +245,8 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
             }
             Err(error) => return Err(error),
         }
-        if named && found.stores.len() == before && !found.knows(request, &store.graphroot) {
+        let nothing = found.stores.len() == before && found.artifacts.len() == beside;
+        if named && nothing && !found.knows(request, &store.graphroot) {
             return Err(Error::NotAStore {
                 path: store.graphroot.clone(),
                 hint: "name the directory that holds `overlay-layers` or `vfs-layers`; `podman info` calls \
@@ -249,6 +254,9 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
             });
         }
         found.looked.push(store.graphroot.clone());
+    }
+    if !named {
+        found.additional_artifacts(request, &artifact_stores);
     }
     for at in asked..all.len() {
         found.other(request, at, known);
@@ -274,7 +282,8 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
     for at in 1..all.len() {
-        if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver) {
+        if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver)
+        {
             continue;
         }
         let mut found = Found::default();
@@ -331,9 +340,10 @@ impl Configured<'_> {
     fn takes_from(&self, request: &Request, at: usize, areas: &[Place], driver: &str) -> bool {
         let borrowed: Vec<_> = self.borrowed(request, at).into_iter().map(Place::of).collect();
         let graphroot = placed(request, &self.all[at]);
-        areas.iter().filter(|area| borrowed.iter().any(|path| path.is(area))).any(|area| {
-            lenders::may_reach(&request.sysroot, &graphroot, (area.path(), driver))
-        })
+        areas
+            .iter()
+            .filter(|area| borrowed.iter().any(|path| path.is(area)))
+            .any(|area| lenders::may_reach(&request.sysroot, &graphroot, (area.path(), driver)))
     }
 }
 
@@ -501,7 +511,7 @@ impl Found {
                 }
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
-            let places = Places {
+            let mut places = Places {
                 graphroot: graphroot.clone(),
                 imagestores: imagestores.clone(),
                 runroots,
@@ -512,6 +522,10 @@ impl Found {
                 read_only,
                 foreign: request.sysroot.is_foreign(),
             };
+            if artifacts::exists(&places) {
+                // Counted as a store of its own.
+                places.other_drivers.push(artifacts::DRIVER.into());
+            }
             let watch = Watch::new(&places);
             let mut snapshot = read(&places, request).map_err(unreadable)?;
             if blind {
@@ -533,7 +547,43 @@ impl Found {
                 watch,
             });
         }
+        self.artifacts_of(request, &graphroot, &store.origin, read_only);
         Ok(())
+    }
+
+    /// Reads the artifacts in a graphroot. That they cannot be read is no reason to pass the images
+    /// by.
+    fn artifacts_of(&mut self, request: &Request, graphroot: &Path, origin: &str, read_only: bool) {
+        let places = Places {
+            graphroot: graphroot.to_path_buf(),
+            imagestores: Vec::new(),
+            runroots: Vec::new(),
+            temporary: Vec::new(),
+            driver: artifacts::DRIVER.into(),
+            other_drivers: Vec::new(),
+            primary: false,
+            read_only,
+            foreign: request.sysroot.is_foreign(),
+        };
+        match Artifacts::find(&places, origin, request) {
+            Ok(found) => self.artifacts.extend(found),
+            Err(error) => self.findings.push(Finding {
+                path: artifacts::directory(graphroot),
+                message: format!("cannot be read: {error}"),
+                incomplete: true,
+            }),
+        }
+    }
+
+    /// Stores of artifacts that CRI-O may read and nobody writes to.
+    fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
+        for Pin { pattern: path, origin } in named {
+            let Ok(root) = request.sysroot.resolve(Path::new(path)) else { continue };
+            let place = Place::of(artifacts::directory(&root));
+            if !self.artifacts.iter().any(|known| Place::of(known.directory()).is(&place)) {
+                self.artifacts_of(request, &root, origin, true);
+            }
+        }
     }
 }
 

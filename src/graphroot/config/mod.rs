@@ -69,6 +69,8 @@ pub struct Discovery {
     pub stores: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
+    /// CRI-O's `additional_artifact_stores`: directories that hold `artifacts`, and who names each.
+    pub artifact_stores: Vec<Pin>,
     /// Files that could not be read or parsed: path and reason. The rest still counts.
     pub problems: Vec<(PathBuf, String)>,
 }
@@ -243,8 +245,13 @@ impl<'a> Configuration<'a> {
 
 impl From<Configuration<'_>> for Discovery {
     fn from(read: Configuration<'_>) -> Self {
-        let pins = read.crio.map(|crio| crio.pins()).unwrap_or_default();
-        Self { stores: read.stores.into_list(), pins, problems: read.problems.0 }
+        let crio = read.crio.as_ref();
+        Self {
+            pins: crio.map(Crio::pins).unwrap_or_default(),
+            artifact_stores: crio.map(Crio::artifact_stores).unwrap_or_default(),
+            stores: read.stores.into_list(),
+            problems: read.problems.0,
+        }
     }
 }
 

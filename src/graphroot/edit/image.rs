@@ -26,6 +26,9 @@ impl Editor {
     /// planned, or where a layer that would go is mounted or needed by anything; then nothing
     /// was changed. Others as they say.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
+        if self.is_of_artifacts() {
+            return self.delete_artifact(planned);
+        }
         Session::open(self)?.run(|session| session.delete_image(planned))
     }
 }

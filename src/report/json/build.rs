@@ -136,6 +136,7 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
     ImageDoc {
         id: image.id.clone(),
         names: image.names.clone(),
+        kind: if inventory.is_artifact(at) { "artifact" } else { "image" },
         digests: image.digests.clone(),
         store: root(survey, image.store),
         manifest_list: image.is_list,
@@ -272,7 +273,8 @@ pub fn totals(survey: &Survey) -> TotalsDoc {
     TotalsDoc {
         images: inventory.images.len(),
         images_unused: images
-            .filter(|at| refs::standing(inventory, &survey.refs, *at) == Standing::Unused).count(),
+            .filter(|at| refs::standing(inventory, &survey.refs, *at) == Standing::Unused)
+            .count(),
         layers: inventory.nodes.iter().filter(|node| is_layer(node.kind)).count(),
         containers: inventory.containers.len(),
         leaks: inventory.leaks.len(),
