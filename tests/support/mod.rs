@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod archive;
+pub mod artifacts;
 pub mod ballast;
 pub mod browser;
 pub mod chunks;

@@ -208,9 +208,10 @@ mod tests {
             };
             document(text.as_bytes())
         };
+        let expected = BTreeSet::from([&top, &one, &two, &config, &shared, &own, &subject].map(Clone::clone));
         let found = reach(&top, &mut read);
         assert_eq!(found.documents, [top.clone(), one.clone(), two.clone()]);
-        assert_eq!(found.blobs, BTreeSet::from([top, one.clone(), two, config, shared, own, subject]));
+        assert_eq!(found.blobs, expected);
         assert_eq!(found.listed_bytes(), Some(20));
         assert_eq!(found.unread, [""; 0]);
         assert_eq!(reach(&one, &mut read).annotations, [("k".to_owned(), "v".to_owned())]);
