@@ -5,7 +5,6 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::read::Artifact;
@@ -114,19 +113,13 @@ fn unknown(id: &str, why: &str) -> VolumeUse {
     VolumeUse { by: format!("the container {id}, whose volumes are unknown ({why})"), reference: None }
 }
 
-#[derive(Deserialize)]
-struct Config {
-    #[serde(default)]
-    annotations: Map<String, Value>,
-}
-
 /// What `userdata/config.json` says.
 fn of_config(id: &str, config: &[u8]) -> Vec<VolumeUse> {
-    let annotations = match serde_json::from_slice::<Config>(config) {
-        Ok(config) => config.annotations,
+    let config: Map<String, Value> = match serde_json::from_slice(config) {
+        Ok(config) => config,
         Err(error) => return vec![unknown(id, &error.to_string())],
     };
-    let text = |key: &str| annotations.get(key).and_then(Value::as_str);
+    let text = |key: &str| config.get("annotations")?.get(key)?.as_str();
     let Some(volumes) = text(VOLUMES) else { return Vec::new() };
     let Ok(Value::Array(volumes)) = serde_json::from_str(volumes) else {
         // Go writes an empty list so.
