@@ -34,12 +34,11 @@ fn an_artifact_is_removed_by_name_and_measured() {
     // One that has no name cannot go through CRI.
     let unnamed = artifacts.add(None, &[&content(2, 4096)]);
     let compared = node.json(0, &["gc", "--high", "75", "--low", "74", "--dry-run", "--policy", "kubelet"]);
-    let story = &compared["comparison"]["kubelet"];
+    let story = &compared["comparison"][0]["kubelet"];
     let first = &list(story, "/runs")[0];
     assert_eq!(texts(first, "/still_there")[..1], [id.clone()], "{story:#}");
     assert!(number(first, "/believed_bytes") >= 12 * MIB, "{story:#}");
     assert_eq!(number(first, "/freed_bytes"), 0, "{story:#}");
-    assert_eq!(story["reached"], false, "{story:#}");
     assert!(list(story, "/runs").len() < 10, "it ends: {story:#}");
 
     node.server.take_calls();
@@ -62,7 +61,7 @@ fn bytes_that_did_not_come_are_not_claimed() {
     let Some((node, artifacts, id)) = node() else { return };
     let reference = format!("quay.io/test/model@sha256:{id}");
     node.server.behave(|behaviour| behaviour.removals = vec![(reference, Removal::Lie)]);
-    let done = node.json(1, &GC);
+    let done = node.json(0, &GC);
     assert!(!deleted(&done).contains(&MODEL.to_owned()), "{done:#}");
     assert_eq!(rule(&done, MODEL), "refused", "{done:#}");
     assert_exact(&done);

@@ -90,7 +90,13 @@ impl ThroughCri {
 
     /// Removes by the runtime's id; once more where giving up the ballast made room.
     fn remove_one(&mut self, id: &str, handler: &str) -> Result<(), CriError> {
-        let result = self.client.remove_image(id, handler);
+        // Only an artifact's handle has one.
+        let is_reference = id.contains('@');
+        let remove = |client: &Client| match is_reference {
+            true => client.remove_artifact(id, handler),
+            false => client.remove_image(id, handler),
+        };
+        let result = remove(&self.client);
         let Err(error) = &result else { return result };
         if !is_no_space(&error.problem.to_string()) {
             return result;
@@ -99,7 +105,7 @@ impl ThroughCri {
         match ballast.release() {
             Ok(true) => {
                 tracing::info!("{error}; giving up {} for it", ballast.path().display());
-                self.client.remove_image(id, handler)
+                remove(&self.client)
             }
             Ok(false) => result,
             Err(fault) => {
