@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // the helpers belong to the tests
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -50,10 +50,14 @@ fn node(borrowers: [&[&str]; 2]) -> TempDir {
 }
 
 fn look(disk: &Path, weigh: Weigh) -> Survey {
+    look_at(disk, weigh, &[])
+}
+
+fn look_at(disk: &Path, weigh: Weigh, graphroots: &[&str]) -> Survey {
     let request = Request {
         sysroot: Sysroot::at(disk),
         environment: Environment::default(),
-        graphroots: Vec::new(),
+        graphroots: graphroots.iter().map(|path| Path::new("/").join(path)).collect(),
         containerd_roots: Vec::new(),
         runroot: None,
         threads: 2,
@@ -181,4 +185,120 @@ fn a_damaged_store_keeps_the_images_of_its_imagestore() {
     let lent = survey.inventory.lent.iter().map(|lent| &survey.inventory.stores[lent.store.get()].root);
     let lent: Vec<_> = lent.map(|root| root.ends_with(SHARED)).collect();
     assert_eq!(lent, [true], "{:?}", survey.inventory.lent);
+}
+
+/// Records a container of the image that node() has put in `image_of`.
+fn container(disk: &Path, store: &str, image_of: &str) {
+    let number = [PODMAN, CRIO, SHARED, OF_A_USER].iter().position(|one| *one == image_of).unwrap();
+    let text =
+        format!(r#"[{{"id":"{:064x}","names":["web"],"image":"{number:064x}","metadata":"{{}}"}}]"#, 99);
+    fs::write(disk.join(store).join("overlay-containers/containers.json"), text).unwrap();
+}
+
+fn is_in_use(survey: &Survey, store: &str) -> bool {
+    keeps(survey, store).is_some_and(|(rule, detail)| {
+        assert!(rule != "in-use" || detail.contains("container web"), "{detail}");
+        rule == "in-use"
+    })
+}
+
+/// A name limits what is shown, never who is asked: the borrower is not named.
+#[test]
+fn a_store_that_is_named_alone_is_asked_about_everywhere() {
+    let crio = format!("/{CRIO}");
+    for weigh in [Weigh::Nothing, Weigh::Everything] {
+        let disk = node([&[&crio], &[]]);
+        let survey = look_at(disk.path(), weigh, &[CRIO]);
+        assert_eq!((survey.inventory.stores.len(), keeps(&survey, CRIO)), (1, None));
+        container(disk.path(), PODMAN, CRIO);
+        let survey = look_at(disk.path(), weigh, &[CRIO]);
+        assert_eq!((survey.inventory.stores.len(), survey.inventory.containers.len()), (1, 0));
+        assert!(is_in_use(&survey, CRIO));
+        assert!(is_in_use(&look(disk.path(), weigh), CRIO));
+        // Whatever is wrong with it is told only where it matters.
+        ruin(&disk.path().join(PODMAN), "containers");
+        let survey = look_at(disk.path(), weigh, &[CRIO]);
+        assert_eq!(keeps(&survey, CRIO).unwrap().0, "damaged-store");
+        assert_eq!(survey.inventory.findings, []);
+        let survey = look_at(disk.path(), weigh, &[OF_A_USER]);
+        assert_eq!((survey.inventory.findings.as_slice(), keeps(&survey, OF_A_USER)), (&[][..], None));
+    }
+}
+
+/// One storage.conf names both stores, and each reads it.
+#[test]
+fn stores_that_take_images_from_each_other() {
+    let paths = [format!("/{PODMAN}"), format!("/{CRIO}")];
+    let both = paths.each_ref().map(String::as_str);
+    let disk = node([&both, &[]]);
+    container(disk.path(), PODMAN, CRIO);
+    container(disk.path(), CRIO, PODMAN);
+    let survey = look(disk.path(), Weigh::Nothing);
+    for store in [PODMAN, CRIO] {
+        assert!(is_in_use(&survey, store), "{store}: {:?} {:?}", keeps(&survey, store), survey.inventory);
+    }
+    for named in [PODMAN, CRIO] {
+        assert!(is_in_use(&look_at(disk.path(), Weigh::Nothing, &[named]), named), "{named}");
+    }
+}
+
+/// Two graphroots with one imagestore: each image is there once, and the containers of both use it.
+#[test]
+fn one_imagestore_of_two_stores() {
+    let disk = node([&[], &[]]);
+    let config =
+        format!("[storage]\ndriver = \"overlay\"\ngraphroot = \"/{PODMAN}\"\nimagestore = \"/{SHARED}\"\n");
+    fs::write(disk.path().join("etc/containers/storage.conf"), config).unwrap();
+    for user in [PODMAN, CRIO] {
+        for named in [&[][..], &[PODMAN], &[CRIO], &[PODMAN, CRIO]] {
+            fs::write(disk.path().join(PODMAN).join("overlay-containers/containers.json"), "[]").unwrap();
+            fs::write(disk.path().join(CRIO).join("overlay-containers/containers.json"), "[]").unwrap();
+            let survey = look_at(disk.path(), Weigh::Everything, named);
+            let shared = format!("localhost/{SHARED}:1");
+            let same = survey.inventory.images.iter().filter(|image| image.names == [shared.clone()]);
+            assert_eq!(same.count(), 1, "{named:?}");
+            assert_eq!(keeps(&survey, SHARED), None, "{named:?}");
+            let records = survey.inventory.nodes.iter().filter(|node| node.path.ends_with("images.json"));
+            assert!(records.count() <= 3);
+            container(disk.path(), user, SHARED);
+            let survey = look_at(disk.path(), Weigh::Everything, named);
+            assert!(is_in_use(&survey, SHARED), "{user} {named:?}");
+        }
+    }
+}
+
+/// What a user writes counts for what the user could be using, and for nothing else.
+#[test]
+fn a_user_keeps_nothing_that_he_cannot_reach() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let podman = format!("/{PODMAN}");
+    let disk = node([&[], &[&podman]]);
+    let store = disk.path().join(OF_A_USER);
+    std::os::unix::fs::chown(&store, Some(1000), Some(1000)).unwrap();
+    let mode = |path: &str, mode: u32| {
+        fs::set_permissions(disk.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (change, reaches) in
+        [(None, true), (Some(PODMAN.to_owned()), false), (Some(format!("{PODMAN}/overlay-layers")), false)]
+    {
+        change.iter().for_each(|path| mode(path, 0o700));
+        for named in [&[][..], &[PODMAN]] {
+            let case = format!("{change:?} {named:?}");
+            container(disk.path(), OF_A_USER, PODMAN);
+            let survey = look_at(disk.path(), Weigh::Nothing, named);
+            // With nothing named the store is shown, and says itself what it takes from where.
+            assert!(is_in_use(&survey, PODMAN) == reaches, "{case}");
+            ruin(&store, "containers");
+            let survey = look_at(disk.path(), Weigh::Nothing, named);
+            let rule = keeps(&survey, PODMAN).map(|(rule, _)| rule);
+            assert_eq!(rule, reaches.then_some("damaged-store"), "{case}");
+        }
+        change.iter().for_each(|path| mode(path, 0o755));
+    }
+    // A record of the same id in a store that takes nothing from ours is another image.
+    fs::write(disk.path().join("home/ada/.config/containers/storage.conf"), "[storage]\n").unwrap();
+    container(disk.path(), OF_A_USER, PODMAN);
+    assert_eq!(keeps(&look(disk.path(), Weigh::Nothing), PODMAN), None);
 }

@@ -104,7 +104,9 @@ fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
         ((class, Verdict::Reclaim, evidence), Some(name)) => (
             class,
             Verdict::Report,
-            format!("{evidence}; but podman's database has a container {name} without any record: it may be its layer"),
+            format!(
+                "{evidence}; but podman's database has a container {name} without any record: it may be its layer"
+            ),
         ),
         (judged, _) => judged,
     }

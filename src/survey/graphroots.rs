@@ -215,7 +215,7 @@ impl Found {
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
     let named = request.names_stores();
-    let Discovery { stores, pins, artifact_stores, problems } = match named {
+    let Discovery { stores, others, pins, artifact_stores, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
         false => config::discover(&request.sysroot, &request.environment),
     };
@@ -224,10 +224,6 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         found.findings.push(Finding { path, message, incomplete: false });
     }
     let asked = stores.len();
-    let others = match named && asked > 0 {
-        true => config::discover(&request.sysroot, &request.environment).stores,
-        false => Vec::new(),
-    };
     let all = [stores, others].concat();
     let own = Own::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked, own: &own };
@@ -287,7 +283,9 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
             continue;
         }
         let mut found = Found::default();
+        let absent = Watch::absent(&placed(request, &all[at]));
         match found.drivers(request, at, known, false) {
+            Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
             Err(_) => outside.add_unknown(all[at].graphroot.clone()),
         }
@@ -328,12 +326,18 @@ impl Configured<'_> {
         found
     }
 
-    /// Directories of other stores that its images may come from.
-    fn borrowed(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+    /// Directories of other stores that its images may come from, as configured. One that is missing
+    /// is one that nothing comes from.
+    fn borrowed_as_named(&self, request: &Request, at: usize) -> Vec<(&PathBuf, PathBuf)> {
         let own = self.imagestores(request, at);
-        let mut found = resolved(request, lenders::borrowed(&self.all[at]));
-        found.retain(|path| !own.contains(path));
-        found
+        let named = lenders::borrowed(&self.all[at]);
+        let placed = named.filter_map(|path| Some((path, request.sysroot.resolve(path).ok()?)));
+        placed.filter(|(_, placed)| !own.contains(placed)).collect()
+    }
+
+    /// The same, as paths that can be opened.
+    fn borrowed(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+        self.borrowed_as_named(request, at).into_iter().map(|(_, placed)| placed).collect()
     }
 
     /// Whether the store takes images from one in `areas`, and its owner can reach those.
@@ -365,14 +369,14 @@ fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
 
 impl Found {
     /// The same directory may be named twice, and may be another's imagestore.
-    fn known(&self, request: &Request, graphroot: &Path) -> Option<&Graphroot> {
-        let wanted = Place::of(request.sysroot.resolve(graphroot).ok()?);
+    fn known(&self, directory: &Path) -> Option<&Graphroot> {
+        let wanted = Place::of(directory.to_path_buf());
         let is_it = |area: &Path| Place::of(area.to_path_buf()).is(&wanted);
         self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
     }
 
     fn knows(&self, request: &Request, graphroot: &Path) -> bool {
-        self.known(request, graphroot).is_some()
+        request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&path).is_some())
     }
 
     /// # Errors
@@ -389,20 +393,15 @@ impl Found {
     fn store(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
         let store = &known.all[at];
         let mut additional = Vec::new();
-        // A store that is missing here is one that nothing comes from.
-        for path in known.borrowed(request, at) {
+        for (named, path) in known.borrowed_as_named(request, at) {
             match known.own.find(&path) {
                 // The library writes to its own graphroot, whatever else that is called.
-                Some((same, _)) if same == at => {}
+                Some((same, _)) if same == at => continue,
                 // Whoever else names it, somebody writes to it: it is read as that one's.
-                Some((lender, _)) if lender < known.asked => {
-                    self.readable(store, lender)?;
-                    let lender = self.known(request, &path).map(|lender| &lender.snapshot.places.graphroot);
-                    additional.extend(lender.map(|graphroot| graphroot.to_path_buf()));
-                }
+                Some((lender, _)) if lender < known.asked => self.readable(store, lender)?,
                 _ => {
                     let config = StoreConfig {
-                        graphroot: path.clone(),
+                        graphroot: named.clone(),
                         imagestore: None,
                         other_imagestores: Vec::new(),
                         additional_image_stores: Vec::new(),
@@ -411,15 +410,18 @@ impl Found {
                         ..store.clone()
                     };
                     self.drivers_of(request, &config, Vec::new(), true)?;
-                    let lender = self.known(request, &path).map(|lender| &lender.snapshot.places.graphroot);
-                    additional.extend(lender.map(|graphroot| graphroot.to_path_buf()));
                 }
             }
+            let lender = self.known(&path).map(|lender| lender.snapshot.places.graphroot.to_path_buf());
+            // In a circle the lender has yet to be read.
+            additional.push(lender.unwrap_or(path));
         }
         let first = self.stores.len();
         self.drivers(request, at, known, false)?;
         for store in &mut self.stores[first..] {
-            store.additional.clone_from(&additional);
+            let Places { graphroot, driver, .. } = &store.snapshot.places;
+            let reach = |path: &&PathBuf| lenders::may_reach(&request.sysroot, graphroot, (path, driver));
+            store.additional = additional.iter().filter(reach).cloned().collect();
         }
         Ok(())
     }

@@ -64,8 +64,8 @@ impl Own {
         let mut graphroots =
             graphroots.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(&wanted))?)));
         let imagestores = self.imagestores.iter().enumerate();
-        let mut imagestores = imagestores
-            .filter_map(|(at, places)| Some((at, places.iter().find(|place| place.is(&wanted))?)));
+        let mut imagestores =
+            imagestores.filter_map(|(at, places)| Some((at, places.iter().find(|place| place.is(&wanted))?)));
         let found = graphroots.next().or_else(|| imagestores.next());
         found.map(|(at, place)| (at, place.path.as_path()))
     }

@@ -251,7 +251,13 @@ impl<'a> Planner<'a> {
     /// The age pass was ended before its time.
     fn is_aged_left(&self) -> bool {
         let Stage::Age { next } = self.stage else { return false };
-        self.order.get(next).is_some_and(|at| self.is_aged(*at))
+        self.next_candidate(next).is_some_and(|place| self.is_aged(self.order[place]))
+    }
+
+    /// The place of the next image in the order that no rule has come to keep.
+    fn next_candidate(&self, from: usize) -> Option<usize> {
+        let is_candidate = |place: &usize| matches!(self.fates[self.order[*place].get()], Fate::Candidate);
+        (from..self.order.len()).find(is_candidate)
     }
 
     fn is_aged(&self, at: ImageIx) -> bool {
@@ -285,8 +291,8 @@ impl<'a> Planner<'a> {
     fn next_aged(&mut self, measured: &[Measured]) -> Option<Step> {
         let Stage::Age { next } = &self.stage else { return None };
         // The first who has not been idle for long enough ends it: so have none after it.
-        let place = *next;
-        if let Some(at) = self.order.get(place).copied()
+        if let Some(place) = self.next_candidate(*next)
+            && let at = self.order[place]
             && self.is_aged(at)
         {
             self.stage = Stage::Age { next: place + 1 };

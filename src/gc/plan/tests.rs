@@ -10,7 +10,7 @@ use crate::gc::space::{FreeFloor, Marks, Targets};
 use crate::inventory::refs::Refs;
 use crate::inventory::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
-    Store, StoreKind,
+    Store, StoreKind, Use,
 };
 
 const HOUR: i64 = 3600;
@@ -294,12 +294,16 @@ fn every_rule_keeps_and_says_why() {
     world.ages[5].last_used = Some(now() - SignedDuration::from_mins(11));
     assert_eq!(world.plan(&[space(0)]).0, ["i5"], "before it was scanned");
     world.ages[5].last_used = Some(now());
-    // A container of another store that was made from it.
+    // One of a container that has nothing but the id: it lies in a store that cannot use ours.
     world.inventory.containers.push(Container {
         image: None,
         image_id: Some("i8".into()),
         ..container(0, Owner::Buildah)
     });
+    assert_eq!(world.plan(&[space(0)]).1[8].1, "min-age");
+    // A container of another store that was made from it.
+    let by = "the podman container web in the store /other".to_owned();
+    world.inventory.uses.push(Use { by, images: vec![8.into()], ..Use::default() });
     assert_eq!(world.plan(&[space(0)]).1[8].1, "in-use");
     world.inventory.stores[0].consistency = Consistency::Damaged;
     assert_eq!(world.plan(&[space(0)]).1[9].1, "damaged-store");
@@ -699,4 +703,34 @@ fn a_step_that_was_not_tried_is_no_failure() {
     });
     assert!(plan.problems.is_empty() && plan.steps.is_empty());
     assert!(plan.kept.iter().all(|kept| kept.rule == "run-ended"), "{:?}", plan.kept);
+}
+
+/// What somebody elsewhere needs goes with the last image that holds it, and with none before.
+#[test]
+fn the_last_holder_of_what_others_need_stays() {
+    let nodes = vec![node(0, 100, &[]), node(0, 50, &[]), node(0, 50, &[])];
+    let images = vec![image("i0", &[0, 1]), image("i1", &[0, 2]), image("i2", &[2])];
+    let policy = Policy { max_age: Some(SignedDuration::from_hours(1)), ..percent(90, 80) };
+    let mut world = World::new(nodes, images, policy);
+    let by = "the image x in the store /other".to_owned();
+    world.inventory.uses = vec![Use { by, holds: vec![0.into()], ..Use::default() }];
+    for measured in [space(500), space(0)] {
+        let (gone, kept, plan) = world.plan(&[measured]);
+        assert_eq!(gone, ["i0", "i2"], "{plan:?}");
+        assert_eq!(kept, [("i1".to_owned(), "in-use")]);
+        // What is needed elsewhere does not come back.
+        assert_eq!(plan.predicted_bytes(), 50);
+    }
+    // By itself none of them is the last.
+    world.with(|input| {
+        let judge = Judge::new(input);
+        assert_eq!(judge.kept(0.into()), None);
+        assert_eq!(judge.kept(1.into()), None);
+    });
+    // For an image or container of the inventory its own store's nodes count.
+    world.inventory.uses[0].is_listed = true;
+    assert_eq!(world.plan(&[space(500)]).0, ["i0", "i2"]);
+    // Without a holder of its own store but one image, that one stays from the beginning.
+    world.inventory.images[0].holds = vec![1.into()];
+    world.with(|input| assert_eq!(Judge::new(input).kept(1.into()).unwrap().rule, "in-use"));
 }

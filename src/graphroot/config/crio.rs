@@ -159,9 +159,10 @@ impl Crio {
         }
     }
 
-    /// CRI-O's store, where `base` is what `storage.conf` says. CRI-O does not hand
+    /// CRI-O's store, where `base` is what `storage.conf` says, and `named` the additional image
+    /// stores in it. CRI-O does not hand
     /// `transient_store` on to the library (`RootConfig.GetStore` in `pkg/config/config.go`).
-    pub(super) fn store(&self, base: &StoreConfig, problems: &mut Problems) -> StoreConfig {
+    pub(super) fn store(&self, base: &StoreConfig, named: &[String], problems: &mut Problems) -> StoreConfig {
         let mut path = |key: &str, value: &Option<Sourced>| {
             let (value, file) = value.as_ref()?;
             if value.is_empty() {
@@ -178,7 +179,7 @@ impl Crio {
         };
         let imagestore = imagestore.filter(|imagestore| *imagestore != graphroot);
         let writable = [Some(&graphroot), imagestore.as_ref()];
-        let base_images = base.additional_image_stores.iter().filter_map(|path| path.to_str());
+        let base_images = named.iter().map(String::as_str);
         let base_layers = base.additional_layer_stores.iter().filter_map(|path| path.to_str());
         let images = self.option(&["imagestore", "additionalimagestore"]);
         let layers = self.option(&["additionallayerstore"]);

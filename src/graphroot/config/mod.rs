@@ -67,6 +67,9 @@ pub struct Pin {
 pub struct Discovery {
     /// The stores, each graphroot once.
     pub stores: Vec<StoreConfig>,
+    /// Of a look at named stores, all that the configuration names, those among them: they may take
+    /// images from the named ones. What is wrong with them is no problem of the look.
+    pub others: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
     /// CRI-O's `additional_artifact_stores`: directories that hold `artifacts`, and who names each.
@@ -139,7 +142,7 @@ pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
 
 /// The configuration of the stores that were named on the command line, in their order, and
 /// what there is to know besides them. Homes are looked through only for a graphroot that is
-/// neither the calling user's own nor root's nor CRI-O's.
+/// neither the calling user's own nor root's nor CRI-O's, and for the others.
 ///
 /// If a configured store has the same graphroot, it is that one. Else the rest is as for
 /// `podman --root`: runroot, `transient_store` and additional stores of `storage.conf`, since
@@ -149,8 +152,14 @@ pub fn discover(sysroot: &Sysroot, environment: &Environment) -> Discovery {
 #[must_use]
 pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf]) -> Discovery {
     let mut configuration = Configuration::read(sysroot, environment);
-    let stores = graphroots.iter().map(|graphroot| configuration.named(graphroot)).collect();
-    Discovery { stores, ..configuration.into() }
+    let stores: Vec<_> = graphroots.iter().map(|graphroot| configuration.named(graphroot)).collect();
+    if graphroots.is_empty() {
+        return Discovery { stores: Vec::new(), ..configuration.into() };
+    }
+    let problems = configuration.problems.0.clone();
+    configuration.look_through_homes();
+    let Discovery { stores: others, pins, artifact_stores, .. } = configuration.into();
+    Discovery { stores, others, pins, artifact_stores, problems }
 }
 
 /// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. What
@@ -195,10 +204,10 @@ impl<'a> Configuration<'a> {
         }
         let system = system_environment(&environment, &users);
         let bases = system_stores(&files, &owner(&system, &users), &mut problems);
-        bases.iter().for_each(|base| stores.add(base.clone()));
+        bases.iter().for_each(|(base, _)| stores.add(base.clone()));
         let crio = Crio::read(&files, &mut problems);
         if let Some(crio) = &crio {
-            bases.iter().for_each(|base| stores.add(crio.store(base, &mut problems)));
+            bases.iter().for_each(|(base, named)| stores.add(crio.store(base, named, &mut problems)));
         }
         Self { files, environment, users, stores, crio, problems, with_homes: false }
     }
@@ -250,17 +259,25 @@ impl From<Configuration<'_>> for Discovery {
             pins: crio.map(Crio::pins).unwrap_or_default(),
             artifact_stores: crio.map(Crio::artifact_stores).unwrap_or_default(),
             stores: read.stores.into_list(),
+            others: Vec::new(),
             problems: read.problems.0,
         }
     }
 }
 
-/// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones.
-fn system_stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Problems) -> [StoreConfig; 2] {
+/// Root's candidates: by the rule of libraries up to 1.62, then by that of later ones. Each with the
+/// additional image stores as they are named: what is the graphroot of one program is another's
+/// additional store.
+fn system_stores(
+    files: &Files<'_>,
+    owner: &Owner<'_>,
+    problems: &mut Problems,
+) -> [(StoreConfig, Vec<String>); 2] {
     let legacy = storage_conf::legacy_file(files, owner.environment);
     let later = storage_conf::drop_in_files(files, owner.environment, problems);
     [legacy.into_iter().collect(), later].map(|named: Vec<PathBuf>| {
-        owner.store(&files.settings(&named, problems), Defaults::system(), problems)
+        let settings = files.settings(&named, problems);
+        (owner.store(&settings, Defaults::system(), problems), settings.image_stores.values)
     })
 }
 

@@ -172,8 +172,6 @@ pub struct Editor {
     options: Options,
     /// What is known of the links of each place; kept from one deletion to the next.
     links: Mutex<HashMap<usize, Links>>,
-    /// What is needed from outside, as last read.
-    outside: Mutex<Option<OutsideUse>>,
 }
 
 impl Editor {
@@ -192,8 +190,7 @@ impl Editor {
         if !DRIVERS.contains(&places.driver.as_str()) {
             return Err(Refusal::Driver(places.driver.clone()));
         }
-        let (links, outside) = (Mutex::default(), Mutex::default());
-        Ok(Self { places: places.clone(), options, links, outside })
+        Ok(Self { places: places.clone(), options, links: Mutex::default() })
     }
 
     fn step(&self, name: &'static str) {
@@ -217,14 +214,9 @@ impl Editor {
         Ok(())
     }
 
-    /// What is needed from outside; read anew where somebody has written since.
+    /// What is needed from outside now.
     fn look_outside(&self) -> OutsideUse {
-        let Some(look) = &self.options.outside else { return OutsideUse::default() };
-        let mut known = self.outside.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.as_ref().is_some_and(OutsideUse::is_fresh) {
-            *known = Some(look());
-        }
-        known.clone().unwrap_or_default()
+        self.options.outside.as_ref().map_or_else(OutsideUse::default, |look| look())
     }
 
     fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {

@@ -1,14 +1,13 @@
 //! Who needs what is to be deleted, from outside of the records that the editor itself reads: other
 //! stores that take images from this one, podman's database, mounts that only the library counts.
 
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
 use super::error::Refusal;
 use crate::graphroot::needs::{Need, means};
 use crate::graphroot::records::ImageRecord;
 use crate::graphroot::snapshot::Places;
-use crate::sys::quiet::Facts;
+use crate::sys::quiet::{self, Facts};
 
 /// How often the proof starts over when somebody outside keeps writing.
 pub(super) const ATTEMPTS: u32 = 8;
@@ -17,26 +16,20 @@ pub(super) const ATTEMPTS: u32 = 8;
 pub type Look = Box<dyn Fn() -> OutsideUse + Send + Sync>;
 
 /// What others need of a store, and what to look at to know whether that still holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OutsideUse {
     /// What is needed.
     needs: Vec<Need>,
     /// A store that may need anything here, and whose records could not be read in full.
     unknown: Option<PathBuf>,
     watch: Vec<Watch>,
-    read: Instant,
-}
-
-impl Default for OutsideUse {
-    fn default() -> Self {
-        Self { needs: Vec::new(), unknown: None, watch: Vec::new(), read: Instant::now() }
-    }
 }
 
 /// Files of a store as they were before it was read.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    places: Places,
+    /// `None`: the one file is the place where a store may come.
+    places: Option<Places>,
     files: Vec<(PathBuf, Option<Facts>)>,
 }
 
@@ -57,12 +50,23 @@ impl Watch {
         let within = places.within();
         let files = files.into_iter();
         let files = files.map(|path| (within.facts(&path).ok(), path)).map(|(facts, path)| (path, facts));
-        Self { files: files.collect(), places: places.clone() }
+        Self { files: files.collect(), places: Some(places.clone()) }
+    }
+
+    /// For the place of a store that has no records yet.
+    #[must_use]
+    pub fn absent(graphroot: &Path) -> Self {
+        let files = vec![(graphroot.to_path_buf(), quiet::facts(graphroot).ok())];
+        Self { files, places: None }
     }
 
     fn moved(&self) -> bool {
-        let within = self.places.within();
-        self.files.iter().any(|(path, facts)| within.facts(path).ok() != *facts)
+        let within = self.places.as_ref().map(Places::within);
+        let facts = |path: &Path| match &within {
+            Some(within) => within.facts(path).ok(),
+            None => quiet::facts(path).ok(),
+        };
+        self.files.iter().any(|(path, before)| facts(path) != *before)
     }
 }
 
@@ -81,12 +85,6 @@ impl OutsideUse {
     /// Whether somebody wrote since.
     pub(super) fn moved(&self) -> bool {
         self.watch.iter().any(Watch::moved)
-    }
-
-    /// Still good for another proof without being read again.
-    pub(super) fn is_fresh(&self) -> bool {
-        const MOST: std::time::Duration = std::time::Duration::from_secs(5);
-        self.read.elapsed() < MOST && !self.moved()
     }
 
     /// Refuses an image that somebody names.

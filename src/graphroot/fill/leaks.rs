@@ -68,7 +68,9 @@ impl Filler<'_> {
         const APART: SignedDuration = SignedDuration::from_hours(1);
         let lost = needs::lost_containers(self.snapshot).into_iter().find(|(_, container)| {
             let made = container.created.zip(since);
-            made.is_none_or(|(container, thing)| thing >= container.saturating_sub(APART).unwrap_or(container))
+            made.is_none_or(|(container, thing)| {
+                thing >= container.saturating_sub(APART).unwrap_or(container)
+            })
         });
         lost.map(|(id, container)| if container.name.is_empty() { id } else { &container.name }.to_owned())
     }

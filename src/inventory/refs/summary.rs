@@ -256,7 +256,8 @@ fn spare_what_is_lent(inventory: &mut Inventory, refs: &Refs) {
             && leak.holds.iter().any(|node| is_layer(&inventory.nodes[node.get()], leak))
         {
             let to = lent.to.display();
-            let evidence = format!("; but the store {to} may use it, whose records could not be read in full");
+            let evidence =
+                format!("; but the store {to} may use it, whose records could not be read in full");
             spared.push((at, Verdict::Report, evidence));
         }
     }
