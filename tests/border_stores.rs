@@ -167,6 +167,8 @@ fn what_another_store_is_built_on_stays() {
     // When nobody needs them any more they go.
     two.podman(&["rm", "keep"]);
     two.podman(&["rmi", "localhost/t/on-b:1", "localhost/t/kept:1", "localhost/again:1"]);
+    // Until now they were in use.
+    std::thread::sleep(Duration::from_millis(1500));
     let real = two.json(0, &AGED);
     assert_eq!(gone(&real), ["a2", "b"]);
 }

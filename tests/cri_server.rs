@@ -315,7 +315,7 @@ fn removals_that_go_wrong() {
     setup.server.finish_late();
     assert!(!setup.client.still_listed(&app).unwrap());
 
-    // A signal in the middle of a removal: its answer is awaited, and looked after; then nothing more.
+    // A signal in the middle of a removal: it is left, in doubt; then nothing more is begun.
     with(&setup, Removal::Slow(Duration::from_millis(400)));
     let used = setup.image(USED).id;
     let cancel = Arc::new(AtomicBool::new(false));
@@ -325,9 +325,13 @@ fn removals_that_go_wrong() {
         std::thread::sleep(Duration::from_millis(150));
         cancel.store(true, Ordering::Relaxed);
     });
-    client.remove_image(&used, "").unwrap();
+    let began = Instant::now();
+    let error = client.remove_image(&used, "").unwrap_err();
+    assert!(error.problem == Problem::Left && error.problem.leaves_doubt(), "{error}");
+    assert!(began.elapsed() < Duration::from_millis(390), "{:?}", began.elapsed());
     signal.join().unwrap();
-    assert_eq!(client.still_listed(&used), Ok(false));
+    assert!(client.still_listed(&used).is_ok(), "what completes a deed is still asked");
+    std::thread::sleep(Duration::from_millis(500));
     setup.server.take_calls();
     assert_eq!(client.remove_image(&pause, "").unwrap_err().problem, Problem::Cancelled);
     assert_eq!(client.images().unwrap_err().problem, Problem::Cancelled);

@@ -83,9 +83,9 @@ fn victim() {
     let graphroot = PathBuf::from(text("VICTIM_GRAPHROOT"));
     let places = Places {
         temporary: Vec::new(),
-        graphroot: graphroot.clone(),
+        graphroot: edit::root(&graphroot),
         imagestores: Vec::new(),
-        runroots: vec![text("VICTIM_RUNROOT").into()],
+        runroots: vec![edit::root(Path::new(&text("VICTIM_RUNROOT")))],
         driver: "overlay".into(),
         other_drivers: Vec::new(),
         primary: true,

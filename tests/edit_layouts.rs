@@ -78,7 +78,7 @@ fn a_split_imagestore() {
     let images = store.images();
     let imagestore = dir.path().join("imagestore");
     split(&store, &imagestore);
-    let places = Places { imagestores: vec![imagestore.clone()], ..edit::places(&store) };
+    let places = Places { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
     assert_eq!(debris(&places), [""; 0]);
     let editor = Editor::new(&places, Options::default()).unwrap();
     let error = editor.delete_image(&planned(&images, "a")).unwrap_err();

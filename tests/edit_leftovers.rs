@@ -45,7 +45,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     let _lock = locks::write_lock(&root.join("overlay/staging/3333333333/staging.lock"));
     // What is planted is seconds old; its age is not what is tested here.
     let aged = ["overlay/staging", "overlay/tempdirs", "overlay-layers/tmp"];
-    let places = Places { graphroot: root.clone(), runroots: vec![run.clone()], ..places_like(&root) };
+    let places = Places { runroots: vec![edit::root(&run)], ..places_like(&root) };
     let editor = Editor::new(&places, Options::default()).unwrap();
     let scan = || program::store_run("scan", &root, &run).expect_no_crash().json();
     let doomed = |scan: &Value| {
@@ -154,7 +154,7 @@ fn delete_trapped_images(editor: &Editor, scan: &Value) {
 fn places_like(root: &Path) -> Places {
     Places {
         temporary: Vec::new(),
-        graphroot: root.to_path_buf(),
+        graphroot: edit::root(root),
         imagestores: Vec::new(),
         runroots: Vec::new(),
         driver: "overlay".into(),
@@ -220,13 +220,14 @@ fn what_is_in_use_is_no_leftover() {
     assert!(matches!(error.refusal(), Some(Refusal::Mounted { .. })), "{error}");
     store.podman(["umount", "web"]);
     store.unmount();
+    // As conmon does, it stands in the container's directory.
+    let userdata = root.join("overlay-containers").join(&container).join("userdata");
     let mut process = Command::new("sh")
-        .args(["-c", "read line; :", &container])
+        .args(["-c", "read line; :"])
+        .current_dir(userdata)
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // Between the making of a process and its arguments lies a moment.
-    std::thread::sleep(std::time::Duration::from_millis(100));
     let error = editor.delete_dead_container(&container).unwrap_err();
     process.kill().unwrap();
     process.wait().unwrap();

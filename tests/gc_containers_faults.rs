@@ -321,7 +321,7 @@ fn a_listing_that_is_not_whole_takes_nothing_along() {
 }
 
 #[test]
-fn a_signal_finishes_the_deletion_in_flight() {
+fn a_signal_lets_nothing_more_begin() {
     let Some(node) = Node::new() else { return };
     let (sandbox, dead) = node.gone("gone", 2);
     let stop = Arc::new(AtomicBool::new(false));

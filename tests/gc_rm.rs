@@ -30,7 +30,7 @@ fn images_are_removed_by_every_kind_of_name() {
     let before = node.names().len();
 
     // A dry run says what the run then does, in the order given.
-    let by_many = ["rm", &name(8), &id[..12], &digest, "reg.local/also-3:1"];
+    let by_many = ["rm", &name(8), &id[..12], &digest, &name(3), "reg.local/also-3:1"];
     let dry = node.json(0, &[&by_many[..], &["--dry-run"]].concat());
     assert_eq!(node.names().len(), before);
     let real = node.json(0, &by_many);

@@ -427,7 +427,7 @@ fn listings_that_are_not_whole_delete_nothing() {
 }
 
 #[test]
-fn a_signal_finishes_the_deletion_in_flight() {
+fn a_signal_lets_nothing_more_begin() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let stop = Arc::new(AtomicBool::new(false));

@@ -147,8 +147,8 @@ fn below_a_sysroot_processes_prove_nothing() {
     tree::copy(store.root(), &there);
     fs::create_dir_all(there.join("overlay-containers").join("ab".repeat(32))).unwrap();
     fs::create_dir_all(there.join("tmp/x")).unwrap();
-    fs::create_dir_all(sysroot.join("var/tmp/buildah77")).unwrap();
-    fs::write(sysroot.join("var/tmp/buildah77/x"), "x").unwrap();
+    fs::create_dir_all(sysroot.join("var/tmp/buildah7777777")).unwrap();
+    fs::write(sysroot.join("var/tmp/buildah7777777/x"), "x").unwrap();
     let args = ["scan", "--format", "json", "--sysroot", sysroot.to_str().unwrap()];
     let scan = program::layersweep(args).expect_code(0).json();
     let found = list(&scan, "/leaks");

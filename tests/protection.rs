@@ -199,7 +199,7 @@ fn what_the_nodes_files_name() {
     let files = Request { sysroot: Sysroot::at(&node), ..request(&store) };
 
     let manifests = Path::new("/etc/kubernetes/manifests");
-    let found = FromNode::read(&files, Some(manifests)).unwrap();
+    let found = FromNode::read(&files, Some(manifests), None).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
     assert_eq!(found.findings[0].path, Path::new("/data/pods/half.yaml"));
     let mut policy = Policy::default();
@@ -222,7 +222,7 @@ fn what_the_nodes_files_name() {
     assert_eq!(kept(&survey, &policy), expected);
 
     // Switched off, static pods protect nothing; sandboxes go on.
-    let without = FromNode::read(&files, None).unwrap();
+    let without = FromNode::read(&files, None, None).unwrap();
     assert_eq!((without.static_pods.len(), without.findings.len()), (0, 0));
     without.apply(&mut policy.protect);
     assert_eq!(kept(&survey, &policy).len(), 1);
@@ -230,6 +230,77 @@ fn what_the_nodes_files_name() {
     // What cannot be read may name anything.
     fs::remove_file(node.join("data/pods/half.yaml")).unwrap();
     std::os::unix::fs::symlink("half.yaml", node.join("data/pods/half.yaml")).unwrap();
-    let error = FromNode::read(&files, Some(manifests)).unwrap_err();
+    let error = FromNode::read(&files, Some(manifests), None).unwrap_err();
     assert_eq!(error.path, Path::new("/data/pods/half.yaml"));
+}
+
+/// Root's quadlets keep images of root's store, a user's those of that user's.
+#[test]
+fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = dir.path().join("node");
+    let write = |path: &str, text: &str| {
+        let path = node.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    // Both have the same images.
+    let _stores = ["var/lib/containers/storage", "home/alice/.local/share/containers/storage"].map(|root| {
+        fs::create_dir_all(node.join(root)).unwrap();
+        labelled_store(&node.join(root))
+    });
+    write("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\n");
+    write("etc/containers/systemd/app/web.container", "[Container]\nImage=docker.io/library/busybox:1.36\n");
+    write("usr/share/containers/systemd/base.image", "[Image]\nImage=quay.io/pods/half:1\n");
+    write("home/alice/.config/containers/systemd/own.container", "[Container]\nImage=none:1\n");
+    write("home/alice/.config/containers/systemd/own.container.d/x.conf", "[Container]\nImage=other:1\n");
+    write("home/alice/.config/containers/systemd/huge.container", &"x".repeat(2 << 20));
+    write("etc/containers/systemd/users/all.kube", "[Kube]\nYaml=pod.yml\n");
+    write("etc/containers/systemd/users/pod.yml", "spec: {containers: [{image: quay.io/pods/volume:1}]}");
+    write("etc/containers/systemd/users/1000/hers.container", "[Container]\nImage=localhost/keep:1\n");
+    write(
+        "etc/containers/systemd/users/1001/his.container",
+        "[Container]\nImage=registry.k8s.io/pause:3.9\n",
+    );
+    let request = Request {
+        sysroot: Sysroot::at(&node),
+        environment: Environment::default(),
+        graphroots: Vec::new(),
+        containerd_roots: Vec::new(),
+        runroot: None,
+        threads: 2,
+        patience: Patience::default(),
+        weigh: Weigh::Nothing,
+        labels: LabelsOf::Nobody,
+        now: Timestamp::now(),
+        remembered: None,
+        full: false,
+    };
+    let survey = look(&request);
+    assert_eq!(survey.inventory.stores.len(), 2);
+    let found = FromNode::read(&request, None).unwrap();
+    assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
+    let mut policy = Policy::default();
+    found.apply(&mut policy.protect);
+    let home = "/home/alice/.config/containers/systemd";
+    let expected = [
+        ("docker.io/library/busybox:1.36", "/etc/containers/systemd/app/web.container".to_owned()),
+        ("localhost/keep:1", "/etc/containers/systemd/users/1000/hers.container".to_owned()),
+        ("localhost/none:1", format!("{home}/own.container")),
+        ("localhost/other:1", format!("{home}/own.container.d/x.conf")),
+        ("quay.io/pods/half:1", "/usr/share/containers/systemd/base.image".to_owned()),
+        ("quay.io/pods/volume:1", "/etc/containers/systemd/users/pod.yml".to_owned()),
+    ];
+    let expected =
+        expected.map(|(name, by)| (name.to_owned(), "quadlet", format!("the quadlet {by} names it")));
+    assert_eq!(kept(&survey, &policy), expected);
+    // Root's that cannot be read may name anything; a user's stops nobody.
+    std::os::unix::fs::symlink("x.container", node.join(format!("{}/x.container", &home[1..]))).unwrap();
+    FromNode::read(&request, None).unwrap();
+    std::os::unix::fs::symlink("x.container", node.join("etc/containers/systemd/x.container")).unwrap();
+    let error = FromNode::read(&request, None).unwrap_err();
+    assert!(error.to_string().contains("quadlets"), "{error}");
 }

@@ -38,7 +38,7 @@ fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
 fn decisive(survey: &Survey) -> Vec<String> {
     let inventory = &survey.inventory;
     let images = inventory.images.iter().enumerate().map(|(at, image)| {
-        let standing = standing(inventory, at.into());
+        let standing = standing(inventory, &survey.refs, at.into());
         format!("{} {:?} {:?} {:?} {standing:?}", image.id, image.names, image.layers, image.pinned_by)
     });
     let containers = inventory.containers.iter().map(|container| {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use layersweep::inventory::Consistency;
 use layersweep::records::attempts::{self, Attempt};
 use layersweep::records::journal::{self, Journal};
-use layersweep::records::runs::{self, Act, Deletion, End, Kind, Outcome, Reason, Start};
+use layersweep::records::runs::{self, Act, Certainty, Deletion, End, Kind, Outcome, Reason, Start};
 use layersweep::records::{Access, DATABASE, Degraded, Note, Place, Records};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::sightings::{at, image, record_fresh, sighting, store_key};
@@ -87,6 +87,7 @@ fn deletion(number: usize) -> Deletion {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
+        outcome: Certainty::Seen,
     }
 }
 
@@ -142,7 +143,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         }
         let filler = fill(disk.path());
         let mut journal = node.journal("full");
-        journal.acting();
+        journal.begins(deletion(0));
         let began = Instant::now();
         for number in 0..200 {
             delete(&mut journal, number);
@@ -399,7 +400,7 @@ fn journal_for_ever(dir: &Path) {
     for round in 0.. {
         let run = format!("{}-{round}", std::process::id());
         let mut journal = journal(&place, &run);
-        journal.acting();
+        journal.begins(deletion(0));
         for number in 0..7 {
             let position = journal.gone(deletion(number), Some(&store_key()));
             say(format!("saved {run} {} 0\n", position + 1));

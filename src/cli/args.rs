@@ -103,6 +103,10 @@ pub(super) struct Global {
     #[arg(long, global = true, value_enum, default_value_t = Priority::Normal, help_heading = "Measuring")]
     pub(super) io_priority: Priority,
 
+    /// All processes that can use the stores are in our PID namespace, as the configuration says.
+    #[arg(skip)]
+    pub(super) trust_pid_namespace: bool,
+
     /// What flags have said before the configuration filled in the rest.
     #[arg(skip)]
     pub(super) named: Named,
@@ -302,6 +306,7 @@ pub(super) enum DeletionKind {
     Sandbox,
     Log,
     Leak,
+    Name,
 }
 
 impl From<DeletionKind> for Kind {
@@ -312,6 +317,7 @@ impl From<DeletionKind> for Kind {
             DeletionKind::Sandbox => Self::Sandbox,
             DeletionKind::Log => Self::Log,
             DeletionKind::Leak => Self::Leak,
+            DeletionKind::Name => Self::Name,
         }
     }
 }

@@ -6,7 +6,6 @@ mod ballast;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -32,14 +31,14 @@ use crate::gc::run::direct::Direct;
 use crate::gc::run::hands::Hands;
 use crate::gc::run::owner::Owners;
 use crate::gc::run::through_cri::ThroughCri;
-use crate::gc::run::{self, Ran, Task};
+use crate::gc::run::{self, Ran, Task, untag};
 use crate::gc::space::{Measured, Targets};
-use crate::inventory::ImageIx;
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
 use crate::report::text;
 use crate::survey::{Request, Survey};
+use crate::sys::stop::{flag, is_asked};
 
 use acting::Act;
 
@@ -57,13 +56,13 @@ pub(super) struct Job<'a> {
     pub(super) while_runtime_runs: bool,
     /// The images that were named; none of them for a collection by policy.
     pub(super) named: &'a [String],
+    /// A name means the image with all its names.
+    pub(super) all_tags: bool,
     /// The kinds that `--only` names.
     pub(super) only: Option<&'a [Only]>,
     /// When it began.
     pub(super) began: Instant,
     pub(super) run_id: String,
-    /// Set by a signal while something is being deleted.
-    pub(super) stop: Arc<AtomicBool>,
     listening: OnceCell<()>,
     /// Held from the beginning, or where somebody is asked, from the answer on.
     lock: OnceCell<RunLock>,
@@ -88,10 +87,10 @@ impl<'a> Job<'a> {
             via: via.unwrap_or(Via::Cri),
             while_runtime_runs: false,
             named: &[],
+            all_tags: false,
             only: None,
             began,
             run_id,
-            stop: Arc::default(),
             listening: OnceCell::new(),
             lock: OnceCell::new(),
         }
@@ -135,17 +134,13 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// From now on a signal ends the run after the deletion in flight.
+    /// From now on a signal ends the run in good order.
     fn listen(&self) -> Result<(), Failure> {
         if self.listening.get().is_none() {
-            stop::listen(&self.stop)?;
+            stop::listen()?;
             let _ = self.listening.set(());
         }
         Ok(())
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
     }
 
     fn carry_out(&self) -> Result<Exit, Failure> {
@@ -190,7 +185,7 @@ impl<'a> Job<'a> {
                 // On a busy node something is always just coming or going, and what was scanned may
                 // then be of another moment than what the runtime lists. Nothing was deleted; the
                 // next scan takes only what is new, and is fast.
-                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS && !self.is_stopped() => {
+                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS && !is_asked() => {
                     tracing::info!("{blind}; scanning again");
                     attempt += 1;
                 }
@@ -203,7 +198,7 @@ impl<'a> Job<'a> {
         match self.via {
             Via::Cri => {
                 // A signal does not wait for a listing that may never come.
-                let options = Options { cancel: Some(Arc::clone(&self.stop)), ..Options::default() };
+                let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
                 let client = runtime::connect(self.global, &options)?;
                 let hands = ThroughCri::new(client).map_err(Failure::Blind)?;
                 let place = records::place(self.global);
@@ -231,7 +226,8 @@ impl<'a> Job<'a> {
             );
         }
         let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
-        let editors = Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep);
+        let editors =
+            Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep, global.trust_pid_namespace);
         let mut config = self.config.clone();
         if self.leaves_out(Only::Images) {
             // Nothing starts, so nothing goes.
@@ -249,6 +245,7 @@ impl<'a> Job<'a> {
         let hands: &mut dyn Hands = match through {
             Through::Cri(hands) => hands.as_mut(),
             Through::Direct(owners) => {
+                directly::check_namespace(global)?;
                 directly::check(owners.as_ref(), &surveyed, &editors)?;
                 if !self.dry_run && self.resume(&editors) {
                     surveyed = self.survey()?;
@@ -262,9 +259,12 @@ impl<'a> Job<'a> {
         let request = Request { labels, ..surveying::request(global)? };
         deciding::protect(global, &mut config, &request)?;
         let mut mind = Mind::new(global, &surveyed.memory, &config)?;
-        let named = self.find(&surveyed)?;
+        let named = super::rm::named(&surveyed.survey, self.named, self.all_tags)?;
+        if !self.is_direct() {
+            super::rm::refuse_untags(&surveyed.survey, &named.untags)?;
+        }
         let task = match self.command {
-            Command::Rm => Task::Named(&named),
+            Command::Rm => Task::Named(&named.images),
             _ => Task::Policy,
         };
         let survey = &surveyed.survey;
@@ -295,16 +295,20 @@ impl<'a> Job<'a> {
         };
         let (mut planned, before) = planned.map_err(Failure::Blind)?;
         let images = planned.deleted.len();
+        let context = untag::Context { request: &request, policy: &config.images, memory: &mind };
+        let outcomes = untag::dry(&named.untags, survey, context, hands).map_err(Failure::Blind)?;
+        json::add_untagged(&mut planned, &survey.inventory, named.untags.iter().zip(outcomes), None);
+        let names = planned.deleted.len() - images;
         if let (Some(dead), Some(plan)) = (&dead, &dead_plan) {
             json::add_containers(&mut planned, &dead.store(survey), plan, None);
         }
-        let containers = planned.deleted.len() - images;
+        let containers = planned.deleted.len() - images - names;
         // What is kept for the first bytes of a full disk is not spent for nothing.
         let leaks = leaks.filter(|_| self.command == Command::Gc || images > 0);
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
         }
-        let leaks_count = planned.deleted.len() - containers - images;
+        let leaks_count = planned.deleted.len() - containers - images - names;
         if self.dry_run {
             if let Some(theirs) = theirs {
                 let both = run::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
@@ -318,7 +322,7 @@ impl<'a> Job<'a> {
         if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             // Not to stdout, which holds the result alone.
             output::aside(&text::gc(&planned, &terminal::screen()))?;
-            if !ask::confirm(global, &question(images, containers, leaks_count))? {
+            if !ask::confirm(global, &question(images, containers, leaks_count, names))? {
                 match global.format {
                     Format::Json => {
                         planned.dry_run = true;
@@ -341,6 +345,7 @@ impl<'a> Job<'a> {
             theirs,
             leaks: leaks.as_ref(),
             dead: dead.as_ref(),
+            untags: &named.untags,
             before: &before,
             planned: &planned,
         };
@@ -378,18 +383,6 @@ impl<'a> Job<'a> {
             tracing::warn!("what a killed run began is not finished: {}", problem.message);
         }
         resumed > 0
-    }
-
-    /// The images that were named.
-    fn find(&self, surveyed: &Surveyed) -> Result<Vec<ImageIx>, Failure> {
-        let mut found = Vec::new();
-        for reference in self.named {
-            let at = super::rm::image(&surveyed.survey, reference)?;
-            if !found.contains(&at) {
-                found.push(at);
-            }
-        }
-        Ok(found)
     }
 
     fn document(
@@ -432,7 +425,7 @@ impl<'a> Job<'a> {
     }
 }
 
-fn question(images: usize, containers: usize, leaks: usize) -> String {
+fn question(images: usize, containers: usize, leaks: usize, names: usize) -> String {
     let some = |count: usize, one: &str, many: &str| match count {
         0 => None,
         1 => Some(format!("1 {one}")),
@@ -443,7 +436,12 @@ fn question(images: usize, containers: usize, leaks: usize) -> String {
         some(containers, "container, sandbox or log", "containers, sandboxes and logs"),
         some(images, "image", "images"),
     ];
-    format!("Delete {}?", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    let deleted = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    match (deleted.as_str(), some(names, "name", "names")) {
+        ("", Some(names)) => format!("Remove {names}?"),
+        (deleted, Some(names)) => format!("Delete {deleted} and remove {names}?"),
+        (deleted, None) => format!("Delete {deleted}?"),
+    }
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in.
@@ -474,6 +472,7 @@ fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
         "not_reached" if document.kind == "rm" && document.errors.is_empty() => Exit::Refused,
         "not_reached" if document.kind == "rm" => Exit::Failed,
         "not_reached" => Exit::NotReached,
+        "refused" => Exit::Refused,
         _ => surveyed.exit(),
     }
 }

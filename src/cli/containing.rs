@@ -171,7 +171,7 @@ fn places(config: &Config) -> Places {
             places.roots.push(root);
         }
     }
-    match Processes::read() {
+    match Processes::read_with_kubelet() {
         Ok(processes) => places.with_running(&processes),
         Err(error) => {
             tracing::warn!("looking for a kubelet that runs: {error}");

@@ -3,13 +3,15 @@
 use super::recording::Recording;
 use crate::gc::containers::Reason;
 use crate::gc::containers::run::{Deletion, Doomed, Kind, Witness};
+use crate::gc::measure::Ended;
 use crate::records::runs;
 use crate::report::text::safe;
 
 impl Witness for Recording<'_> {
     fn begins(&mut self, doomed: &Doomed) {
         let name = safe(doomed.names.first().unwrap_or(&doomed.id));
-        self.says(&format!("{} {name}", doomed.kind.as_str()));
+        let deletion = self.entry(doomed);
+        self.says(&format!("{} {name}", doomed.kind.as_str()), deletion);
         let predicted_bytes = doomed.predicted_bytes();
         tracing::info!(id = doomed.id, predicted_bytes, "deleting {} {name}", doomed.kind.as_str());
     }
@@ -22,7 +24,16 @@ impl Witness for Recording<'_> {
     fn deleted(&mut self, deletion: &Deletion) {
         let Deletion { doomed, measured_bytes, .. } = deletion;
         tracing::info!(id = doomed.id, predicted_bytes = doomed.predicted_bytes(), measured_bytes, "deleted");
-        self.has_come(*measured_bytes, deletion.usage_after_percent);
+        let measured_bytes = (deletion.ended != Ended::Signal).then_some(*measured_bytes);
+        self.has_come(measured_bytes, deletion.usage_after_percent);
+    }
+
+    fn spared(&mut self, _: &Doomed) {
+        self.was_spared();
+    }
+
+    fn unproven(&mut self, _: &Doomed, message: &str) {
+        self.is_unknown(message);
     }
 
     fn refused(&mut self, doomed: &Doomed, message: &str) {
@@ -52,6 +63,7 @@ impl Recording<'_> {
             byproduct_bytes: 0,
             usage_after_percent: None,
             error: None,
+            outcome: runs::Certainty::Seen,
         }
     }
 }

@@ -10,13 +10,14 @@ use super::records::{self, Memory};
 use super::surveying::{self, Surveyed};
 use crate::config::Config;
 use crate::gc::containers::run::Plan as DeadPlan;
-use crate::gc::protect::FromNode;
+use crate::gc::policy::Quadlet;
+use crate::gc::protect::{self, FromNode};
 use crate::gc::rules::Judge;
 use crate::gc::run::Recalled;
 use crate::gc::{self, Ages, Attempt, Input, Known, Plan, Space, names};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, Inventory, StoreKey};
-use crate::node::{NamedImage, Unreadable, static_pods};
+use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::survey::Request;
 use crate::sys::sysroot::Sysroot;
 
@@ -44,7 +45,7 @@ impl<'a> Mind<'a> {
         let gone: HashSet<&str> = gone.goes.iter().map(|doomed| doomed.id.as_str()).collect();
         let mut users: HashMap<ImageIx, bool> = HashMap::new();
         for one in &inventory.containers {
-            if let Some(image) = one.image {
+            for image in one.images() {
                 *users.entry(image).or_insert(true) &= gone.contains(one.id.as_str());
             }
         }
@@ -71,7 +72,13 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreKey, String) {
 pub(super) fn protect(global: &Global, config: &mut Config, request: &Request) -> Result<(), Failure> {
     read_protection(global, config, request).map_err(|unreadable| Failure::Refused {
         message: told(&unreadable),
-        hint: "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images".into(),
+        hint: match unreadable.names {
+            "static pods" => {
+                "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images"
+            }
+            _ => "make it readable, or move it away if it is of no use",
+        }
+        .into(),
     })
 }
 
@@ -84,7 +91,7 @@ fn told(unreadable: &Unreadable) -> String {
 }
 
 fn read_protection(global: &Global, config: &mut Config, request: &Request) -> Result<(), Unreadable> {
-    let found = FromNode::read(request, config.static_pods.as_deref())?;
+    let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
     if !global.quiet {
         surveying::warn(&found.findings);
     }
@@ -100,6 +107,24 @@ fn new_static_pods(config: &Config) -> Result<Vec<NamedImage>, Unreadable> {
     let known = &config.images.protect.static_pods;
     named.retain(|image| known.iter().all(|known| known.reference != image.reference));
     Ok(named)
+}
+
+/// What quadlets name by now that they did not when the run began.
+fn new_quadlets(global: &Global, config: &Config) -> Result<Vec<Quadlet>, Unreadable> {
+    let Ok(request) = surveying::request(global) else { return Ok(Vec::new()) };
+    let (mut named, _) = protect::quadlets(&request)?;
+    let known: HashSet<_> =
+        config.images.protect.quadlets.iter().map(|one| (&one.named.reference, &one.stores)).collect();
+    named.retain(|one| !known.contains(&(&one.named.reference, &one.stores)));
+    Ok(named)
+}
+
+/// What the kubelet is pulling by now that it did not pull when the run began.
+fn new_pulls(config: &Config) -> Vec<NamedImage> {
+    let mut named = pulls::read(&Sysroot::live(), config.kubelet.root_dir.as_deref()).images;
+    let known = &config.images.protect.pulling;
+    named.retain(|image| known.iter().all(|known| known.reference != image.reference));
+    named
 }
 
 /// What every rule says of one image of a survey, and what a collection would do by what the disk
@@ -129,7 +154,7 @@ fn foreseen<T>(
     // Whoever only asks is told what a run would do about it: keep everything.
     let unknown = read_protection(global, &mut config, &surveying::request(global)?).err();
     let unknown: Vec<_> =
-        unknown.iter().map(|why| format!("static pods may name it: {}", told(why))).collect();
+        unknown.iter().map(|why| format!("{} may name it: {}", why.names, told(why))).collect();
     let mind = Mind::new(global, &surveyed.memory, &config)?;
     let inventory = &survey.inventory;
     let ages: Vec<_> =
@@ -184,6 +209,8 @@ impl gc::run::Memory for Mind<'_> {
         // Somebody may have added to them since the run began.
         let pins = records::pins_now(self.global);
         let pods = new_static_pods(self.config);
+        let quadlets = new_quadlets(self.global, self.config);
+        let pulls = new_pulls(self.config);
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
@@ -203,6 +230,21 @@ impl gc::run::Memory for Mind<'_> {
                         pinned_by.push(format!("static pods may name it: {}", told(unreadable)))
                     }
                 }
+                let store = &inventory.stores[image.store.get()];
+                match &quadlets {
+                    Ok(quadlets) => pinned_by.extend(
+                        quadlets
+                            .iter()
+                            .filter(|one| one.means(store, image))
+                            .map(|one| format!("the quadlet {}, which is new", one.named.source)),
+                    ),
+                    Err(unreadable) => pinned_by.push(format!("quadlets may name it: {}", told(unreadable))),
+                }
+                let mut pulls = pulls.iter();
+                let means = |pull: &&NamedImage| names::means(&pull.reference, &image.names, &image.digests);
+                pinned_by.extend(
+                    pulls.find(means).map(|pull| format!("the kubelet, which pulls it now: {}", pull.source)),
+                );
                 let new = pinned_by.into_iter().filter(|by| !image.pinned_by.contains(by)).collect();
                 Known { pinned_by: new, attempts, ..Known::default() }
             });

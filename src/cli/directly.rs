@@ -1,6 +1,8 @@
 //! What comes before images when we work on the disk ourselves: the owner must be away, what
 //! killed runs began is finished, and on a full disk room is made to begin with.
 
+use std::sync::Arc;
+
 use super::args::{Global, Only};
 use super::collecting::Job;
 use super::failure::Failure;
@@ -13,6 +15,8 @@ use crate::gc::leaks::plan::{self, Plan, Wish};
 use crate::gc::run::owner::{Owners, Presence};
 use crate::inventory::StoreIx;
 use crate::records::runs::Command;
+use crate::sys::namespaces;
+use crate::sys::stop::flag;
 
 /// What a deletion needs to begin: some record files written anew.
 const ROOM_BYTES: u64 = 8 << 20;
@@ -23,8 +27,24 @@ pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option
     if while_runtime_runs {
         return Ok(None);
     }
+    let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
     let found = global.graphroot.is_empty() && global.containerd_root.is_empty();
-    Ok(Some(Owners::new(runtime::named(global)?, found, &Options::default())))
+    Ok(Some(Owners::new(runtime::named(global)?, found, &options)))
+}
+
+/// Refuses where a process that uses a store may be out of sight.
+pub(super) fn check_namespace(global: &Global) -> Result<(), Failure> {
+    if global.trust_pid_namespace || namespaces::sees_all_processes() {
+        return Ok(());
+    }
+    Err(Failure::Refused {
+        message: "nothing was deleted: not all processes of this machine can be seen, and any of them may use \
+                  the stores"
+            .into(),
+        hint: "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
+               set trust_pid_namespace = true"
+            .into(),
+    })
 }
 
 /// Refuses while an owner is at work, and where there is nothing to edit.
@@ -37,7 +57,10 @@ pub(super) fn check(owners: Option<&Owners>, surveyed: &Surveyed, editors: &Edit
         });
         return Err(Failure::Refused {
             message: format!("nothing was deleted: {}", why.unwrap_or_default()),
-            hint: "use --via cri".into(),
+            hint: match editors.need_their_user() {
+                true => "run as the user whose store it is: podman unshare layersweep …".into(),
+                false => "use --via cri".into(),
+            },
         });
     }
     let Some(owners) = owners else { return Ok(()) };

@@ -159,7 +159,7 @@ impl Doctor<'_> {
             ),
             Err(error) => self.unread(NAME, "/proc/self/status", &error),
         }
-        match Processes::read() {
+        match Processes::read_with_kubelet() {
             Ok(processes) => {
                 if !processes.sees_all() {
                     self.note(Check::note(

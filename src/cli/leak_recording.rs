@@ -13,7 +13,7 @@ use crate::gc::leaks::run::{Deletion, Problem, ProblemKind, Witness};
 use crate::inventory::{Inventory, Leak};
 use crate::records::Note;
 use crate::records::journal::Journal;
-use crate::records::runs::{self, Command, End, Kind, Outcome, Reason, RunError, Start};
+use crate::records::runs::{self, Certainty, Command, End, Kind, Outcome, Reason, RunError, Start};
 use crate::report::json::SweepDoc;
 use crate::report::text::{bytes, safe};
 
@@ -98,7 +98,7 @@ impl std::fmt::Debug for LeakRecording<'_> {
 
 impl Witness for LeakRecording<'_> {
     fn begins(&mut self, leak: &Leak, entry: &Entry) {
-        self.journal.acting();
+        self.journal.begins(of_leak(self.memory.now(), self.inventory, leak, entry));
         tracing::info!(class = leak.class, id = leak.id, predicted = entry.gain.frees_bytes, "removing");
         let back = bytes(u64::try_from(self.freed_bytes).unwrap_or(0));
         let (class, id) = (leak.class, safe(&leak.id));
@@ -118,12 +118,28 @@ impl Witness for LeakRecording<'_> {
         self.journal.measured(self.position, measured, 0, deletion.usage_after_percent);
     }
 
+    fn spared(&mut self, _: &Leak) {
+        self.journal.spared();
+    }
+
+    fn unproven(&mut self, _: &Leak, message: &str) {
+        self.journal.unproven(message);
+    }
+
     fn failed(&mut self, leak: &Leak, entry: &Entry, problem: &Problem) {
         tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
+        if problem.kind == ProblemKind::Kept {
+            self.journal.spared();
+        }
+        self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         if problem.kind != ProblemKind::Kept {
             let error = Some(problem.message.clone());
             self.journal.refused(
-                runs::Deletion { error, ..of_leak(self.memory.now(), self.inventory, leak, entry) },
+                runs::Deletion {
+                    error,
+                    measured_bytes: problem.measured_bytes,
+                    ..of_leak(self.memory.now(), self.inventory, leak, entry)
+                },
                 None,
             );
         }
@@ -145,5 +161,6 @@ pub(super) fn of_leak(at: Timestamp, inventory: &Inventory, leak: &Leak, entry: 
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
+        outcome: Certainty::Seen,
     }
 }

@@ -49,10 +49,17 @@ use exit::Exit;
 use failure::Failure;
 
 use crate::config::Config;
+use crate::sys::helper;
 
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == helper::ARGUMENT) {
+        return helper::serve(arguments);
+    }
+    // This very program, whatever has become of its file.
+    helper::set_program("/proc/self/exe");
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return usage_error(&error).into(),

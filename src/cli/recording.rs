@@ -11,20 +11,19 @@ use super::deciding::Mind;
 use super::leak_recording::of_leak;
 use super::progress::Line;
 use super::{records, terminal};
+use crate::gc::measure::Ended;
 use crate::gc::plan::{Reason, Step};
-use crate::gc::run::{self, Witness};
+use crate::gc::run::{self, Witness, untag};
 use crate::gc::{Attempt, leaks};
+use crate::graphroot::edit::NO_SPACE;
 use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
 use crate::records::journal::Journal;
-use crate::records::runs::{self, Deletion, End, Kind, Outcome, RunError, Start};
+use crate::records::runs::{self, Certainty, Deletion, End, Kind, Outcome, RunError, Start};
 use crate::records::sighting::SeenFilesystem;
 use crate::records::{Degraded, Note};
 use crate::report::json::GcDoc;
 use crate::report::text::{bytes, safe};
 use crate::usage;
-
-/// How the graphroot's editor begins to say that it could not write.
-const NO_SPACE: &str = "no space left to write";
 
 /// The witness of a run.
 pub(super) struct Recording<'a> {
@@ -151,8 +150,8 @@ impl<'a> Recording<'a> {
     }
 
     /// Tells what is about to be deleted.
-    pub(super) fn says(&mut self, what: &str) {
-        self.journal.acting();
+    pub(super) fn says(&mut self, what: &str, deletion: Deletion) {
+        self.journal.begins(deletion);
         let degraded = self.journal.take_degraded();
         if !degraded.is_empty() {
             self.line.hidden(|| tell(self.global, &degraded, &[]));
@@ -168,14 +167,66 @@ impl<'a> Recording<'a> {
     }
 
     /// And gave back so much.
-    pub(super) fn has_come(&mut self, measured_bytes: i64, usage_after_percent: Option<f64>) {
-        self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes);
-        self.journal.measured(self.position, Some(measured_bytes), 0, usage_after_percent);
+    pub(super) fn has_come(&mut self, measured_bytes: Option<i64>, usage_after_percent: Option<f64>) {
+        self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes.unwrap_or(0));
+        self.journal.measured(self.position, measured_bytes, 0, usage_after_percent);
+    }
+
+    /// Names are about to be taken from an image that keeps others.
+    pub(super) fn untags(&mut self, image: &Image, names: &[String]) {
+        let deletion = self.of_names(image, names, None);
+        self.journal.begins(deletion);
+    }
+
+    /// What came of it.
+    pub(super) fn untagged(&mut self, image: &Image, names: &[String], outcome: &untag::Outcome) {
+        match outcome {
+            untag::Outcome::Kept(_) => self.journal.spared(),
+            untag::Outcome::Refused(why) => {
+                let deletion = self.of_names(image, names, Some(why.clone()));
+                self.journal.refused(deletion, None);
+            }
+            untag::Outcome::Done => {
+                for name in names {
+                    tracing::info!(id = image.id, "untagged {}", safe(name));
+                }
+                self.done += names.len();
+                let deletion = self.of_names(image, names, None);
+                self.journal.gone(deletion, None);
+            }
+        }
+    }
+
+    fn of_names(&self, image: &Image, names: &[String], error: Option<String>) -> Deletion {
+        Deletion {
+            at: self.mind.memory.now(),
+            kind: Kind::Name,
+            store: self.stores[image.store.get()].root.to_string_lossy().into_owned(),
+            id: image.id.clone(),
+            names: names.to_vec(),
+            reason: runs::Reason::Request,
+            predicted_bytes: 0,
+            measured_bytes: Some(0).filter(|_| error.is_none()),
+            byproduct_bytes: 0,
+            usage_after_percent: None,
+            error,
+            outcome: Certainty::Seen,
+        }
     }
 
     /// Or would not go. It is tried again with the next run.
     pub(super) fn was_refused(&mut self, deletion: Deletion) {
         self.journal.refused(deletion, None);
+    }
+
+    /// Or was not touched after all.
+    pub(super) fn was_spared(&mut self) {
+        self.journal.spared();
+    }
+
+    /// Or nobody knows.
+    pub(super) fn is_unknown(&mut self, why: &str) {
+        self.journal.unproven(why);
     }
 
     fn deletion(&self, image: &Image, step: &Step) -> Deletion {
@@ -191,6 +242,7 @@ impl<'a> Recording<'a> {
             byproduct_bytes: 0,
             usage_after_percent: None,
             error: None,
+            outcome: Certainty::Seen,
         }
     }
 
@@ -210,7 +262,7 @@ impl Witness for Recording<'_> {
         self.step = Some(step.clone());
         let name = safe(image.names.first().unwrap_or(&image.id));
         tracing::info!(id = image.id, predicted_bytes = step.predicted_bytes(), "deleting {name}");
-        self.says(&name);
+        self.says(&name, self.deletion(image, step));
     }
 
     fn gone(&mut self, image: &Image, step: &Step) {
@@ -227,9 +279,11 @@ impl Witness for Recording<'_> {
             measured_bytes = deletion.measured_bytes,
             "deleted"
         );
+        // What had come when a signal ended the waiting says little.
+        let measured = (deletion.ended != Ended::Signal).then_some(deletion.measured_bytes);
         self.journal.measured(
             self.position,
-            Some(deletion.measured_bytes),
+            measured,
             deletion.byproduct_bytes,
             deletion.usage_after_percent,
         );
@@ -237,21 +291,22 @@ impl Witness for Recording<'_> {
 
     fn spared(&mut self, _: &Image) {
         self.step = None;
+        self.journal.spared();
     }
 
-    fn unproven(&mut self, image: &Image, message: &str) {
-        let Some(step) = self.step.take() else { return };
-        let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
-        self.journal.refused(deletion, None);
+    fn unproven(&mut self, _: &Image, message: &str) {
+        self.step = None;
+        self.journal.unproven(message);
     }
 
     fn refused(&mut self, image: &Image, message: &str) {
-        if crate::cri::is_no_space(message) || message.starts_with(NO_SPACE) {
+        let Some(step) = self.step.take() else { return };
+        if crate::cri::is_no_space(message) || message.contains(NO_SPACE) {
             // The disk's fault: there is no reason to leave the image alone once there is room.
-            self.unproven(image, message);
+            let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
+            self.journal.refused(deletion, None);
             return;
         }
-        let Some(step) = self.step.take() else { return };
         let key = self.key(image);
         let earlier = self.mind.attempts.get(&(key.clone(), image.id.clone()));
         let attempt = Attempt::after(earlier, self.mind.memory.now(), message);
@@ -263,7 +318,7 @@ impl Witness for Recording<'_> {
 /// Leaks that go before the images.
 impl leaks::run::Witness for Recording<'_> {
     fn begins(&mut self, leak: &Leak, entry: &leaks::plan::Entry) {
-        self.journal.acting();
+        self.journal.begins(of_leak(self.mind.memory.now(), self.inventory, leak, entry));
         tracing::info!(class = leak.class, id = leak.id, predicted = entry.gain.frees_bytes, "removing");
         let (class, id) = (leak.class, safe(&leak.id));
         self.line.say(format!("{} of {}: {class} {id}", self.done + 1, self.planned));
@@ -280,12 +335,28 @@ impl leaks::run::Witness for Recording<'_> {
         self.journal.measured(self.position, measured, 0, deletion.usage_after_percent);
     }
 
+    fn spared(&mut self, _: &Leak) {
+        self.journal.spared();
+    }
+
+    fn unproven(&mut self, _: &Leak, message: &str) {
+        self.journal.unproven(message);
+    }
+
     fn failed(&mut self, leak: &Leak, entry: &leaks::plan::Entry, problem: &leaks::run::Problem) {
         tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
+        if problem.kind == leaks::run::ProblemKind::Kept {
+            self.journal.spared();
+        }
+        self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
         if problem.kind != leaks::run::ProblemKind::Kept {
             let error = Some(problem.message.clone());
             self.journal.refused(
-                Deletion { error, ..of_leak(self.mind.memory.now(), self.inventory, leak, entry) },
+                Deletion {
+                    error,
+                    measured_bytes: problem.measured_bytes,
+                    ..of_leak(self.mind.memory.now(), self.inventory, leak, entry)
+                },
                 None,
             );
         }

@@ -13,21 +13,21 @@ use super::failure::Failure;
 use super::picturing;
 use crate::inventory::picture::Picture;
 use crate::inventory::refs::Refs;
-use crate::inventory::{Finding, ImageIx, Inventory, StoreKey};
+use crate::inventory::{Consistency, Finding, Image, ImageIx, Inventory, StoreIx, StoreKey};
 use crate::records::ages::{Ages, Moment};
 use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
-use crate::records::runs::{self, Command};
+use crate::records::runs::{self, Command, Confirmed, Deletion, Kind};
 use crate::records::scans::{self, Scan};
 use crate::records::sighting::Sighting;
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, Spool, clock, figures, journal,
-    sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, RunLock, Spool, clock, figures,
+    journal, sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
-use crate::sys::clock::Reading;
+use crate::sys::clock::{Leap, Reading};
 use crate::sys::sysroot::Sysroot;
 use crate::usage::kept::Remembered;
 
@@ -256,6 +256,38 @@ fn remedied(place: &Place, why: &Degraded) -> Finding {
     finding(place, format!("{why}; {}", why.remedy()))
 }
 
+/// What a scan says of something whose deletion was begun; `None`: nothing.
+fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confirmed> {
+    let stores = inventory.stores.iter().enumerate();
+    let stores: Vec<_> = stores.filter(|(_, store)| store.root.as_os_str() == begun.store.as_str()).collect();
+    let in_store = |store: StoreIx| stores.iter().any(|(at, _)| StoreIx::from(*at) == store);
+    let there = match begun.kind {
+        Kind::Log => match std::fs::symlink_metadata(&begun.id) {
+            Ok(_) => true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmed::Gone),
+            Err(_) => return None,
+        },
+        Kind::Name => {
+            let named = |one: &Image| one.names.iter().any(|name| begun.names.contains(name));
+            inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store) && named(one))
+        }
+        Kind::Image => inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store)),
+        Kind::Container | Kind::Sandbox => {
+            inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))
+        }
+        Kind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
+    };
+    // What was not read proves nothing by what it lacks.
+    let read = stores.iter().all(|(_, store)| store.consistency == Consistency::Consistent);
+    match there {
+        true => Some(Confirmed::There),
+        false if !stores.is_empty() && read && (complete || begun.kind != Kind::Leak) => {
+            Some(Confirmed::Gone)
+        }
+        false => None,
+    }
+}
+
 fn moment(known: &Known, clock: &Reading) -> Moment {
     let record_time = clock::advance(known.clock(), clock).state.record_time;
     Moment { record_time, wall: clock.wall }
@@ -283,6 +315,8 @@ pub(super) struct Memory {
     clock: Reading,
     /// What is wrong with the records, as far as it is not told yet.
     degraded: Vec<Degraded>,
+    /// There were some that could not be read when this was opened.
+    blind: bool,
     /// There were none at all.
     new: bool,
     /// Nothing is decided by them: what they may pin is no reason to call an image pinned.
@@ -313,10 +347,19 @@ impl Memory {
         findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
-        let (known, pins, sizes) = open.read(|connection| {
+        let (known, pins, mut sizes) = open.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
-        let scanned = moment(&known, &clock).record_time;
+        let advanced = clock::advance(known.clock(), &clock).state;
+        let scanned = advanced.record_time;
+        sizes.leaps = advanced.leaps;
+        if open.blind && !clock.synchronised {
+            // It may have leapt, and nobody knows: all that has a date may be of this moment.
+            let message = "as long as the records cannot be read, and no time service vouches for the \
+                           clock, nothing on the disk counts as old";
+            findings.push(finding(&open.place, message.into()));
+            sizes.leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
+        }
         let (open_found, blind) = (open.found, open.blind);
         Ok(Self {
             open,
@@ -327,6 +370,7 @@ impl Memory {
             scanned,
             clock,
             degraded,
+            blind,
             new: !open_found && !blind,
             tells_only: false,
         })
@@ -357,6 +401,12 @@ impl Memory {
     /// Whether there are records that cannot be read: then what they pin is unknown.
     pub(super) fn is_blind(&self) -> bool {
         self.open.blind
+    }
+
+    /// Whether there were records that could not be read, maybe set aside since: then what lies
+    /// beside them is not believed either.
+    pub(super) fn was_blind(&self) -> bool {
+        self.blind
     }
 
     /// Our own keep-list as it stood when the records were opened.
@@ -501,6 +551,18 @@ impl Memory {
             }
         }
         self.tell(survey);
+        if saved.kept {
+            let seen = self.scanned;
+            let (dir, inventory) = (&open.place.dir, &survey.inventory);
+            let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| fate(inventory, scan.complete, begun));
+            match open.records.write(|tx| runs::confirm(tx, seen, idle, fate)) {
+                Ok(0) => {}
+                Ok(some) => {
+                    tracing::info!("what came of {some} deletions of runs that were ended is known now")
+                }
+                Err(error) => tracing::warn!("what came of earlier deletions was not recorded: {error}"),
+            }
+        }
         let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
         let findings = &mut survey.inventory.findings;
         if saved.kept {

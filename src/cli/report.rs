@@ -165,8 +165,8 @@ fn document(
         (exit, _) => exit,
     };
     let places = survey.places.iter().flatten();
-    let besides = places.flat_map(|places| places.runroots.iter().chain(&places.imagestores)).cloned();
-    let besides = besides.collect();
+    let besides = places.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
+    let besides = besides.map(|root| root.to_path_buf()).collect();
     Ok((json::report(scan::document(&surveyed), facts, &inside), exit, besides))
 }
 
@@ -200,7 +200,7 @@ fn places(config: &Config, survey: &Survey) -> Places {
     {
         places.roots.push(root.clone());
     }
-    match Processes::read() {
+    match Processes::read_with_kubelet() {
         Ok(processes) if !survey.sysroot.is_foreign() => places.with_running(&processes),
         _ => places,
     }

@@ -1,28 +1,68 @@
-//! Signals that ask to stop: what is being deleted is finished and reported.
+//! Signals that ask to stop. Everything that waits looks at [`stop::is_asked`]; what does not come
+//! to its end in time is left, with what the journal says of it.
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{flag, low_level};
 
+use super::exit::Exit;
 use super::failure::Failure;
+use crate::sys::stop;
 
-/// From now on SIGTERM, SIGINT and SIGHUP set `stop` instead of ending the process; the second
-/// SIGINT ends it at once, for whoever will not wait.
-pub(super) fn listen(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
+/// So long after a signal the process ends, whatever it waits for: two seconds are promised.
+const DEADLINE: Duration = Duration::from_millis(1800);
+
+/// From now on SIGTERM, SIGINT and SIGHUP set [`stop::flag`] instead of ending the process, which
+/// ends within two seconds all the same; the second SIGINT ends it at once, for whoever will not
+/// wait.
+pub(super) fn listen() -> Result<(), Failure> {
     let failed =
         |error| Failure::BadArgument { message: format!("catching signals: {error}"), hint: String::new() };
+    let asked = stop::flag();
+    let (heard, rings) = UnixStream::pair().map_err(failed)?;
+    watch(heard).map_err(failed)?;
     // First the one that ends it if the flag was set before, then the one that sets it.
-    flag::register_conditional_default(SIGINT, Arc::clone(stop)).map_err(failed)?;
+    flag::register_conditional_default(SIGINT, Arc::clone(asked)).map_err(failed)?;
     let ignored = ignored();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // Whoever said nohup means it.
         if ignored & (1 << (signal - 1)) == 0 {
-            flag::register(signal, Arc::clone(stop)).map_err(failed)?;
+            flag::register(signal, Arc::clone(asked)).map_err(failed)?;
+            low_level::pipe::register(signal, rings.try_clone().map_err(failed)?).map_err(failed)?;
         }
     }
     Ok(())
+}
+
+/// Ends the process when a signal came and the deadline has passed. It records nothing: that what
+/// is in flight has begun is in the journal before it is asked for, and the next run looks what came
+/// of it.
+fn watch(mut heard: UnixStream) -> std::io::Result<()> {
+    let wait = move || {
+        if heard.read_exact(&mut [0]).is_err() {
+            return;
+        }
+        std::thread::sleep(DEADLINE);
+        say("stopped by a signal; what was under way is looked after by the next run\n");
+        low_level::exit(Exit::Failed as i32);
+    };
+    std::thread::Builder::new().name("deadline".into()).spawn(wait).map(drop)
+}
+
+/// To stderr, unless nobody reads that: then it would never end.
+fn say(line: &str) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let stderr = std::io::stderr();
+    let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+    let nothing = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut ready, Some(&nothing)) == Ok(1) {
+        // Past the lock, which a thread that writes in vain may hold.
+        let _ = rustix::io::write(&stderr, line.as_bytes());
+    }
 }
 
 /// The signals that whoever started us has let us ignore, as a mask (`SigIgn` in proc(5)).

@@ -1,6 +1,5 @@
 //! `layersweep sweep`
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -11,7 +10,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::leak_recording::LeakRecording;
 use super::surveying;
-use super::{ask, output, records, stop, terminal};
+use super::{ask, directly, output, records, stop, terminal};
 use crate::config::Config;
 use crate::gc::editors::{Editors, Keep};
 use crate::gc::leaks::plan::{self, Fate, Plan, Wish};
@@ -22,6 +21,7 @@ use crate::records::runs;
 use crate::report::json::{self, SweepDoc, SweepErrorDoc, SweepFacts};
 use crate::report::text;
 use crate::survey::Survey;
+use crate::sys::stop::flag;
 
 pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Failure> {
     let wish = Wish { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
@@ -63,7 +63,12 @@ impl Sweep<'_> {
     /// Changes nothing.
     fn show(&self) -> Result<Exit, Failure> {
         let surveyed = surveying::survey(self.global)?;
-        let editors = Editors::of(&surveyed.survey, &records::place(self.global).dir, Keep::Use);
+        let editors = Editors::of(
+            &surveyed.survey,
+            &records::place(self.global).dir,
+            Keep::Use,
+            self.global.trust_pid_namespace,
+        );
         let plan = self.plan(&surveyed.survey, &editors);
         let document = self.document(&surveyed.survey, &plan, None, 0);
         self.print(&document)?;
@@ -75,9 +80,14 @@ impl Sweep<'_> {
         let place = records::place(global);
         // Held until the end.
         let _lock = lock(&place)?;
+        directly::check_namespace(global)?;
         let mut surveyed = surveying::survey_and_record(global)?;
-        let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use);
-        let (resumed, unfinished) = resume(&editors);
+        let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use, global.trust_pid_namespace);
+        let (resumed, unfinished) = match surveyed.memory.was_blind() {
+            // Nor are notes obeyed that lie beside records that cannot be read.
+            true => (0, Vec::new()),
+            false => resume(&editors),
+        };
         if resumed > 0 {
             surveyed = surveying::survey_and_record(global)?;
         }
@@ -89,8 +99,7 @@ impl Sweep<'_> {
                 return Ok(Exit::Done);
             }
         }
-        let stop = Arc::default();
-        stop::listen(&stop)?;
+        stop::listen()?;
         let inventory = &surveyed.survey.inventory;
         let mut recording =
             LeakRecording::begin(global, &surveyed.memory, inventory, &self.run_id, self.began, &plan);
@@ -99,7 +108,7 @@ impl Sweep<'_> {
             editors: &editors,
             min_age: self.wish.min_age,
             witness: &mut recording,
-            stop: &stop,
+            stop: flag(),
             patience: Patience::default(),
         };
         let ran = sweeper.run(&plan);
@@ -173,6 +182,7 @@ fn unproven(inventory: &Inventory, editors: &Editors) -> Vec<SweepErrorDoc> {
             id: Some(store.root.to_string_lossy().into_owned()),
             step: "read".into(),
             message: message.into(),
+            measured_bytes: None,
         })
     });
     doubtful.collect()
@@ -193,6 +203,7 @@ pub(super) fn resume(editors: &Editors) -> (usize, Vec<SweepErrorDoc>) {
                 id: Some(store.root().to_string_lossy().into_owned()),
                 step: "resume".into(),
                 message: error.to_string(),
+                measured_bytes: None,
             }),
         }
     }

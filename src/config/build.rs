@@ -95,6 +95,7 @@ impl Set<'_> {
                     _ => Textfile::Auto,
                 },
             },
+            trust_pid_namespace: self.truth("trust_pid_namespace"),
             files,
         }
     }

@@ -95,6 +95,7 @@ pub const KEYS: &[Key] = &[
     key("stores.cri_endpoint", Kind::Endpoint, "the socket of the runtime"),
     key("stores.graphroot", Kind::Paths, "read these graphroots"),
     key("stores.runroot", Kind::Path { off: false }, "the runroot that belongs to the graphroot"),
+    key("trust_pid_namespace", Kind::Truth, "all processes that can use the stores are in our PID namespace"),
 ];
 
 const fn key(name: &'static str, kind: Kind, meaning: &'static str) -> Key {

@@ -56,6 +56,9 @@ pub struct Config {
     pub leaks: Leaks,
     /// Metrics.
     pub metrics: Metrics,
+    /// All processes that can use the stores are in our PID namespace, though it is not the machine's
+    /// first: the node is itself a container.
+    pub trust_pid_namespace: bool,
     /// The files that all this was read from, in order.
     pub files: Vec<PathBuf>,
 }

@@ -123,7 +123,7 @@ fn every_mistake_is_told_with_its_line() {
         "3: images.high_pecent: there is no such key [did you mean images.high_percent?]",
         "3: images.low_percent: \"70\" is not a whole number from 0 to 100 \
          [write a whole number from 0 to 100]",
-        "5: gc: there is no such key [at the top there are containers, images, kubelet, leaks, metrics, protect, state_dir, stores]",
+        "5: gc: there is no such key [at the top there are containers, images, kubelet, leaks, metrics, protect, state_dir, stores, trust_pid_namespace]",
         "11: protect.names: \"quay.io/[\" is no pattern: unclosed character class; missing ']' \
          [write a list of patterns like [\"quay.io/team/*\"]]",
         "12: protect.names: 7 is not a list of patterns like [\"quay.io/team/*\"] \

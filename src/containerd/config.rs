@@ -140,6 +140,9 @@ impl RootConfig {
             elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
         Ok(Places {
             root: sysroot.resolve(&self.root)?,
+            state: Some(&self.state)
+                .filter(|_| !sysroot.is_foreign() && !self.state.as_os_str().is_empty())
+                .cloned(),
             snapshotters: elsewhere.collect(),
             pins: self.pins.clone(),
             foreign: sysroot.is_foreign(),

@@ -3,6 +3,7 @@
 mod containers;
 pub(super) mod images;
 mod snapshots;
+pub(super) mod volumes;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use super::units::{Unit, What};
 use crate::inventory::{
     FilesystemIx, Inventory, LabelsOf, LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
 };
+use crate::sys::clock::Present;
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
 
@@ -36,8 +38,8 @@ pub struct Context<'a> {
     pub platform: &'a str,
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
-    /// The time that ages are counted to.
-    pub now: Timestamp,
+    /// What dates on the disk are counted to.
+    pub present: &'a Present,
     /// Whether to look for leaks, and what else but images and containers holds something.
     pub leaks: bool,
     /// What changed more recently than this is work in progress.
@@ -54,11 +56,16 @@ pub fn fill(
     context: &Context<'_>,
 ) -> Vec<NodeIx> {
     let namespaces = &snapshot.metadata.namespaces;
+    // The schema of containerd 2.0, which was the first to let them.
+    let images_expire = snapshot.metadata.version >= Some(4);
     let mut filler = Filler {
         inventory,
         snapshot,
         context,
-        graphs: namespaces.iter().map(|namespace| (namespace, Graph::new(namespace))).collect(),
+        graphs: namespaces
+            .iter()
+            .map(|namespace| (namespace, Graph::new(namespace).with_expiring_images(images_expire)))
+            .collect(),
         blobs: HashMap::new(),
         directories: HashMap::new(),
         ingests: HashMap::new(),
@@ -70,8 +77,11 @@ pub fn fill(
     filler.blob_facts();
     filler.snapshots();
     let groups = filler.images();
-    filler.containers(&groups);
+    let volumes = filler.volumes(&groups);
+    filler.containers(&groups, &volumes);
     if context.leaks {
+        filler.orphan_volumes(&volumes);
+        filler.expired_images(&groups);
         filler.leases();
         filler.labelled_roots();
         filler.ingests();
@@ -212,7 +222,7 @@ impl<'a> Filler<'a> {
             store: self.context.store,
             path: about.path,
             id: about.id,
-            since: about.since,
+            since: about.since.map(|since| self.context.present.dated(since)),
             verdict,
             evidence: about.evidence,
             holds,

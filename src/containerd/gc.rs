@@ -61,6 +61,8 @@ pub struct Graph<'a> {
     blobs: HashMap<&'a str, &'a BlobRecord>,
     ingests: HashMap<&'a str, &'a IngestRecord>,
     snapshots: HashMap<(&'a str, &'a str), &'a SnapshotRecord>,
+    /// An image whose time is over is no root (containerd 2.0 and later).
+    images_expire: bool,
     /// Edges that stand at their target.
     back: HashMap<Ref<'a>, Vec<Ref<'a>>>,
 }
@@ -75,6 +77,7 @@ impl<'a> Graph<'a> {
             blobs: namespace.blobs.iter().map(|blob| (blob.digest.as_str(), blob)).collect(),
             ingests: namespace.ingests.iter().map(|ingest| (ingest.key.as_str(), ingest)).collect(),
             snapshots: namespace.snapshots.iter().map(|one| (key_of(one), one)).collect(),
+            images_expire: false,
             back: HashMap::new(),
         };
         for blob in &namespace.blobs {
@@ -88,6 +91,22 @@ impl<'a> Graph<'a> {
             graph.back_edges(Ref::Image(&image.name), &image.labels);
         }
         graph
+    }
+
+    /// The same, with images that may expire, as containerd 2 has it.
+    #[must_use]
+    pub fn with_expiring_images(self, images_expire: bool) -> Self {
+        Self { images_expire, ..self }
+    }
+
+    /// When an image's time was over, if it holds nothing any more: its record waits for the next
+    /// collection.
+    #[must_use]
+    pub fn expired(&self, image: &ImageRecord, now: Timestamp) -> Option<Timestamp> {
+        match term_of(&image.labels, now) {
+            Term::Expired(end) if self.images_expire => Some(end),
+            _ => None,
+        }
     }
 
     fn back_edges(&mut self, child: Ref<'a>, labels: &'a Labels) {
@@ -189,12 +208,13 @@ impl<'a> Graph<'a> {
     }
 
     /// Everything that some root of the namespace marks, snapshots' parents included.
-    /// Expired leases are no roots.
+    /// Expired leases are no roots, and expired images are none where images expire.
     #[must_use]
     pub fn marked(&self, now: Timestamp) -> HashSet<Ref<'a>> {
         let namespace = self.namespace;
         let mut roots: Vec<Ref<'a>> = Vec::new();
-        roots.extend(namespace.images.iter().flat_map(|image| self.image(image)));
+        let images = namespace.images.iter().filter(|image| self.expired(image, now).is_none());
+        roots.extend(images.flat_map(|image| self.image(image)));
         roots.extend(namespace.containers.iter().flat_map(|container| self.container(container)));
         roots.extend(namespace.sandboxes.iter().flat_map(|sandbox| self.sandbox(sandbox)));
         roots.extend(namespace.blobs.iter().flat_map(|blob| self.rooted_blob(blob)));
@@ -314,7 +334,11 @@ fn is_root(labels: &Labels) -> bool {
 /// How long a lease holds. An expiry that is no time counts as none, as containerd has it.
 #[must_use]
 pub fn term(lease: &LeaseRecord, now: Timestamp) -> Term {
-    match lease.labels.get(EXPIRE).and_then(|text| text.parse::<Timestamp>().ok()) {
+    term_of(&lease.labels, now)
+}
+
+fn term_of(labels: &Labels, now: Timestamp) -> Term {
+    match labels.get(EXPIRE).and_then(|text| text.parse::<Timestamp>().ok()) {
         None => Term::Unlimited,
         Some(expires) if expires > now => Term::Until(expires),
         Some(expires) => Term::Expired(expires),

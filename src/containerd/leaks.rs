@@ -3,12 +3,14 @@
 
 mod damage;
 mod debris;
+mod volumes;
 
 use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::fill::{About, Filler, qualified};
+use super::fill::images::Groups;
+use super::fill::{About, Filler, qualified, volumes as image_volumes};
 use super::gc::{Ref, Term, term};
 use super::metadata::{LeaseRecord, Namespace};
 use crate::inventory::{Consistency, NodeIx, Verdict};
@@ -16,10 +18,17 @@ use crate::inventory::{Consistency, NodeIx, Verdict};
 /// A lease that lasts longer than this was not made for a pull, whose leases last a day.
 const FAR: SignedDuration = SignedDuration::from_hours(48);
 
+/// The lease of a sandbox's image volumes. They are listed themselves when the sandbox is gone.
+fn is_of_volumes(lease: &LeaseRecord) -> bool {
+    let of_this = |key: &str| image_volumes::parse(key).is_some_and(|(sandbox, _)| sandbox == lease.id);
+    let nothing_else = lease.content.is_empty() && lease.ingests.is_empty() && lease.images.is_empty();
+    nothing_else && !lease.snapshots.is_empty() && lease.snapshots.iter().all(|(_, key)| of_this(key))
+}
+
 impl<'a> Filler<'a> {
     /// Whether a thing changed so recently that somebody may be at it.
     fn in_flight(&self, since: Option<Timestamp>) -> bool {
-        since.is_none_or(|since| self.context.now.duration_since(since) < self.context.in_flight)
+        since.is_none_or(|since| self.context.present.age(since) < self.context.in_flight)
     }
 
     /// Nothing that is missing from records that moved, or could not be read, proves
@@ -42,11 +51,11 @@ impl<'a> Filler<'a> {
             let mut marked = None;
             for lease in &namespace.leases {
                 let mut refs = graph.lease(lease);
-                let term = term(lease, self.context.now);
+                let term = term(lease, self.context.present.now());
                 if matches!(term, Term::Expired(_)) {
                     // It holds nothing any more; what nobody else holds waits with it for
                     // the next collection.
-                    let marked = marked.get_or_insert_with(|| graph.marked(self.context.now));
+                    let marked = marked.get_or_insert_with(|| graph.marked(self.context.present.now()));
                     refs.retain(|one| !marked.contains(one));
                 }
                 let newest =
@@ -54,11 +63,41 @@ impl<'a> Filler<'a> {
                 found.push((lease, term, newest, self.nodes(namespace, &refs)));
             }
             for (lease, term, newest, holds) in found {
-                if self.owned(namespace, lease, &holds) {
+                if self.owned(namespace, lease, &holds) || is_of_volumes(lease) {
                     continue;
                 }
                 self.lease(&namespace.name, lease, term, newest, holds);
             }
+        }
+    }
+
+    /// Names of images whose time is over, and what only they would hold.
+    pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
+        let mut found = Vec::new();
+        for (namespace, graph) in &self.graphs {
+            let mut marked = None;
+            let expired = namespace.images.iter();
+            let expired =
+                expired.filter_map(|name| Some((name, graph.expired(name, self.context.present.now())?)));
+            for (name, end) in expired {
+                let marked = marked.get_or_insert_with(|| graph.marked(self.context.present.now()));
+                let mut refs = graph.image(name);
+                refs.retain(|one| !marked.contains(one));
+                found.push((*namespace, name, end, self.nodes(namespace, &refs)));
+            }
+        }
+        for (namespace, name, end, holds) in found {
+            let group = groups.all.iter().find(|group| {
+                group.namespace.name == namespace.name && group.names.iter().any(|one| one.name == name.name)
+            });
+            let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
+            let evidence = format!(
+                "the time of this name ended at {end}; it keeps nothing of the image {image} any more, and \
+                 containerd deletes it with the next thing that it deletes"
+            );
+            let (id, path) = (qualified(&namespace.name, &name.name), self.meta_db());
+            let about = About { id, path, since: Some(end), evidence };
+            self.leak("image-expired", self.verdict(Some(end)), about, holds);
         }
     }
 
@@ -95,7 +134,7 @@ impl<'a> Filler<'a> {
                 self.verdict(since),
                 "a lease without an end: it holds its content until its owner deletes it".to_owned(),
             ),
-            Term::Until(end) if end.duration_since(self.context.now) > FAR => (
+            Term::Until(end) if end.duration_since(self.context.present.now()) > FAR => (
                 "lease-far-expiry",
                 self.verdict(since),
                 format!("a lease that ends only at {end}: pulls make leases of one day"),

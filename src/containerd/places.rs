@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::sys::quiet::{self, Within};
+use crate::sys::root::Root;
 
 /// Directory of the content store.
 pub const CONTENT: &str = "io.containerd.content.v1.content";
@@ -35,6 +36,8 @@ pub struct ConfiguredPin {
 pub struct Places {
     /// containerd's root.
     pub root: PathBuf,
+    /// Its state directory, where that is known and belongs to the running system.
+    pub state: Option<PathBuf>,
     /// Snapshotters whose directory was configured to be elsewhere: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
     /// The sandbox image.
@@ -54,7 +57,7 @@ impl Places {
     #[must_use]
     pub fn within(&self) -> Within {
         let configured = self.snapshotters.iter().map(|(_, directory)| directory.as_path());
-        Within::new(std::iter::once(self.root.as_path()).chain(configured))
+        Within::at(std::iter::once(self.root.as_path()).chain(configured))
     }
 
     /// The directory of the content store.
@@ -75,7 +78,14 @@ impl Places {
 /// # Errors
 /// When that cannot be examined, for lack of privilege for example.
 pub fn is_root(root: &Path) -> io::Result<bool> {
-    match Within::new([root]).facts(&root.join(META_DB)) {
+    let within = match Root::open_in(root, Path::new("/")) {
+        Ok(root) => Within::new([&root]),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    match within.facts(&root.join(META_DB)) {
         Ok(_) => Ok(true),
         // Something was here; the reading says what.
         Err(error) if quiet::is_symlink(&error) => Ok(true),

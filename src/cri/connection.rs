@@ -24,6 +24,8 @@ use super::error::{Problem, causes};
 
 /// How often a call that may be left looks whether it should be.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
+/// How often it looks on, after a signal, at what completes a deed: half a second.
+const AFTERMATH_POLLS: u32 = 5;
 /// HTTP/2 lets this much of an answer come before it waits for us.
 const WINDOW_BYTES: u32 = 4 << 20;
 
@@ -32,9 +34,10 @@ const WINDOW_BYTES: u32 = 4 << 20;
 pub(super) enum Manner {
     /// A question: not asked after a signal, left when one comes.
     Question,
-    /// A deed: not begun after a signal, awaited once begun.
+    /// A deed: not begun after a signal, left when one comes, and then in doubt.
     Deed,
-    /// Belongs to a deed that was done: asked in any case.
+    /// Belongs to a deed that was done: asked in any case, but not awaited for long after a
+    /// signal.
     Aftermath,
 }
 
@@ -67,10 +70,7 @@ impl Call<'_> {
                 let answer = ask(channel).await;
                 answer.map_err(|status| Problem::of(&status, self.manner == Manner::Deed))
             });
-            let answer = match self.manner {
-                Manner::Question => self.unless_cancelled(asked).await?,
-                Manner::Deed | Manner::Aftermath => asked.await,
-            };
+            let answer = self.unless_cancelled(asked).await?;
             let answer = answer.unwrap_or(Err(Problem::Deadline(self.deadline)));
             answer.map(tonic::Response::into_inner)
         })
@@ -80,13 +80,23 @@ impl Call<'_> {
         self.manner != Manner::Aftermath && self.options.is_cancelled()
     }
 
+    /// What a call has come to that is left.
+    fn left(self) -> Problem {
+        if self.manner == Manner::Question { Problem::Cancelled } else { Problem::Left }
+    }
+
     async fn unless_cancelled<T>(self, work: impl Future<Output = T>) -> Result<T, Problem> {
         let mut work = pin!(work);
+        let mut after_signal = match self.manner {
+            Manner::Question | Manner::Deed => 0,
+            Manner::Aftermath => AFTERMATH_POLLS,
+        };
         loop {
             match timeout(CANCEL_POLL, work.as_mut()).await {
                 Ok(done) => return Ok(done),
-                Err(_) if self.is_cancelled() => return Err(Problem::Cancelled),
-                Err(_) => {}
+                Err(_) if !self.options.is_cancelled() => {}
+                Err(_) if after_signal == 0 => return Err(self.left()),
+                Err(_) => after_signal -= 1,
             }
         }
     }

@@ -66,9 +66,12 @@ pub enum Problem {
     /// We were asked for something that must not be sent to a runtime.
     #[error("not asked of the runtime: {0}")]
     BadRequest(String),
-    /// A signal has ended the work; the call was not made, or its answer not awaited.
+    /// A signal has ended the work: the call was not made, or a question not awaited.
     #[error("ended by a signal")]
     Cancelled,
+    /// A signal has ended the waiting for an answer: it may still happen.
+    #[error("ended by a signal before it answered")]
+    Left,
     /// Anything else that the runtime answers.
     #[error("{code:?}: {message}")]
     Other {
@@ -119,7 +122,7 @@ impl Problem {
     /// Whether the object of a removal may nevertheless be gone, now or soon.
     #[must_use]
     pub fn leaves_doubt(&self) -> bool {
-        matches!(self, Self::Deadline(_) | Self::HungUp(_) | Self::Other { .. })
+        matches!(self, Self::Deadline(_) | Self::HungUp(_) | Self::Left | Self::Other { .. })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Look, Options};
+use crate::graphroot::edit::{Ballast, Deleted, Editor, Error, Look, Options, Refusal};
 use crate::inventory::{Store, StoreKey};
 use crate::survey::{self, Survey};
 
@@ -10,8 +10,16 @@ use crate::survey::{self, Survey};
 #[derive(Debug)]
 pub struct Editors {
     /// By what names a store in any survey; else why it is not edited.
-    stores: Vec<(StoreKey, Result<Editor, String>)>,
+    stores: Vec<(StoreKey, Result<Editor, Closed>)>,
     ballast: Vec<Ballast>,
+}
+
+/// Why a store is not edited.
+#[derive(Debug)]
+struct Closed {
+    why: String,
+    /// Its user can, in the user namespace of podman.
+    by_its_user: bool,
 }
 
 /// What becomes of the ballast.
@@ -23,23 +31,32 @@ pub enum Keep {
     Use,
 }
 
+impl From<&Refusal> for Closed {
+    fn from(refusal: &Refusal) -> Self {
+        let by_its_user = matches!(refusal, Refusal::OtherOwner { .. } | Refusal::OutsideNamespace);
+        Self { why: refusal.to_string(), by_its_user }
+    }
+}
+
 impl Editors {
     /// For every store of `survey`. `state_dir` takes the notes of deletions under way; nothing is
-    /// opened or written yet.
+    /// opened or written yet. `trusts_namespace`: all processes that can use the stores are in our PID
+    /// namespace, whichever that is.
     #[must_use]
-    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep) -> Self {
+    pub fn of(survey: &Survey, state_dir: &Path, keep: Keep, trusts_namespace: bool) -> Self {
         let mut all = Vec::new();
         let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
             let key = StoreKey::of(store);
             let Some(places) = places else {
-                return (key, Err(format!("only {} removes anything there", store.kind.word())));
+                let why = format!("only {} removes anything there", store.kind.word());
+                return (key, Err(Closed { why, by_its_user: false }));
             };
             let ballast = Ballast::of_store(places, state_dir).unwrap_or_else(|error| {
                 tracing::warn!(%error, store = %store.root.display(), "no ballast");
                 Vec::new()
             });
             let ballast: Vec<_> =
-                ballast.into_iter().filter(|one| keep == Keep::Make || one.path().exists()).collect();
+                ballast.into_iter().filter(|one| keep == Keep::Make || one.exists()).collect();
             for one in &ballast {
                 if all.iter().all(|known: &Ballast| known.path() != one.path()) {
                     all.push(one.clone());
@@ -48,8 +65,11 @@ impl Editors {
             let (request, asked) = (survey.request.clone(), places.clone());
             let outside: Look = Box::new(move || survey::outside(&request, &asked));
             let intents = Some(state_dir.to_path_buf());
-            let options = Options { intents, ballast, outside: Some(outside), ..Options::default() };
-            (key, Editor::new(places, options).map_err(|refusal| refusal.to_string()))
+            let (outside, present) = (Some(outside), Some(survey.present.clone()));
+            let trust_pid_namespace = trusts_namespace;
+            let options =
+                Options { intents, ballast, outside, present, trust_pid_namespace, ..Options::default() };
+            (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
         });
         let stores = stores.collect();
         Self { stores, ballast: all }
@@ -63,9 +83,15 @@ impl Editors {
         let key = StoreKey::of(store);
         match self.stores.iter().find(|(known, _)| *known == key) {
             Some((_, Ok(editor))) => Ok(editor),
-            Some((_, Err(why))) => Err(why),
+            Some((_, Err(closed))) => Err(&closed.why),
             None => Err("it was not there when the run began"),
         }
+    }
+
+    /// Some store can be edited by its user alone.
+    #[must_use]
+    pub fn need_their_user(&self) -> bool {
+        self.stores.iter().any(|(_, editor)| editor.as_ref().is_err_and(|closed| closed.by_its_user))
     }
 
     /// No store can be edited.

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::sys::stop;
+
 /// Smallest difference between prediction and measurement that means anything: a
 /// filesystem's own journal and trees move by this much while nothing is deleted.
 pub const NOISE_BYTES: u64 = 64 * 1024;
@@ -136,6 +138,10 @@ impl Gauge {
             // Asked first: what it has made free by then is seen by this look.
             let synchronising = !hangs && self.is_synchronising();
             let room = self.room()?;
+            if stop::is_asked() {
+                let measured_bytes = room.freed_since(before);
+                return Ok(Settled { measured_bytes, room, why: Ended::Signal, waited: began.elapsed() });
+            }
             match watch.see(began.elapsed(), room.freed_since(before), synchronising) {
                 Step::Wait(pause) => std::thread::sleep(pause),
                 Step::Synchronise if hangs => {}
@@ -196,6 +202,8 @@ pub enum Ended {
     Still,
     /// The time is up and the number still moves.
     Deadline,
+    /// A signal came: what has come until then says little.
+    Signal,
 }
 
 /// How far a measurement may be off a prediction before it means something, in bytes: one

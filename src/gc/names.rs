@@ -50,6 +50,28 @@ pub fn means(wanted: &str, names: &[String], digests: &[String]) -> bool {
         && (names.is_empty() || names.iter().any(|name| repository(&full(name)) == repository_wanted))
 }
 
+/// As [`means`], where a name without a registry may be looked for in any, as podman does
+/// (`unqualified-search-registries`, aliases, `localhost`).
+#[must_use]
+pub fn may_mean(wanted: &str, names: &[String], digests: &[String]) -> bool {
+    if means(wanted, names, digests) {
+        return true;
+    }
+    let (name, digest) = wanted.split_once('@').map_or((wanted, None), |(name, digest)| (name, Some(digest)));
+    let (path, tag) = split_tag(name);
+    if path.split_once('/').is_some_and(|(first, _)| is_registry(first)) {
+        return false;
+    }
+    if digest.is_some_and(|digest| !digests.iter().any(|have| have == digest)) {
+        return false;
+    }
+    names.iter().map(|name| full(name)).any(|name| {
+        let (repository, of_name) = split_tag(name.split('@').next().unwrap_or(&name));
+        let same = repository.strip_suffix(path).is_some_and(|start| start.ends_with('/'));
+        same && (digest.is_some() || of_name.unwrap_or("latest") == tag.unwrap_or("latest"))
+    })
+}
+
 fn is_registry(first: &str) -> bool {
     first.contains(['.', ':']) || first == "localhost"
 }
@@ -65,6 +87,25 @@ fn split_tag(name: &str) -> (&str, Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_names_of_podman_are_anybodys() {
+        let names = ["quay.io/team/web:1".to_owned(), "localhost/app:latest".to_owned()];
+        let digests = ["sha256:aa".to_owned()];
+        for (wanted, expected) in [
+            ("quay.io/team/web:1", true),
+            ("team/web:1", true),
+            ("web:1", true),
+            ("eb:1", false),
+            ("web", false),
+            ("app", true),
+            ("docker.io/app", false),
+            ("web@sha256:aa", true),
+            ("web@sha256:bb", false),
+        ] {
+            assert_eq!(may_mean(wanted, &names, &digests), expected, "{wanted}");
+        }
+    }
 
     #[test]
     fn short_names_are_dockers() {

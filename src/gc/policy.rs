@@ -1,11 +1,15 @@
 //! What a plan goes by: the policy, and what is known of each image besides the inventory.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use globset::{GlobBuilder, GlobMatcher};
 use jiff::{SignedDuration, Timestamp};
 
+use super::names;
 use super::space::Targets;
 use crate::inventory::refs::Refs;
-use crate::inventory::{ImageIx, Inventory};
+use crate::inventory::{Image, ImageIx, Inventory, Store, StoreKind};
 use crate::records::ages;
 pub use crate::records::attempts::Attempt;
 
@@ -33,8 +37,12 @@ pub struct Protect {
     pub keep_newest: usize,
     /// Images that static pods name.
     pub static_pods: Vec<NamedBy>,
+    /// Images that quadlets name.
+    pub quadlets: Vec<Quadlet>,
     /// Images that pod sandboxes are made from.
     pub sandboxes: Vec<NamedBy>,
+    /// Images that the kubelet is pulling.
+    pub pulling: Vec<NamedBy>,
 }
 
 /// An image that a file names.
@@ -44,6 +52,45 @@ pub struct NamedBy {
     pub reference: String,
     /// Who names it, for people: `/etc/kubernetes/manifests/etcd.yaml`.
     pub source: String,
+}
+
+/// An image that a quadlet names, for the stores that podman would take it from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quadlet {
+    /// What it names; a short name means what podman may take it for: any registry's.
+    pub named: NamedBy,
+    /// Roots of those stores.
+    pub stores: Arc<Scope>,
+}
+
+impl Quadlet {
+    /// Whether podman may mean `image`, which lies in `store`.
+    #[must_use]
+    pub fn means(&self, store: &Store, image: &Image) -> bool {
+        store.kind == StoreKind::ContainersStorage
+            && self.stores.has(&store.root)
+            && names::may_mean(&self.named.reference, &image.names, &image.digests)
+    }
+}
+
+/// Stores of containers/storage, by their roots.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// These.
+    Only(Vec<PathBuf>),
+    /// All but these.
+    Except(Vec<PathBuf>),
+}
+
+impl Scope {
+    /// Whether the store at `root` is one of them.
+    #[must_use]
+    pub fn has(&self, root: &Path) -> bool {
+        match self {
+            Self::Only(roots) => roots.iter().any(|one| one == root),
+            Self::Except(roots) => roots.iter().all(|one| one != root),
+        }
+    }
 }
 
 /// A glob on full references. `*` crosses `/`, so that `quay.io/*` means all of that registry.

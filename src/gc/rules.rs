@@ -6,17 +6,19 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::names;
-use super::policy::{Input, NamedBy};
+use super::policy::{Input, NamedBy, Quadlet};
 use crate::inventory::rules::Ruling;
 use crate::inventory::words::span;
 use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
 
 /// The names of the rules that hold before any plan, in their order.
-pub const RULES: [&str; 14] = [
+pub const RULES: [&str; 16] = [
     "in-use",
     "pinned",
     "sandbox-image",
     "static-pod",
+    "quadlet",
+    "pull-in-progress",
     "protected-name",
     "protected-label",
     "newest-of-repository",
@@ -55,9 +57,11 @@ pub struct Judge<'a> {
     users: Vec<Vec<usize>>,
     /// For each image that is among the newest of a repository: which.
     newest: Vec<Option<String>>,
-    /// Full references that the sandbox and static pod lists may name, to their images.
+    /// What the lists of sandbox images, static pods and pulls name, an entry an image.
     sandboxes: Vec<Option<&'a NamedBy>>,
     static_pods: Vec<Option<&'a NamedBy>>,
+    quadlets: Vec<Option<&'a NamedBy>>,
+    pulling: Vec<Option<&'a NamedBy>>,
 }
 
 impl<'a> Judge<'a> {
@@ -73,6 +77,8 @@ impl<'a> Judge<'a> {
             newest: newest(&input, protect.keep_newest),
             sandboxes: named(&input, &protect.sandboxes),
             static_pods: named(&input, &protect.static_pods),
+            quadlets: by_quadlets(&input, &protect.quadlets),
+            pulling: named(&input, &protect.pulling),
         }
     }
 
@@ -114,6 +120,14 @@ impl<'a> Judge<'a> {
             "static-pod" => match self.static_pods[at.get()] {
                 Some(by) => Says::Stay(format!("the static pod {} names it", by.source)),
                 None => Says::go("no static pod names it"),
+            },
+            "quadlet" => match self.quadlets[at.get()] {
+                Some(by) => Says::Stay(format!("the quadlet {} names it", by.source)),
+                None => Says::go("no quadlet names it"),
+            },
+            "pull-in-progress" => match self.pulling[at.get()] {
+                Some(by) => Says::Stay(format!("the kubelet is pulling it, says {}", by.source)),
+                None => Says::go("the kubelet is not pulling it"),
             },
             "protected-name" => self.protected_name(at),
             "protected-label" => self.protected_label(at),
@@ -168,7 +182,7 @@ impl<'a> Judge<'a> {
 
     fn in_use(&self, at: ImageIx) -> Says {
         let containers = self.users[at.get()].iter().map(|user| &self.input.inventory.containers[*user]);
-        let mut users: Vec<_> = containers.map(user).collect();
+        let mut users: Vec<_> = containers.map(|container| user_of(container, at)).collect();
         let inventory = self.input.inventory;
         users.extend(inventory.uses_of(at).map(|one| one.by.clone()));
         users.extend(self.input.known(at).into_iter().flat_map(|known| known.used_by.iter().cloned()));
@@ -292,6 +306,9 @@ pub(super) fn needed_by(user: &str) -> String {
 pub(super) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
     let mut users = vec![Vec::new(); inventory.images.len()];
     for (at, container) in inventory.containers.iter().enumerate() {
+        for volume in container.images().filter(|image| container.image != Some(*image)) {
+            users[volume.get()].push(at);
+        }
         if let Some(image) = container.image {
             users[image.get()].push(at);
         }
@@ -307,6 +324,12 @@ pub(super) fn user(container: &Container) -> String {
         state => format!(" ({})", state.word()),
     };
     format!("the {owner} container {}{state}", container.name)
+}
+
+/// How it uses the image.
+fn user_of(container: &Container, image: ImageIx) -> String {
+    let volume = container.image != Some(image) && container.uses(image);
+    format!("{}{}", user(container), if volume { ", which has it mounted as a volume" } else { "" })
 }
 
 /// The first few, and how many more.
@@ -329,6 +352,14 @@ fn named<'a>(input: &Input<'a>, list: &'a [NamedBy]) -> Vec<Option<&'a NamedBy>>
     images
         .map(|image| list.iter().find(|by| names::means(&by.reference, &image.names, &image.digests)))
         .collect()
+}
+
+fn by_quadlets<'a>(input: &Input<'a>, list: &'a [Quadlet]) -> Vec<Option<&'a NamedBy>> {
+    let stores = &input.inventory.stores;
+    let by = |image: &Image| {
+        list.iter().find(|one| one.means(&stores[image.store.get()], image)).map(|one| &one.named)
+    };
+    input.inventory.images.iter().map(by).collect()
 }
 
 /// The newest `count` images of each repository in each store, whatever else keeps them. Newest

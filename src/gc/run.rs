@@ -13,6 +13,7 @@ pub mod hands;
 pub mod owner;
 mod proof;
 pub mod through_cri;
+pub mod untag;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -119,13 +120,8 @@ pub enum Stopped {
     Signal,
     /// What is needed to prove a deletion cannot be had: nothing more is deleted.
     Blind(String),
-}
-
-impl Stopped {
-    /// Nothing can be proven any more; after a signal that is for its sake.
-    fn after(blind: Blind, signal: bool) -> Self {
-        if signal { Self::Signal } else { Self::Blind(blind.what) }
-    }
+    /// The stores are closed to us: a lock is held by others, or mounts cannot be read.
+    Closed(String),
 }
 
 /// What became of a run.
@@ -141,6 +137,8 @@ pub struct Ran {
     pub after: Vec<Measured>,
     /// Why it ended early, if so.
     pub stopped: Option<Stopped>,
+    /// Stores were left aside, since they are closed to us.
+    pub left_aside: bool,
 }
 
 /// All that a run works with.
@@ -158,7 +156,7 @@ pub struct Runner<'a> {
     pub hands: &'a mut dyn Hands,
     /// Is told of everything.
     pub witness: &'a mut dyn Witness,
-    /// Set by a signal: finish the deletion in flight and report.
+    /// Set by a signal: nothing more is begun.
     pub stop: &'a AtomicBool,
     /// How long to wait for late frees.
     pub patience: Patience,
@@ -295,6 +293,7 @@ impl Runner<'_> {
             witness: &mut *self.witness,
             patience: self.patience,
             deletions: Vec::new(),
+            aside: Vec::new(),
         };
         let mut stopped = None;
         loop {
@@ -306,23 +305,28 @@ impl Runner<'_> {
             match deleter.delete(&step) {
                 Ok(done) => planner.answer(done.outcome),
                 Err(lost) => {
-                    let (blind, outcome) = lost.told();
+                    let (why, outcome) = lost.told();
                     planner.answer(outcome);
-                    stopped = Some(Stopped::after(blind, self.stop.load(Ordering::Relaxed)));
+                    stopped = Some(why);
                     break;
                 }
             }
             measured = gauges.measure();
         }
-        let deletions = deleter.deletions;
+        let Deleter { deletions, aside, .. } = deleter;
         let after = gauges.measure();
         let mut plan = planner.finish(&after);
-        if let Some(Stopped::Blind(message)) = &stopped
-            && !plan.problems.iter().any(|problem| problem.message == *message)
-        {
-            let message = message.clone();
-            plan.problems.push(Problem { image: None, filesystem: None, step: "prove", message });
+        let left_aside = !aside.is_empty();
+        let ended = match &stopped {
+            Some(Stopped::Blind(message)) => Some(("prove", message.clone())),
+            Some(Stopped::Closed(message)) => Some(("lock", message.clone())),
+            Some(Stopped::Signal) | None => None,
+        };
+        for (step, message) in aside.into_iter().map(|message| ("lock", message)).chain(ended) {
+            if !plan.problems.iter().any(|problem| problem.message == message) {
+                plan.problems.push(Problem { image: None, filesystem: None, step, message });
+            }
         }
-        Ok(Ran { plan, deletions, before, after, stopped })
+        Ok(Ran { plan, deletions, before, after, stopped, left_aside })
     }
 }

@@ -238,6 +238,7 @@ impl Scenario {
             state: ContainerState::Running,
             sandbox: false,
             sandbox_id: None,
+            volumes: Vec::new(),
             listed_bytes: None,
             holds: vec![self.images[*image].top.into()],
         });

@@ -56,6 +56,48 @@ struct State {
     finished: Option<String>,
 }
 
+/// An entry of the annotation with a container's volumes (cri-o `internal/oci/container.go`,
+/// `ContainerVolume`). One that is no image has no `image`.
+#[derive(Deserialize)]
+struct Volume {
+    #[serde(default)]
+    image: Option<VolumeImage>,
+}
+
+#[derive(Deserialize)]
+struct VolumeImage {
+    #[serde(default)]
+    image: String,
+}
+
+/// Ids of the images and OCI artifacts that are mounted as volumes into the container whose directory
+/// is `directory`. A container that is just being made has no configuration, and none yet.
+///
+/// # Errors
+/// When the configuration cannot be read or understood: then it is not known what it uses.
+pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<Vec<String>> {
+    match within.read(&directory.join("userdata/config.json"), MAX_BYTES) {
+        Ok(config) => volumes_of(&config),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn volumes_of(config: &[u8]) -> io::Result<Vec<String>> {
+    let Config { annotations } = serde_json::from_slice(config)?;
+    let volumes: Vec<Volume> = match annotations.get("io.kubernetes.cri-o.Volumes") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) if text.is_empty() => Vec::new(),
+        // Go writes `null` for none.
+        Some(Value::String(text)) => serde_json::from_str::<Option<_>>(text)?.unwrap_or_default(),
+        Some(_) => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its annotation of volumes is no text"));
+        }
+    };
+    let images = volumes.into_iter().filter_map(|volume| Some(volume.image?.image));
+    Ok(images.filter(|image| !image.is_empty()).collect())
+}
+
 impl Facts {
     /// Reads them for the container whose directory, `<graphroot>/<driver>-containers/<id>`, is
     /// `directory`.
@@ -63,7 +105,7 @@ impl Facts {
     /// # Errors
     /// When the configuration cannot be read or understood: then it is not known whose it is.
     pub fn read(directory: &Path) -> io::Result<Self> {
-        let within = Within::new(directory.ancestors().nth(2));
+        let within = Within::at(directory.ancestors().nth(2));
         let userdata = directory.join("userdata");
         let config = within.read(&userdata.join("config.json"), MAX_BYTES)?;
         let state = within.read(&userdata.join("state.json"), MAX_BYTES).unwrap_or_default();
@@ -112,6 +154,27 @@ mod tests {
         for state in [&br#"{"finished":"0001-01-01T00:00:00Z"}"#[..], b"", b"{", br#"{"finished":7}"#] {
             assert_eq!(Facts::of(config, state).unwrap().finished, None);
         }
+    }
+
+    #[test]
+    fn image_volumes_of_a_container() {
+        let of = |annotation: &str| {
+            let config = serde_json::json!({"annotations": {"io.kubernetes.cri-o.Volumes": annotation}});
+            volumes_of(config.to_string().as_bytes()).ok()
+        };
+        let none = Some(Vec::new());
+        for annotation in ["", "null", "[]", r#"[{"container_path":"/a","host_path":"/b","image":null}]"#] {
+            assert_eq!(of(annotation), none, "{annotation}");
+        }
+        let both = r#"[{"container_path":"/a","host_path":"/b"},
+            {"container_path":"/m","host_path":"/s/overlay/1/merged","readonly":true,"image":{"image":"aa"}}]"#;
+        assert_eq!(of(both), Some(vec!["aa".to_owned()]));
+        for annotation in ["[", "{}", "7", r#"[{"image":7}]"#] {
+            assert_eq!(of(annotation), None, "{annotation}");
+        }
+        assert_eq!(volumes_of(b"{}").ok(), none);
+        assert!(volumes_of(br#"{"annotations":{"io.kubernetes.cri-o.Volumes":[]}}"#).is_err());
+        assert!(volumes_of(b"").is_err(), "cut off by a power loss");
     }
 
     #[test]

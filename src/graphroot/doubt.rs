@@ -9,11 +9,12 @@ use std::path::Path;
 use super::snapshot::Snapshot;
 use super::units::is_id;
 use crate::inventory::{Consistency, Finding};
-use crate::sys::quiet::{self, Kind};
+use crate::sys::quiet::{Entry, Kind, Within};
 
 /// Marks the reading as damaged where records are missing that must have been there.
 pub fn doubt(snapshot: &mut Snapshot) {
     let places = snapshot.places.clone();
+    let within = places.within();
     let tables = [
         ("layers", snapshot.layers.is_empty(), places.layer_directories(&places.graphroot)),
         ("images", snapshot.images.is_empty(), places.records_dir(&places.graphroot, "images")),
@@ -24,12 +25,11 @@ pub fn doubt(snapshot: &mut Snapshot) {
         let file = directory.join(format!("{what}.json"));
         // Containers of CRI-O are only in the volatile file.
         let volatile = directory.join(format!("volatile-{what}.json"));
-        if !no_records || !is_blank(&file) || !is_blank(&volatile) {
+        if !no_records || !is_blank(&within, &file) || !is_blank(&within, &volatile) {
             continue;
         }
         let entries = snapshot.entries(&objects).iter();
-        let known =
-            |entry: &&quiet::Entry| entry.kind == Kind::Directory && entry.name.to_str().is_some_and(is_id);
+        let known = |entry: &&Entry| entry.kind == Kind::Directory && entry.name.to_str().is_some_and(is_id);
         let count = entries.filter(known).count();
         if count > 0 {
             snapshot.consistency = Consistency::Damaged;
@@ -46,6 +46,6 @@ pub fn doubt(snapshot: &mut Snapshot) {
 }
 
 /// Missing, or of no length.
-fn is_blank(path: &Path) -> bool {
-    quiet::facts(path).map_or(true, |facts| facts.length == 0)
+fn is_blank(within: &Within, path: &Path) -> bool {
+    within.facts(path).map_or(true, |facts| facts.length == 0)
 }

@@ -9,8 +9,6 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-
 use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
@@ -19,8 +17,9 @@ use crate::inventory::{
     FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
     Use,
 };
+use crate::sys::clock::Present;
 use crate::sys::processes::Processes;
-use crate::sys::quiet;
+use crate::sys::quiet::Within;
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
 
@@ -76,8 +75,8 @@ pub struct Context<'a> {
     pub leaks: bool,
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
-    /// The time that ages are counted to.
-    pub now: Timestamp,
+    /// What dates on the disk are counted to.
+    pub present: &'a Present,
 }
 
 impl std::fmt::Debug for Context<'_> {
@@ -106,6 +105,7 @@ pub fn fill(
 ) -> Filled {
     let mut filler = Filler {
         inventory,
+        within: snapshot.places.within(),
         snapshot,
         context,
         nodes: Vec::with_capacity(units.len()),
@@ -160,6 +160,8 @@ fn is_measured(snapshot: &Snapshot) -> bool {
 struct Filler<'a> {
     inventory: &'a mut Inventory,
     snapshot: &'a Snapshot,
+    /// Reading in the store.
+    within: Within,
     context: &'a Context<'a>,
     nodes: Vec<NodeIx>,
     layers: Vec<Option<NodeIx>>,
@@ -263,7 +265,7 @@ impl Filler<'_> {
 
     /// Makes a node of its own of one file that was measured as part of `host`.
     fn carve(&mut self, host: NodeIx, id: &str, path: &Path) -> Option<NodeIx> {
-        let (bytes, length) = quiet::weight(path).ok()?;
+        let (bytes, length) = self.within.weight(path).ok()?;
         let tally = Tally { bytes, apparent_bytes: length, inodes: 1, ..Tally::default() };
         let cost =
             self.context.areas.iter().find(|area| area.0 == self.inventory.nodes[host.get()].filesystem);

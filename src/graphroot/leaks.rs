@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::units::Debris;
 use crate::inventory::{Consistency, Verdict};
+use crate::sys::clock::Present;
 
 /// What is younger may be work in progress: since library version 1.62 a pull has layers
 /// without an image for as long as it lasts. The library's own limit is the same 24 hours.
@@ -45,6 +46,8 @@ pub(super) struct Circumstances {
     pub(super) has_database: bool,
     /// A container that only podman's database knows, and whose layer a thing of this age may be.
     pub(super) lost_container: Option<String>,
+    /// Why it need not be what its name says (temporary files outside of the store).
+    pub(super) doubt: Option<String>,
     /// Who uses it. Asked only where the verdict depends on it.
     pub(super) presence: Presence,
 }
@@ -134,6 +137,10 @@ fn container_directory(known: &Circumstances) -> Judgement {
 
 /// Files of a pull or build that ended or was killed.
 fn temporary(what: Debris, known: &Circumstances) -> Judgement {
+    if let Some(why) = &known.doubt {
+        let evidence = format!("named as the containers tools name temporary files, but {why}");
+        return (what.class(), Verdict::Report, evidence);
+    }
     let young = known.age.is_none_or(|age| age < GRACE);
     let age = known.age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)));
     let (verdict, evidence) = match &known.presence {
@@ -214,9 +221,9 @@ fn qualify(class: &'static str, verdict: Verdict, evidence: String, known: &Circ
     }
 }
 
-/// Time since `since`; never negative, so that a clock set back makes nothing old.
-pub(super) fn age(since: Option<Timestamp>, now: Timestamp) -> Option<SignedDuration> {
-    since.map(|since| now.duration_since(since).max(SignedDuration::ZERO))
+/// Time since `since`, as far as the clock can be trusted.
+pub(super) fn age(since: Option<Timestamp>, present: &Present) -> Option<SignedDuration> {
+    since.map(|since| present.age(since))
 }
 
 /// Whether something of this age is at least `wanted` old. What is not known to be old is young, but

@@ -1,63 +1,263 @@
-//! Temporary files of the containers tools, by name. Pure.
+//! Temporary files of the containers tools: names, and whether what is there looks like theirs.
 //!
 //! Where big blobs and build contexts wait: `/var/tmp` by default, `$TMPDIR`, CRI-O's
-//! `big_files_temporary_dir` (container-libs, `image/internal/tmpdir`; podman, buildah). Each name
-//! ends in a random number.
+//! `big_files_temporary_dir` (container-libs, `image/internal/tmpdir`; podman, buildah). Everybody
+//! may write there, and `storage1` is a name that a person gives. So a name alone proves nothing:
+//! owner, mode and content have to be what the tools make.
 
-use crate::sys::quiet::{Entry, Kind};
+use std::fs::Metadata;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-/// Names that end in digits after one of these.
-const NUMBERED: [&str; 6] = ["storage", "oci", "docker-tar", "buildah", "libpod_builder", "podman-build"];
+use crate::sys::quiet::{self, Entry, Kind};
 
-/// Since 2023 all names of the image library begin so.
+/// What the tools make, by the name before the number.
+const MADE: [(&str, Made); 8] = [
+    ("container_images_storage", Made::Blobs),
+    ("container_images_oci", Made::Layout),
+    ("container_images_docker-tar", Made::Tar),
+    ("storage", Made::Blobs),
+    ("oci", Made::Layout),
+    ("docker-tar", Made::Tar),
+    ("buildah", Made::Buildah),
+    ("libpod_builder", Made::Context),
+];
+
+/// Since 2023 all names of the image library begin so; its other kinds are single files or are
+/// reported alone.
 const LIBRARY: &str = "container_images_";
 
 /// Programs that make them, or may be between two of their files.
 pub(super) const TOOLS: [&str; 7] =
     ["podman", "buildah", "skopeo", "crio", "containers-storage", "podman-remote", "storage-untar"];
 
-/// Whether this entry of a temporary directory has a name that only these tools give.
+/// Entries of a directory that are looked at: a pull has as many as an image has layers.
+const MOST_ENTRIES: usize = 10_000;
+
+/// What lies behind a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// Blobs of a pull, numbered from 1 (`storage/storage_dest.go`).
+    Blobs,
+    /// An OCI layout that is being packed or was unpacked (`oci/archive`).
+    Layout,
+    /// A docker archive, decompressed (`docker/internal/tarfile`).
+    Tar,
+    /// The bundle of a RUN step, the blobs of a commit (`layer`, then its digest), or a build
+    /// context from elsewhere (`download`).
+    Buildah,
+    /// A build context that a client sent (`pkg/api/handlers/compat`).
+    Context,
+}
+
+/// Whether this entry of a temporary directory has a name as these tools give it. Go ends such
+/// names in a random number of 32 bits: all but one of 4,000 have 7 digits or more.
 #[must_use]
 pub fn is_leftover(entry: &Entry) -> bool {
     let plain = matches!(entry.kind, Kind::Directory | Kind::File);
-    plain && entry.name.to_str().is_some_and(is_name)
+    plain && entry.name.to_str().and_then(kind_and_prefix).is_some()
 }
 
-fn is_name(name: &str) -> bool {
-    let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
-    name.strip_prefix(LIBRARY).is_some_and(|rest| !rest.is_empty())
-        || NUMBERED.iter().any(|prefix| name.strip_prefix(prefix).is_some_and(numbered))
+/// What a name stands for; `Some(None)`: a name of the image library's that is not in the table.
+fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    if !(7..=10).contains(&(name.len() - prefix.len())) {
+        return None;
+    }
+    match MADE.iter().find(|(known, _)| *known == prefix) {
+        Some((_, made)) => Some(Some(*made)),
+        None => prefix.starts_with(LIBRARY).then_some(None),
+    }
+}
+
+/// Why what lies at `path`, whose name [`is_leftover`] takes for the tools', need not be theirs;
+/// `None` where owner, mode and content are as they make it.
+pub(super) fn doubt(path: &Path) -> Option<String> {
+    let examined = std::fs::symlink_metadata(path).and_then(|facts| look(path, &facts));
+    examined.unwrap_or_else(|error| Some(format!("it cannot be examined: {error}")))
+}
+
+fn look(path: &Path, facts: &Metadata) -> io::Result<Option<String>> {
+    let owner = facts.uid();
+    if owner != rustix::process::geteuid().as_raw() {
+        return Ok(Some(format!("it belongs to the user {owner}")));
+    }
+    // Go makes them for their owner alone; buildah lets others through its bundles.
+    if facts.mode() & 0o066 != 0 {
+        return Ok(Some("others may read or write it".into()));
+    }
+    let made = path.file_name().and_then(|name| name.to_str()).and_then(kind_and_prefix).flatten();
+    let Some(made) = made else { return Ok(Some("what it holds is not known".into())) };
+    if facts.is_dir() == (made == Made::Tar) {
+        let kind = if facts.is_dir() { "a directory" } else { "no directory" };
+        return Ok(Some(format!("it is {kind}")));
+    }
+    if made == Made::Tar {
+        return Ok((!is_tar(path)?).then(|| "it is no tar archive".into()));
+    }
+    let entries = quiet::list(path)?;
+    let named = |entry: &Entry| entry.name.to_str().is_some_and(|name| is_part(made, name, entry.kind));
+    let odd = entries.iter().find(|entry| !named(entry));
+    Ok(match odd {
+        Some(odd) => Some(format!("no tool puts {} into it", odd.name.to_string_lossy())),
+        None if entries.len() > MOST_ENTRIES => Some(format!("it has {} entries", entries.len())),
+        None => None,
+    })
+}
+
+/// Whether a tool puts this at the top of such a directory.
+fn is_part(made: Made, name: &str, kind: Kind) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is = |file: &[&str], directory: &[&str]| match kind {
+        Kind::File => file.contains(&name),
+        Kind::Directory => directory.contains(&name),
+        Kind::Symlink | Kind::Special => false,
+    };
+    match made {
+        Made::Blobs => kind == Kind::File && number(name),
+        Made::Layout => {
+            let blob = || name.strip_prefix("oci-put-blob").is_some_and(number);
+            is(&["oci-layout", "index.json"], &["blobs"]) || kind == Kind::File && blob()
+        }
+        Made::Tar => false,
+        Made::Buildah => {
+            let blob = || name.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64);
+            let files = ["config.json", "hosts", "hostname", "resolv.conf", "pid", "layer"];
+            is(&files, &["empty", "mnt", "run", "download"])
+                || kind == Kind::File && (blob() || name.starts_with(".tmp-config.json"))
+                || kind == Kind::Directory && name.strip_prefix("mounts").is_some_and(number)
+                || kind == Kind::Special && name == "console.sock"
+        }
+        Made::Context => is(&["tarBall"], &["build"]),
+    }
+}
+
+/// An archive, or one of which nothing has come yet.
+fn is_tar(path: &Path) -> io::Result<bool> {
+    let mut header = Vec::new();
+    quiet::open_file(path)?.take(512).read_to_end(&mut header)?;
+    Ok(header.is_empty() || header.get(257..262) == Some(b"ustar"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
-    fn names() {
+    fn names_end_in_a_random_number() {
+        let is_name = |name: &str| is_leftover(&Entry { name: name.into(), kind: Kind::Directory });
         for name in [
-            "container_images_storage123",
-            "container_images_docker-tar12",
-            "storage1011",
-            "oci789",
-            "buildah456",
-            "libpod_builder2",
+            "container_images_storage1234567",
+            "container_images_docker-tar4294967295",
+            "container_images_1234567",
+            "storage1175831575",
+            "oci95520608",
+            "docker-tar714549866",
+            "buildah4089947572",
+            "libpod_builder1234567",
         ] {
             assert!(is_name(name), "{name}");
         }
         for name in [
             "storage",
+            "storage1",
+            "storage123456",
+            "oci2024",
+            "oci-20240101",
+            "buildah3",
+            "buildah12345678901",
+            "buildah-notes1234567",
+            "mystorage1234567",
+            "1234567",
             "storage.conf",
-            "oci-runtime",
-            "buildah-notes",
             "container_images_",
             "systemd-private-1",
-            "ocid7x",
+            "storage1234567.bak",
             "",
         ] {
             assert!(!is_name(name), "{name}");
         }
-        let symlink = Entry { name: "storage1".into(), kind: Kind::Symlink };
+        let symlink = Entry { name: "storage1175831575".into(), kind: Kind::Symlink };
         assert!(!is_leftover(&symlink), "it leads elsewhere");
+    }
+
+    /// Files (with `/` at the end: directories) below a name that the tools give.
+    fn made(name: &str, mode: u32, files: &[&str]) -> Option<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        if let [content] = files
+            && let Some(content) = content.strip_prefix('=')
+        {
+            fs::write(&path, content).unwrap();
+        } else {
+            fs::create_dir(&path).unwrap();
+            for file in files {
+                match file.strip_suffix('/') {
+                    Some(directory) => fs::create_dir_all(path.join(directory)).unwrap(),
+                    None => fs::write(path.join(file), "x").unwrap(),
+                }
+            }
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        doubt(&path)
+    }
+
+    #[test]
+    fn content_is_the_tools() {
+        let tar = format!("={}ustar\0", "x".repeat(257));
+        for (name, files) in [
+            ("storage1175831575", vec![]),
+            ("storage1175831575", vec!["1", "2", "13"]),
+            ("container_images_storage1175831575", vec!["1"]),
+            ("oci95520608", vec!["oci-layout", "index.json", "blobs/"]),
+            ("oci95520608", vec!["blobs/", "oci-put-blob123"]),
+            ("docker-tar714549866", vec![tar.as_str()]),
+            ("container_images_docker-tar714549866", vec!["="]),
+            ("buildah4089947572", vec!["config.json", "mnt/", "hosts", "empty/", "run/"]),
+            ("buildah4089947572", vec!["layer"]),
+            ("buildah4089947572", vec!["download/"]),
+            ("libpod_builder4089947572", vec!["tarBall", "build/"]),
+        ] {
+            let mode = if files.first().is_some_and(|file| file.starts_with('=')) { 0o600 } else { 0o700 };
+            assert_eq!(made(name, mode, &files), None, "{name} {files:?}");
+            assert!(made(name, mode | 0o044, &files).unwrap().contains("others"), "{name}");
+        }
+        // buildah opens the way into a bundle.
+        assert_eq!(made("buildah4089947572", 0o711, &["config.json"]), None);
+        for (name, files, why) in [
+            ("storage1175831575", vec!["1", "notes.txt"], "notes.txt"),
+            ("storage1175831575", vec!["1/"], "puts 1 into"),
+            ("storage1175831575", vec!["=x"], "no directory"),
+            ("oci20240101", vec!["index.json", "thesis.tex"], "thesis.tex"),
+            ("docker-tar714549866", vec!["=not a tar"], "no tar"),
+            ("docker-tar714549866", vec!["1"], "a directory"),
+            ("buildah4089947572", vec!["Dockerfile"], "Dockerfile"),
+            ("buildah4089947572", vec!["=secret"], "no directory"),
+            ("libpod_builder4089947572", vec!["build/", "x"], "puts x"),
+            ("container_images_future1234567", vec!["=x"], "not known"),
+            ("container_images_1234567", vec!["=x"], "not known"),
+        ] {
+            let said = made(name, if files[0].starts_with('=') { 0o600 } else { 0o700 }, &files);
+            assert_eq!(said.is_some(), !why.is_empty(), "{name} {files:?}");
+            assert!(said.unwrap_or_default().contains(why), "{name} {files:?}");
+        }
+    }
+
+    #[test]
+    fn another_users_are_not_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("storage1175831575");
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(doubt(&path), None);
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
+            assert_eq!(doubt(&path).unwrap(), "it belongs to the user 1000");
+        }
+        assert!(doubt(&dir.path().join("storage1175831576")).unwrap().contains("cannot be examined"));
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use crate::sys::quiet::{self, Within};
+use crate::sys::quiet::Within;
 
 /// An existing lock file, opened read-only.
 #[derive(Debug)]
@@ -36,17 +36,8 @@ pub(super) fn whole_file(kind: libc::c_int) -> libc::flock {
 
 impl LockFile {
     /// Opens the lock file at `path`; `None` where there is none. Never creates one.
-    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
-        Self::opened(path, quiet::open_file(path))
-    }
-
-    /// The same below the directories of a store, through no symlink.
-    pub(super) fn open_within(within: &Within, path: &Path) -> io::Result<Option<Self>> {
-        Self::opened(path, within.open_file(path))
-    }
-
-    fn opened(path: &Path, file: io::Result<File>) -> io::Result<Option<Self>> {
-        match file {
+    pub(super) fn open(within: &Within, path: &Path) -> io::Result<Option<Self>> {
+        match within.open_file(path) {
             Ok(file) => Ok(Some(Self { path: path.to_path_buf(), file })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

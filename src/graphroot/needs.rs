@@ -39,12 +39,13 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         needs.push(Need { by, layers, images: Vec::new() });
     }
     let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+    let within = snapshot.places.within();
     for container in &snapshot.containers {
         let top = container.layer.iter();
         let layers: Vec<_> = top.filter_map(|top| own.missing_below(top, &mut reached)).collect();
         let images: Vec<_> = container.image.iter().filter(|id| !own.has_image(id)).cloned().collect();
         if !(layers.is_empty() && images.is_empty()) {
-            let origin = owner::origin(container, &directory.join(&container.id));
+            let origin = owner::origin(&within, container, &directory.join(&container.id));
             let by = format!("the {} container {}", origin.owner.word(), origin.name);
             needs.push(Need { by, layers, images });
         }

@@ -35,11 +35,10 @@ records::fields!(State { status: Text = "status" });
 
 /// Examines the record and the container's directory at `directory`, which is
 /// `<graphroot>/<driver>-containers/<id>`.
-pub(super) fn origin(record: &ContainerRecord, directory: &Path) -> Origin {
+pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> Origin {
     let text = record.metadata.as_deref().unwrap_or_default();
     let metadata: Metadata = lenient::object(text.as_bytes()).unwrap_or_default();
     let userdata = directory.join("userdata");
-    let within = Within::new(directory.ancestors().nth(2));
     let has_buildah_file = within.facts(&userdata.join("buildah.json")).is_ok();
     let owner = owner(&metadata, has_buildah_file);
     let state = match owner {

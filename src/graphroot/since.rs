@@ -6,27 +6,29 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::units::Debris;
-use crate::sys::quiet;
+use crate::sys::quiet::Within;
 
 /// Files of one tree that are looked at for their age.
 const MOST_FILES: usize = 100_000;
 
 /// When something was last changed: a file's content, a directory's entries.
-pub(super) fn changed(path: &Path) -> Option<Timestamp> {
-    quiet::facts(path).ok().and_then(|facts| facts.modified)
+pub(super) fn changed(within: &Within, path: &Path) -> Option<Timestamp> {
+    within.facts(path).ok().and_then(|facts| facts.modified)
 }
 
 /// When anything at or below `path` was last changed; `None` where that cannot be told.
-pub(super) fn newest(path: &Path) -> Option<Timestamp> {
-    quiet::newest_below(path, MOST_FILES).ok().flatten()
+pub(super) fn newest(within: &Within, path: &Path) -> Option<Timestamp> {
+    within.newest_below(path, MOST_FILES).ok().flatten()
 }
 
 /// What the age of a thing without a record counts from; `None` where that cannot be told.
 ///
 /// Where age is a proof, a thing is no older than its making, whatever time of change it was
 /// given: an archive that is being unpacked sets times back, and so does a restored store.
-pub(super) fn of_debris(what: Debris, path: &Path) -> Option<Timestamp> {
-    let born = || quiet::born(path).ok().flatten();
+pub(super) fn of_debris(within: &Within, what: Debris, path: &Path) -> Option<Timestamp> {
+    let changed = |path: &Path| changed(within, path);
+    let newest = |path: &Path| newest(within, path);
+    let born = || within.born(path).ok().flatten();
     match what {
         // Work goes on deep inside of these, where it does not show on the top.
         Debris::Staging | Debris::ContainerDirectory => {
@@ -56,14 +58,16 @@ mod tests {
         let tree = dir.path().join("2222222222");
         std::fs::create_dir(&tree).unwrap();
         std::fs::write(tree.join("file"), "x").unwrap();
-        if quiet::born(&tree).unwrap().is_none() {
+        let within = Within::at([dir.path()]);
+        if within.born(&tree).unwrap().is_none() {
             return; // Nothing tells a younger time here.
         }
         let long_ago = SystemTime::now() - Duration::from_secs(9 * 86_400);
         for path in [tree.join("file"), tree.clone()] {
             std::fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
         }
-        let hours = |what| Timestamp::now().duration_since(of_debris(what, &tree).unwrap()).as_hours();
+        let hours =
+            |what| Timestamp::now().duration_since(of_debris(&within, what, &tree).unwrap()).as_hours();
         for what in [Debris::Staging, Debris::ContainerDirectory, Debris::TempDirectory, Debris::FeatureTest]
         {
             assert_eq!(hours(what), 0, "{what:?}");

@@ -26,22 +26,24 @@ use super::locks::LockFile;
 use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
 use crate::inventory::{Consistency, Finding};
 use crate::sys::quiet::{self, Entry, Kind, Within};
+use crate::sys::root::Root;
 
 /// A record file of 100,000 layers takes about 60 MiB.
 const MOST_RECORD_BYTES: u64 = 256 << 20;
 
-/// Where one store's parts lie, as paths that can be opened (inside a sysroot: with it).
+/// Where one store's parts lie: its directories, opened once when it was found, and names below
+/// them. All reading and editing hangs on those descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// The graphroot.
-    pub graphroot: PathBuf,
+    pub graphroot: Root,
     /// Split imagestores: one at most, unless two programs disagree about the graphroot.
-    pub imagestores: Vec<PathBuf>,
+    pub imagestores: Vec<Root>,
     /// Runroots that are there, likewise.
-    pub runroots: Vec<PathBuf>,
+    pub runroots: Vec<Root>,
     /// Directories outside of the store where its tools leave temporary files. What lies
     /// there is not part of the store's bytes.
-    pub temporary: Vec<PathBuf>,
+    pub temporary: Vec<Root>,
     /// The driver whose directories are read.
     pub driver: String,
     /// Other drivers that have records in the same graphroot: stores of their own.
@@ -58,15 +60,14 @@ pub struct Places {
 
 impl Places {
     /// The directories that hold this store: the graphroot, then the imagestores.
-    pub fn areas(&self) -> impl Iterator<Item = &Path> + Clone {
-        std::iter::once(&self.graphroot).chain(&self.imagestores).map(PathBuf::as_path)
+    pub fn areas(&self) -> impl Iterator<Item = &Root> + Clone {
+        std::iter::once(&self.graphroot).chain(&self.imagestores)
     }
 
     /// Reading below the directories of this store, through no symlink.
     #[must_use]
     pub fn within(&self) -> Within {
-        let beside = self.runroots.iter().chain(&self.temporary);
-        Within::new(self.areas().chain(beside.map(PathBuf::as_path)))
+        Within::new(self.areas().chain(&self.runroots).chain(&self.temporary))
     }
 
     /// The directories that units' parts are given below: each area, then its driver's
@@ -74,7 +75,7 @@ impl Places {
     #[must_use]
     pub fn roots(&self) -> Vec<PathBuf> {
         let areas = self.areas().flat_map(|area| [area.to_path_buf(), area.join(&self.driver)]);
-        areas.chain(self.temporary.iter().cloned()).collect()
+        areas.chain(self.temporary.iter().map(|root| root.to_path_buf())).collect()
     }
 
     /// Position in [`Self::roots`] of the first temporary directory.
@@ -251,7 +252,7 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     };
     if snapshot.consistency == Consistency::WriterActive {
         snapshot.findings.push(Finding {
-            path: places.graphroot.clone(),
+            path: places.graphroot.to_path_buf(),
             message: "another program was writing to the store all the time; its records are read \
                       as they stood, and nothing is called a leak"
                 .into(),
@@ -275,7 +276,7 @@ fn open_locks(places: &Places) -> Locks {
     let within = places.within();
     let mut locks = Locks { files: Vec::new(), findings: Vec::new() };
     for path in places.lock_files() {
-        let opened = LockFile::open_within(&within, &path).and_then(|found| {
+        let opened = LockFile::open(&within, &path).and_then(|found| {
             if let Some(lock) = &found {
                 lock.has_writer()?;
                 lock.token()?;
@@ -426,7 +427,7 @@ fn complete(snapshot: &mut Snapshot) {
     for (what, ids) in repeated {
         for id in ids {
             snapshot.findings.push(Finding {
-                path: snapshot.places.graphroot.clone(),
+                path: snapshot.places.graphroot.to_path_buf(),
                 message: format!("{what} {id} is recorded twice; the first record counts"),
                 incomplete: false,
             });
@@ -541,7 +542,7 @@ fn list_all(snapshot: &mut Snapshot) {
         // Gone, or another user's: then there is nothing of ours in it.
         let mut entries = places.within().list(directory).unwrap_or_default();
         entries.retain(leftovers::is_leftover);
-        snapshot.listing.insert(directory.clone(), entries);
+        snapshot.listing.insert(directory.to_path_buf(), entries);
     }
 }
 
@@ -617,8 +618,8 @@ pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devma
 ///
 /// # Errors
 /// When the area cannot be listed.
-pub fn drivers_in(area: &Path) -> io::Result<Vec<String>> {
-    let entries = quiet::list(area)?;
+pub fn drivers_in(area: &Root) -> io::Result<Vec<String>> {
+    let entries = Within::new([area]).list(area)?;
     let has = |name: &str| {
         entries.iter().any(|entry| entry.kind == Kind::Directory && entry.name == OsStr::new(name))
     };
@@ -647,7 +648,7 @@ impl Snapshot {
 #[cfg(test)]
 fn no_places() -> Places {
     Places {
-        graphroot: PathBuf::new(),
+        graphroot: Root::for_tests(Path::new("")),
         imagestores: vec![],
         runroots: vec![],
         temporary: vec![],

@@ -41,6 +41,7 @@ impl EvidenceKind {
 pub fn gather(inventory: &mut Inventory) {
     let mut containers: Vec<Option<Timestamp>> = vec![None; inventory.images.len()];
     for container in &inventory.containers {
+        // A volume may be mounted long after the container, or the pod, was made.
         let (Some(image), Some(created)) = (container.image, container.created) else { continue };
         let first = &mut containers[image.get()];
         *first = Some(first.map_or(created, |known| known.min(created)));

@@ -326,6 +326,8 @@ pub struct Container {
     pub image_id: Option<String>,
     /// The same as a position, where the image exists.
     pub image: Option<ImageIx>,
+    /// Images that are mounted into it as volumes.
+    pub volumes: Vec<ImageIx>,
     /// When it was made.
     pub created: Option<Timestamp>,
     /// `running`, `exited`, `created` where the disk proves it, else `unknown`.
@@ -338,6 +340,20 @@ pub struct Container {
     pub listed_bytes: Option<u64>,
     /// The nodes that it holds directly: metadata, writable layer.
     pub holds: Vec<NodeIx>,
+}
+
+impl Container {
+    /// The images that it uses: the one that it was made from, then its volumes; each once.
+    pub fn images(&self) -> impl Iterator<Item = ImageIx> + '_ {
+        let volumes = self.volumes.iter().copied().filter(|volume| self.image != Some(*volume));
+        self.image.into_iter().chain(volumes)
+    }
+
+    /// Whether it was made from an image, or has it mounted as a volume.
+    #[must_use]
+    pub fn uses(&self, image: ImageIx) -> bool {
+        self.images().any(|one| one == image)
+    }
 }
 
 /// What the disk proves about a container's state.

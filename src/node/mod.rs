@@ -6,6 +6,8 @@ pub mod logs;
 mod manifest;
 pub mod places;
 pub mod pods;
+pub mod pulls;
+pub mod quadlets;
 mod scalars;
 pub mod static_pods;
 pub mod thresholds;
@@ -28,10 +30,12 @@ pub struct NamedImage {
 
 /// A file or directory that exists and cannot be read: which images it names is unknown.
 #[derive(Debug, thiserror::Error)]
-#[error("reading {}: which images static pods name is unknown", path.display())]
+#[error("reading {}: which images {names} name is unknown", path.display())]
 pub struct Unreadable {
     /// Its path inside the root.
     pub path: PathBuf,
+    /// What would be named there: `static pods`, `quadlets`.
+    pub names: &'static str,
     /// Why.
     pub source: io::Error,
 }

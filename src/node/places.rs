@@ -90,7 +90,7 @@ mod tests {
 
     fn running(name: &str, arguments: &str) -> Processes {
         let arguments = arguments.replace(' ', "\0").into();
-        Processes::of(vec![Process { id: 7, name: name.into(), arguments, holds: vec![] }], true)
+        Processes::of(vec![Process { id: 7, name: name.into(), arguments, ..Process::default() }], true)
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::sys::sysroot::{EntryKind, Sysroot};
 /// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).
 const MAX_FILE_BYTES: u64 = 10 << 20;
 
+/// For [`Unreadable`].
+const NAMES: &str = "static pods";
+
 /// Where k3s and RKE2 let their kubelets look.
 const USUAL: [&str; 2] =
     ["/var/lib/rancher/k3s/agent/pod-manifests", "/var/lib/rancher/rke2/agent/pod-manifests"];
@@ -88,7 +91,7 @@ impl Reader<'_> {
         }
         places.extend(USUAL.iter().map(PathBuf::from));
         match kubelet.unreadable.into_iter().next() {
-            Some((path, source)) => Err(Unreadable { path, source }),
+            Some((path, source)) => Err(Unreadable { path, names: NAMES, source }),
             None => Ok(places),
         }
     }
@@ -97,7 +100,7 @@ impl Reader<'_> {
         if !self.found.looked.iter().any(|known| known == place) {
             self.found.looked.push(place.to_path_buf());
         }
-        let unreadable = |source| Unreadable { path: place.to_path_buf(), source };
+        let unreadable = |source| Unreadable { path: place.to_path_buf(), names: NAMES, source };
         let placed = match self.root.resolve(place) {
             Ok(placed) => placed,
             Err(error) if is_absent(&error) => return Ok(()),
@@ -148,7 +151,7 @@ impl Reader<'_> {
                     );
                     return Ok(());
                 }
-                _ => return Err(Unreadable { path: path.to_path_buf(), source: error }),
+                _ => return Err(Unreadable { path: path.to_path_buf(), names: NAMES, source: error }),
             },
         };
         let manifest = manifest::read(&bytes);

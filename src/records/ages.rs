@@ -267,10 +267,8 @@ pub(super) fn users(inventory: &Inventory) -> Vec<u64> {
     let mut users = vec![0; inventory.images.len()];
     let mut seen = HashSet::new();
     for container in &inventory.containers {
-        if let Some(image) = container.image
-            && seen.insert((container.store, &container.id))
-        {
-            users[image.get()] += 1;
+        if seen.insert((container.store, &container.id)) {
+            container.images().for_each(|image| users[image.get()] += 1);
         }
     }
     for image in inventory.uses.iter().flat_map(|one| &one.images) {

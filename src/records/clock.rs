@@ -8,7 +8,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::sys::clock::Reading;
+use crate::sys::clock::{Leap, Reading};
 
 /// What is stored of the last reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct ClockState {
     /// was recorded after this moment of record time was recorded in doubt: a later leap
     /// of record time must not make it older.
     pub unsettled_after: Option<Timestamp>,
+    /// Leaps of the wall clock, the oldest first: what dates on the disk are counted by.
+    pub leaps: Vec<Leap>,
 }
 
 /// Record time has leapt ahead of what is proven to have passed.
@@ -60,6 +62,12 @@ const LONGEST_UNPROVEN_GAP: i64 = DAY;
 /// they meet again.
 const SLOWER_BY: i64 = 16;
 
+/// After so long without one, a leap makes nothing look older than anybody asks for.
+const LEAPS_COUNT_FOR: SignedDuration = SignedDuration::from_hours(31 * 24);
+
+/// So many leaps are told apart.
+const MOST_LEAPS: usize = 32;
+
 /// Works out the present record time from the last stored reading and the present one.
 #[must_use]
 pub fn advance(last: Option<&ClockState>, now: &Reading) -> Advance {
@@ -82,11 +90,31 @@ pub fn advance(last: Option<&ClockState>, now: &Reading) -> Advance {
             boot_id: now.boot_id.clone(),
             since_boot: now.since_boot,
             unsettled_after: step.unsettled.map(timestamp),
+            leaps: leaps(last, now),
         },
         correction: step
             .leap
             .map(|(after, by)| Correction { after: timestamp(after), by: SignedDuration::from_micros(by) }),
     }
+}
+
+/// The leaps that dates on the disk are to be corrected by: those of `last`, and the one since.
+fn leaps(last: Option<&ClockState>, now: &Reading) -> Vec<Leap> {
+    let Some(last) = last else { return Vec::new() };
+    let same_boot = last.boot_id == now.boot_id && now.since_boot >= last.since_boot;
+    let ahead = now.wall.as_microsecond().saturating_sub(last.wall.as_microsecond());
+    let by = if same_boot { ahead.saturating_sub(now.since_boot - last.since_boot) } else { 0 };
+    let leapt = if same_boot { by > tolerance(now.since_boot - last.since_boot) } else { ahead > 0 };
+    let mut leaps = last.leaps.clone();
+    // What was written between two boots is of nobody who still writes; what was written since this
+    // boot, before the clock was set, may have any date from then on.
+    leaps.extend(leapt.then_some(Leap { from: last.wall, to: now.wall, by }));
+    leaps.retain(|leap| now.wall.duration_since(leap.to) < LEAPS_COUNT_FOR);
+    while leaps.len() > MOST_LEAPS {
+        let first = leaps.remove(0);
+        leaps[0] = Leap { from: first.from, to: leaps[0].to, by: leaps[0].by.saturating_add(first.by) };
+    }
+    leaps
 }
 
 /// The stored state in microseconds.
@@ -131,6 +159,11 @@ fn first(now: &Reading) -> Step {
     Step { record: wall, unsettled: (!now.synchronised).then_some(boot), leap: None }
 }
 
+/// How far two clocks of one boot may drift apart.
+fn tolerance(passed: i64) -> i64 {
+    (passed / 1000).clamp(2 * SECOND, MINUTE)
+}
+
 fn same_boot(last: &Last, now: &Reading) -> Step {
     let wall = now.wall.as_microsecond();
     let passed = now.since_boot - last.since_boot;
@@ -138,7 +171,7 @@ fn same_boot(last: &Last, now: &Reading) -> Step {
     let ahead = wall.saturating_sub(expected);
     // The kernel slews both clocks alike, so they differ by the readings' own delay and by
     // what it rounds at suspension.
-    let tolerance = (passed / 1000).clamp(2 * SECOND, MINUTE);
+    let tolerance = tolerance(passed);
     let unsettled = last.unsettled.filter(|_| !now.synchronised);
     if ahead.abs() <= tolerance {
         let record = if now.synchronised { wall.max(last.record) } else { expected };

@@ -22,6 +22,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     CONTAINERD_STORES,
     include_str!("../../migrations/0006_metrics.sql"),
     include_str!("../../migrations/0007_kept_scans.sql"),
+    include_str!("../../migrations/0008_borders.sql"),
 ];
 
 /// What brings rows of older schemas to one row a containerd root. It may be applied to the

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule};
 use super::clock::ClockState;
 use super::paths;
+use super::values::damaged;
 use crate::inventory::{Image, Inventory, StoreKey, StoreKind};
 
 /// A life of an image.
@@ -127,7 +128,7 @@ impl Known {
 /// # Errors
 /// What SQLite says.
 pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
-    from.prepare_cached("SELECT record_time, wall, boot_id, since_boot, unsettled_after FROM clock")?
+    from.prepare_cached("SELECT record_time, wall, boot_id, since_boot, unsettled_after, leaps FROM clock")?
         .query_row([], |row| {
             Ok(ClockState {
                 record_time: time(row.get(0)?)?,
@@ -135,6 +136,7 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
                 boot_id: row.get(2)?,
                 since_boot: row.get(3)?,
                 unsettled_after: row.get::<_, Option<i64>>(4)?.map(time).transpose()?,
+                leaps: serde_json::from_str(&row.get::<_, String>(5)?).map_err(damaged)?,
             })
         })
         .optional()

@@ -64,6 +64,11 @@ impl Holder {
         Self { pid: Some(std::process::id()), command, since: Some(Timestamp::now()) }
     }
 
+    /// He has no name, or that of a process that is no more.
+    fn is_nobody(&self) -> bool {
+        self.pid.is_none_or(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    }
+
     /// Whoever has written his name in `file`.
     pub(super) fn of(file: &File) -> Self {
         let mut record = [0; RECORD];
@@ -172,14 +177,26 @@ impl RunLock {
                     return Err(LockError::Io { path: state_dir.to_path_buf(), source });
                 }
                 Ok(Some(lock)) => return Ok(lock),
-                // Somebody without a name may be just looking whether it can be removed.
-                Err(LockError::Held { holder, .. }) if holder.pid.is_none() && attempt < GLANCES => {
+                // Somebody without a name may be just looking whether it is held.
+                Err(LockError::Held { holder, .. }) if holder.is_nobody() && attempt < GLANCES => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Err(error) => return Err(error),
             }
             attempt += 1;
         }
+    }
+
+    /// Whether no run but one of this process is under way. Takes the lock for a glance, without a
+    /// name.
+    #[must_use]
+    pub fn is_free(state_dir: &Path) -> bool {
+        let Ok(directory) = File::open(state_dir) else { return false };
+        let path = state_dir.join(RUN_LOCK);
+        let file = File::open(&path).ok();
+        let ours = || file.as_ref().is_some_and(|file| Holder::of(file).pid == Some(std::process::id()));
+        let free = |file: &File| file.try_lock_shared().is_ok();
+        (free(&directory) && file.as_ref().is_none_or(free)) || ours()
     }
 
     /// `None`: what was locked is not what the name stands for any more.

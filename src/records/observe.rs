@@ -12,7 +12,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
-use super::sighting::Sighting;
+use super::sighting::{SeenContainer, Sighting};
 use super::{known, paths, retention};
 use crate::inventory::{Consistency, StoreKind};
 
@@ -55,7 +55,7 @@ pub fn observe(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Ob
         in_use: {
             let images = sighting.images.iter().enumerate().filter(|(_, image)| image.in_use);
             let images = images.map(|(at, _)| at);
-            images.chain(sighting.containers.iter().filter_map(|container| container.image)).collect()
+            images.chain(sighting.containers.iter().flat_map(SeenContainer::images)).collect()
         },
         lives: vec![None; sighting.images.len()],
         uses: HashMap::new(),
@@ -110,10 +110,10 @@ fn tick(to: &Transaction<'_>, last: Option<&ClockState>, sighting: &Sighting) ->
 
 fn store_clock(to: &Transaction<'_>, state: &ClockState) -> rusqlite::Result<()> {
     to.prepare_cached(
-        "INSERT INTO clock (id, record_time, wall, boot_id, since_boot, unsettled_after)
-         VALUES (1, ?1, ?2, ?3, ?4, ?5)
+        "INSERT INTO clock (id, record_time, wall, boot_id, since_boot, unsettled_after, leaps)
+         VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (id) DO UPDATE SET record_time = ?1, wall = ?2, boot_id = ?3, since_boot = ?4,
-             unsettled_after = ?5",
+             unsettled_after = ?5, leaps = ?6",
     )?
     .execute(params![
         state.record_time.as_microsecond(),
@@ -121,6 +121,8 @@ fn store_clock(to: &Transaction<'_>, state: &ClockState) -> rusqlite::Result<()>
         state.boot_id,
         state.since_boot,
         state.unsettled_after.map(Timestamp::as_microsecond),
+        serde_json::to_string(&state.leaps)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?,
     ])?;
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! killed has left what it did. Runs that deleted nothing are summed up after a while, those
 //! that did are kept for two years.
 
+mod confirm;
 mod read;
 mod thin;
 
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
+pub use confirm::{Fate as Confirmed, confirm};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Fate, Horizons, fate, thin};
 
@@ -67,6 +69,8 @@ words! {
         Log = "log",
         /// Something that nothing uses.
         Leak = "leak",
+        /// A name of an image that keeps others.
+        Name = "name",
     }
 }
 
@@ -85,6 +89,23 @@ words! {
         Request = "request",
     }
 }
+
+words! {
+    /// How it is known what came of a deletion.
+    #[derive(Default)]
+    Certainty {
+        /// It is not: it was begun, and the run may have ended in the middle of it.
+        Unknown = "unknown",
+        /// The run saw it.
+        #[default]
+        Seen = "seen",
+        /// A later scan saw it.
+        Confirmed = "confirmed",
+    }
+}
+
+/// Why a deletion that was begun counts as none until its outcome is known.
+pub const BEGUN: &str = "begun; what came of it is not known yet";
 
 /// What a run began with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -219,6 +240,9 @@ pub struct Deletion {
     pub usage_after_percent: Option<f64>,
     /// Why it failed; `None` where it went well.
     pub error: Option<String>,
+    /// How that is known.
+    #[serde(default)]
+    pub outcome: Certainty,
 }
 
 /// A run's row in the database.
@@ -284,9 +308,9 @@ pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Opti
         .map(|known| known.map(|known| usize::try_from(known).unwrap_or(0)))
 }
 
-/// Records the deletion at `position` of a run, the first at 0: after it was done or failed,
-/// or, with `measured_bytes` of `None`, once its outcome is certain. Once more at the same
-/// position, it adds what was measured.
+/// Records the deletion at `position` of a run, the first at 0: before it is asked for, with an
+/// outcome that is unknown; once that is known; and when it was measured. Each may be left out, and
+/// nothing that is known is forgotten again.
 ///
 /// # Errors
 /// What SQLite says.
@@ -300,9 +324,12 @@ pub fn deleted(
         .execute(params![run.0, place(position)])?;
     tx.prepare_cached(
         "INSERT INTO deletions (run, position, at, kind, store, object_id, names, reason, predicted_bytes,
-                                measured_bytes, usage_after_percent, error, byproduct_bytes)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                                measured_bytes, usage_after_percent, error, byproduct_bytes, outcome)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
          ON CONFLICT (run, position) DO UPDATE SET
+             at = iif(outcome = 'unknown', excluded.at, at),
+             error = iif(outcome = 'unknown', excluded.error, error),
+             outcome = iif(outcome = 'unknown', excluded.outcome, outcome),
              measured_bytes = coalesce(excluded.measured_bytes, measured_bytes),
              usage_after_percent = coalesce(excluded.usage_after_percent, usage_after_percent),
              byproduct_bytes = max(excluded.byproduct_bytes, byproduct_bytes)",
@@ -321,7 +348,23 @@ pub fn deleted(
         deletion.usage_after_percent,
         deletion.error,
         signed(deletion.byproduct_bytes),
+        deletion.outcome,
     ])?;
+    Ok(())
+}
+
+/// Forgets the deletion at `position`, which was begun and not asked for after all.
+///
+/// # Errors
+/// What SQLite says.
+pub(super) fn spared(tx: &Transaction<'_>, run: RunKey, position: usize) -> rusqlite::Result<()> {
+    tx.prepare_cached("DELETE FROM deletions WHERE run = ?1 AND position = ?2 AND outcome = 'unknown'")?
+        .execute(params![run.0, place(position)])?;
+    tx.prepare_cached(
+        "UPDATE runs SET deletions = (SELECT coalesce(max(position) + 1, 0) FROM deletions WHERE run = id)
+         WHERE id = ?1",
+    )?
+    .execute([run.0])?;
     Ok(())
 }
 

@@ -125,6 +125,9 @@ pub struct SeenContainer {
     pub owner: Owner,
     /// Its image: a position in `images`; an image in use is one that a container names.
     pub image: Option<usize>,
+    /// Images that it has mounted as volumes: positions in `images`, which are in use too.
+    #[serde(default)]
+    pub volumes: Vec<usize>,
     /// Its image as recorded, even where there is none such.
     pub image_id: Option<String>,
     /// When it was made, by the wall clock.
@@ -135,6 +138,13 @@ pub struct SeenContainer {
     pub sandbox: bool,
     /// Bytes of its own files and writable layer.
     pub bytes: u64,
+}
+
+impl SeenContainer {
+    /// The images that it uses, as positions: its own, then its volumes.
+    pub fn images(&self) -> impl Iterator<Item = usize> + '_ {
+        self.image.into_iter().chain(self.volumes.iter().copied())
+    }
 }
 
 impl Sighting {
@@ -174,6 +184,7 @@ impl Sighting {
                     name: container.name.clone(),
                     owner: container.owner,
                     image: container.image.map(ImageIx::get),
+                    volumes: container.volumes.iter().map(|image| image.get()).collect(),
                     image_id: container.image_id.clone(),
                     created: container.created,
                     state: container.state,
@@ -193,7 +204,7 @@ impl Sighting {
             && self
                 .containers
                 .iter()
-                .all(|container| container.store < stores && container.image.is_none_or(|at| at < images))
+                .all(|container| container.store < stores && container.images().all(|image| image < images))
     }
 }
 

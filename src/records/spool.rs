@@ -329,7 +329,7 @@ impl Directory {
         notes: &mut Vec<Note>,
     ) {
         let path = self.path.join(name);
-        let content = match crate::sys::quiet::Within::new([self.path.as_path()]).read(&path, limit) {
+        let content = match crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, limit) {
             Ok(content) => content,
             // Another run was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,

@@ -90,7 +90,7 @@ impl Reading for Artifacts {
             pinned_by: &|names, digests| graphroots::pinned_by(filling.pins, names, digests),
             leaks: filling.request.weigh.finds_leaks(),
             labels: &filling.request.labels,
-            now: filling.request.now,
+            present: filling.present,
         };
         artifacts::fill(filling.inventory, &self.layout, tallies, &context)
     }

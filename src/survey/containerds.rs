@@ -105,7 +105,7 @@ impl Reading for Containerd {
             mounts: &mounts,
             platform: &platform(),
             labels: &filling.request.labels,
-            now: filling.request.now,
+            present: filling.present,
             leaks,
             in_flight: IN_FLIGHT,
         };

@@ -19,7 +19,8 @@ use crate::graphroot::units::{self, Unit, What};
 use crate::graphroot::{artifacts, committed};
 use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
-use crate::sys::quiet::{self, Facts};
+use crate::sys::quiet::{Facts, Within};
+use crate::sys::root::Root;
 use crate::usage::filesystem::CostModel;
 use crate::usage::{Fingerprint, Tally};
 
@@ -53,7 +54,7 @@ impl Reading for Graphroot {
     fn store(&self, filesystem: FilesystemIx) -> Store {
         Store {
             kind: StoreKind::ContainersStorage,
-            root: self.snapshot.places.graphroot.clone(),
+            root: self.snapshot.places.graphroot.to_path_buf(),
             driver: self.snapshot.places.driver.clone(),
             filesystem,
             read_only: self.snapshot.places.read_only,
@@ -94,9 +95,10 @@ impl Reading for Graphroot {
         if self.snapshot.places.driver != "overlay" {
             return Vec::new();
         }
+        let within = self.snapshot.places.within();
         let layers = self.units.iter().enumerate().filter(|(_, unit)| matches!(unit.what, What::Layer(_)));
         let guests = layers.filter_map(|(at, unit)| {
-            let facts = short_name(&unit.path)?;
+            let facts = short_name(&within, &unit.path)?;
             Some(Guest { device: facts.device, inode: facts.inode, unit: at })
         });
         guests.collect()
@@ -126,7 +128,7 @@ impl Reading for Graphroot {
             .iter()
             .filter_map(|path| filling.ids.get(&(path.clone(), driver.clone())))
             .collect();
-        let areas_of_store: Vec<_> = self.snapshot.places.areas().map(Path::to_path_buf).collect();
+        let areas_of_store: Vec<_> = self.snapshot.places.areas().map(|root| root.to_path_buf()).collect();
         let leaks = filling.request.weigh.finds_leaks();
         // Only containers and leaks are ever in use by a mount.
         let mounts = match leaks || !self.snapshot.containers.is_empty() {
@@ -150,23 +152,23 @@ impl Reading for Graphroot {
             mounts: &mounts,
             leaks,
             labels: &filling.request.labels,
-            now: filling.request.now,
+            present: filling.present,
         };
         let filled = fill::fill(filling.inventory, &self.snapshot, &self.units, tallies, &context);
-        filling.ids.insert((graphroot.clone(), driver.clone()), filled.ids);
+        filling.ids.insert((graphroot.to_path_buf(), driver.clone()), filled.ids);
         filled.nodes
     }
 }
 
 /// The symlink `l/NAME` of a layer's directory, whose file `link` has the name.
-fn short_name(layer: &Path) -> Option<Facts> {
-    let name = quiet::read(&layer.join("link"), 64).ok()?;
+fn short_name(within: &Within, layer: &Path) -> Option<Facts> {
+    let name = within.read(&layer.join("link"), 64).ok()?;
     let name = std::str::from_utf8(&name).ok()?.trim();
     // 26 letters and digits (container-libs, `storage/drivers/overlay`, `generateID`).
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
-    quiet::facts(&layer.parent()?.join("l").join(name)).ok()
+    within.facts(&layer.parent()?.join("l").join(name)).ok()
 }
 
 pub(super) fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
@@ -234,9 +236,11 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
             Ok(()) => {}
             Err(Error::Unreadable { path, source }) if !named => {
                 found.unread.push(unread(request, store, at));
-                // Another user's store, say; ours may be readable.
-                let message = format!("cannot be read: {source}");
-                found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                // Root's is nothing that a user misses.
+                if !is_of_root(request, &path, &source) {
+                    let message = format!("cannot be read: {source}");
+                    found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                }
                 found.unreadable.get_or_insert(Error::Unreadable { path, source });
             }
             Err(error) => return Err(error),
@@ -277,17 +281,17 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
     outside.add(Watch::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
     let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
-    for at in 1..all.len() {
+    for (at, store) in all.iter().enumerate().skip(1) {
         if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver)
         {
             continue;
         }
         let mut found = Found::default();
-        let absent = Watch::absent(&placed(request, &all[at]));
+        let absent = Watch::absent(&placed(request, store));
         match found.drivers(request, at, known, false) {
             Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
             Ok(()) => {}
-            Err(_) => outside.add_unknown(all[at].graphroot.clone()),
+            Err(_) => outside.add_unknown(store.graphroot.clone()),
         }
         for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
             let Snapshot { places, consistency, .. } = &store.snapshot;
@@ -319,9 +323,9 @@ struct Configured<'a> {
 
 impl Configured<'_> {
     /// The imagestores that the store at position `at` writes to and nobody else does before it.
-    fn imagestores(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+    fn imagestores(&self, request: &Request, at: usize) -> Vec<Root> {
         let store = &self.all[at];
-        let mut found = resolved(request, store.imagestore.iter().chain(&store.other_imagestores));
+        let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));
         found.retain(|path| self.own.find(path).is_none_or(|(owner, _)| owner == at));
         found
     }
@@ -331,8 +335,9 @@ impl Configured<'_> {
     fn borrowed_as_named(&self, request: &Request, at: usize) -> Vec<(&PathBuf, PathBuf)> {
         let own = self.imagestores(request, at);
         let named = lenders::borrowed(&self.all[at]);
-        let placed = named.filter_map(|path| Some((path, request.sysroot.resolve(path).ok()?)));
-        placed.filter(|(_, placed)| !own.contains(placed)).collect()
+        let placed = named.filter_map(|path| Some((path, request.sysroot.open(path).ok()?)));
+        let not_own = placed.filter(|(_, placed)| own.iter().all(|one| one.identity() != placed.identity()));
+        not_own.map(|(path, placed)| (path, placed.to_path_buf())).collect()
     }
 
     /// The same, as paths that can be opened.
@@ -363,7 +368,7 @@ fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
     Unread {
         at,
         graphroot: placed(request, store),
-        borrows_from: resolved(request, lenders::borrowed(store)),
+        borrows_from: paths(opened(request, lenders::borrowed(store))),
     }
 }
 
@@ -371,7 +376,7 @@ impl Found {
     /// The same directory may be named twice, and may be another's imagestore.
     fn known(&self, directory: &Path) -> Option<&Graphroot> {
         let wanted = Place::of(directory.to_path_buf());
-        let is_it = |area: &Path| Place::of(area.to_path_buf()).is(&wanted);
+        let is_it = |area: &Root| Place::of(area.to_path_buf()).is(&wanted);
         self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
     }
 
@@ -455,16 +460,16 @@ impl Found {
 
     /// Directories with leftovers of the tools. They are nobody's store in particular, so
     /// they are looked at where all stores are, and belong to the first.
-    fn temporary(&self, request: &Request, read_only: bool) -> Vec<PathBuf> {
+    fn temporary(&self, request: &Request, read_only: bool) -> Vec<Root> {
         let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
         if request.names_stores() || read_only || !first {
             return Vec::new();
         }
         let named = request.environment.tmpdir.clone();
         let directory = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
-        let mut found = resolved(request, [&directory]);
+        let mut found = opened(request, [&directory]);
         found.retain(|directory| {
-            let entries = quiet::list(directory).unwrap_or_default();
+            let entries = Within::new([directory]).list(directory).unwrap_or_default();
             entries.iter().any(leftovers::is_leftover)
         });
         found
@@ -486,15 +491,15 @@ impl Found {
         &mut self,
         request: &Request,
         store: &StoreConfig,
-        imagestores: Vec<PathBuf>,
+        imagestores: Vec<Root>,
         read_only: bool,
     ) -> Result<(), Error> {
         if self.knows(request, &store.graphroot) {
             return Ok(());
         }
         let unreadable = |source| Error::Unreadable { path: store.graphroot.clone(), source };
-        let graphroot = match request.sysroot.resolve(&store.graphroot) {
-            Ok(path) => path,
+        let graphroot = match request.sysroot.open(&store.graphroot) {
+            Ok(root) => root,
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(unreadable(error)),
         };
@@ -507,9 +512,9 @@ impl Found {
         for driver in &drivers {
             let runroots = match (&request.runroot, read_only) {
                 (_, true) => Vec::new(),
-                (Some(named), false) => resolved(request, [named]),
+                (Some(named), false) => opened(request, [named]),
                 (None, false) => {
-                    resolved(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
+                    opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
                 }
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
@@ -555,9 +560,9 @@ impl Found {
 
     /// Reads the artifacts in a graphroot. That they cannot be read is no reason to pass the images
     /// by.
-    fn artifacts_of(&mut self, request: &Request, graphroot: &Path, origin: &str, read_only: bool) {
+    fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
         let places = Places {
-            graphroot: graphroot.to_path_buf(),
+            graphroot: graphroot.clone(),
             imagestores: Vec::new(),
             runroots: Vec::new(),
             temporary: Vec::new(),
@@ -580,7 +585,7 @@ impl Found {
     /// Stores of artifacts that CRI-O may read and nobody writes to.
     fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
         for Pin { pattern: path, origin } in named {
-            let Ok(root) = request.sysroot.resolve(Path::new(path)) else { continue };
+            let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
             let place = Place::of(artifacts::directory(&root));
             if !self.artifacts.iter().any(|known| Place::of(known.directory()).is(&place)) {
                 self.artifacts_of(request, &root, origin, true);
@@ -614,15 +619,28 @@ fn read(places: &Places, request: &Request) -> io::Result<Snapshot> {
 }
 
 /// Those that exist, each once.
-fn resolved<'a>(request: &Request, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
-    let paths = paths.into_iter().filter_map(|path| request.sysroot.resolve(path).ok());
-    let mut found: Vec<PathBuf> = Vec::new();
-    for path in paths {
-        if !found.contains(&path) {
-            found.push(path);
+fn opened<'a>(request: &Request, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Root> {
+    let roots = paths.into_iter().filter_map(|path| request.sysroot.open(path).ok());
+    let mut found: Vec<Root> = Vec::new();
+    for root in roots {
+        if found.iter().all(|known| known.identity() != root.identity()) {
+            found.push(root);
         }
     }
     found
+}
+
+fn paths(roots: impl IntoIterator<Item = Root>) -> Vec<PathBuf> {
+    roots.into_iter().map(|root| root.to_path_buf()).collect()
+}
+
+/// Whether a user who is not root was kept out of what is not that user's.
+fn is_of_root(request: &Request, path: &Path, error: &io::Error) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());
+    request.environment.uid != 0
+        && error.kind() == ErrorKind::PermissionDenied
+        && found.next().is_some_and(|nearest| nearest.owner() != uid)
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -89,16 +89,7 @@ fn leak_or_node(survey: &Survey, node: NodeIx) -> Subject {
 fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
     let inventory = &survey.inventory;
     let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
-    let named = |name: &String| {
-        // `docker.io/library/x:1` may be asked for as `x:1` or `x`.
-        name == reference
-            || name.strip_suffix(":latest") == Some(reference)
-            || name.strip_suffix(reference).is_some_and(|start| start.ends_with('/'))
-            || name
-                .strip_suffix(":latest")
-                .and_then(|name| name.strip_suffix(reference))
-                .is_some_and(|start| start.ends_with('/'))
-    };
+    let named = |name: &String| fits(name, reference);
     let images = inventory.images.iter().enumerate().filter(|(_, image)| {
         let by_digest = |digest: &String| {
             digest == reference
@@ -122,6 +113,29 @@ fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
         found.extend(leaks.map(|(at, _)| Subject::Leak(at.into())));
     }
     found
+}
+
+/// Whether `reference` means this name: `docker.io/library/x:1` may be asked for as `x:1` or `x`.
+#[must_use]
+pub fn fits(name: &str, reference: &str) -> bool {
+    let ends = |name: &str| name.strip_suffix(reference).is_some_and(|start| start.ends_with('/'));
+    let untagged = name.strip_suffix(":latest");
+    name == reference || untagged == Some(reference) || ends(name) || untagged.is_some_and(ends)
+}
+
+/// The names of an image that `reference` means: one, or with a digest all of that repository. None
+/// where it means the image itself, by its id or a digest alone.
+#[must_use]
+pub fn names_meant<'a>(names: &'a [String], reference: &str) -> Vec<&'a String> {
+    let exact: Vec<_> = names.iter().filter(|name| *name == reference).collect();
+    if !exact.is_empty() {
+        return exact;
+    }
+    let of_repository = |name: &&String| match reference.split_once('@') {
+        Some((wanted, _)) => repository(name) == wanted,
+        None => fits(name, reference),
+    };
+    names.iter().filter(of_repository).collect()
 }
 
 fn layers(survey: &Survey) -> impl Iterator<Item = (NodeIx, &str)> {

@@ -16,6 +16,7 @@ pub mod tenants;
 mod weigh;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +29,7 @@ use crate::graphroot::snapshot::{Patience, Places};
 use crate::inventory::evidence;
 use crate::inventory::refs::{self, Refs};
 use crate::inventory::{Filesystem, FilesystemIx, Finding, Inventory, LabelsOf, Node, StoreIx};
+use crate::sys::clock::Present;
 use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 use crate::usage::filesystem::{self, CostModel};
@@ -110,6 +112,8 @@ pub struct Survey {
     pub to_keep: Option<ToKeep>,
     /// For each store where its parts lie, if it is one that can be edited.
     pub places: Vec<Option<Places>>,
+    /// The present that dates on the disk were counted to.
+    pub present: Present,
     /// How it was asked for, to ask again.
     pub request: Request,
 }
@@ -220,7 +224,11 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let mut weighing = Weighing::new(readings);
     weighing.run(request, Wanted { extents, inode_chunks }, progress, &mut inventory.findings);
 
-    let mut filling = Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new() };
+    let leaps = request.remembered.as_ref().map(|remembered| remembered.leaps.clone());
+    let leaps = leaps.filter(|_| !request.sysroot.is_foreign()).unwrap_or_default();
+    let present = Present::at(request.now, leaps);
+    let mut filling =
+        Filling { inventory: &mut inventory, request, pins: &pins, ids: HashMap::new(), present: &present };
     let mut nodes = HashMap::new();
     for (position, reading) in weighing.readings().iter().enumerate() {
         let store = StoreIx::from(filling.inventory.stores.len());
@@ -254,7 +262,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let to_keep = weighing.leave().filter(|_| !request.sysroot.is_foreign());
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
     let request = Request { remembered: None, ..request.clone() };
-    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places, request })
+    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places, present, request })
 }
 
 /// The filesystems met so far, each once.
@@ -273,7 +281,7 @@ impl Filesystems {
     ) -> Result<Vec<(FilesystemIx, CostModel)>, Error> {
         let mut areas: Vec<(FilesystemIx, CostModel)> = Vec::new();
         for root in reading.roots() {
-            match (self.of(&root, inventory), areas.first()) {
+            match (self.of(&root, reading, inventory), areas.first()) {
                 (Ok(area), _) => areas.push(area),
                 // A directory that does not exist has nothing in it to be charged for.
                 (Err(_), Some(first)) => areas.push(*first),
@@ -283,13 +291,28 @@ impl Filesystems {
         Ok(areas)
     }
 
-    fn of(&mut self, path: &Path, inventory: &mut Inventory) -> std::io::Result<(FilesystemIx, CostModel)> {
-        let (facts, cost): (Filesystem, CostModel) = filesystem::of(path)?;
+    fn of(
+        &mut self,
+        path: &Path,
+        reading: &dyn Reading,
+        inventory: &mut Inventory,
+    ) -> std::io::Result<(FilesystemIx, CostModel)> {
+        let held = reading.places().map(|places| places.within().handle(path)).transpose()?;
+        let open = held.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())));
+        // The descriptor itself, not what is at its path now.
+        let open = open.as_deref().filter(|open| open.exists()).unwrap_or(path);
+        let (facts, cost): (Filesystem, CostModel) = filesystem::of(open)?;
         // Mounts of one filesystem (podman binds the driver's directory onto itself), and
         // subvolumes of one btrfs, share a block device; what has none has a number.
         let key = match facts.device.starts_with("/dev/") {
             true => facts.device.clone(),
-            false => format!("{} {}", facts.fstype, quiet::facts(path)?.device),
+            false => {
+                let device = match &held {
+                    Some(held) => rustix::fs::fstat(held)?.st_dev,
+                    None => quiet::facts(path)?.device,
+                };
+                format!("{} {device}", facts.fstype)
+            }
         };
         let at = *self.known.entry(key).or_insert_with(|| {
             inventory.filesystems.push(facts);

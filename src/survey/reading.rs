@@ -11,6 +11,7 @@ use crate::graphroot::config::Pin;
 use crate::graphroot::fill::Ids;
 use crate::graphroot::snapshot::Places;
 use crate::inventory::{FilesystemIx, Inventory, NodeIx, Store, StoreIx};
+use crate::sys::clock::Present;
 use crate::usage::filesystem::CostModel;
 use crate::usage::{Fingerprint, Tally, TreeScope};
 
@@ -105,4 +106,6 @@ pub(super) struct Filling<'a> {
     pub(super) pins: &'a [Pin],
     /// Ids of the graphroots filled so far, by path and driver: additional image stores.
     pub(super) ids: HashMap<(PathBuf, String), Ids>,
+    /// What dates on the disk are counted to.
+    pub(super) present: &'a Present,
 }

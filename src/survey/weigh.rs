@@ -16,6 +16,7 @@ use super::reading::{Part, Reading};
 use super::shares::Shares;
 use super::{Request, Weigh, chunks, incomplete};
 use crate::inventory::{Finding, Inventory, NodeIx};
+use crate::sys::quiet::Within;
 use crate::usage::filesystem::CostModel;
 use crate::usage::inode_chunks::{Filesystems, InodeHoldings};
 use crate::usage::kept::{ToKeep, UnitKey, tell_apart};
@@ -172,6 +173,7 @@ impl Weighing {
             extents: wanted.extents,
             inode_chunks: wanted.inode_chunks,
             apart: &self.roots_with_trees(),
+            within: self.within(),
             progress: Some(progress),
         };
         let measured = usage::measure(&roots, &trees, &options);
@@ -190,8 +192,10 @@ impl Weighing {
     ) {
         let subjects = self.subjects(fresh, roots);
         let slots: HashSet<usize> = subjects.iter().map(|subject| subject.slot).collect();
-        let evidence = evidence::gather(roots, &self.trees(&slots), threads);
-        let filesystems = if wanted.inode_chunks { Filesystems::of(roots) } else { Filesystems::default() };
+        let within = self.within();
+        let evidence = evidence::gather(roots, &within, &self.trees(&slots), threads);
+        let filesystems =
+            if wanted.inode_chunks { Filesystems::of(roots, &within) } else { Filesystems::default() };
         let can_recall = |device| filesystems.known(device).is_some();
         let recalled = self.memory.recall(subjects, &evidence, wanted, now, &can_recall);
         self.shares.inodes.extend(recalled.shared);
@@ -330,6 +334,15 @@ impl Weighing {
         trees
     }
 
+    /// The open directories of all stores.
+    fn within(&self) -> Within {
+        let mut all = Within::default();
+        for places in self.readings.iter().filter_map(|reading| reading.places()) {
+            all.extend(places.within());
+        }
+        all
+    }
+
     /// Roots that are counted from the top by a unit of their own; one may lie inside another
     /// (an imagestore in the graphroot, say).
     fn roots_with_trees(&self) -> Vec<usize> {
@@ -398,7 +411,7 @@ impl Weighing {
         let roots: Vec<PathBuf> = self.readings.iter().flat_map(|reading| reading.roots()).collect();
         let trees = self.trees(&slots);
         // One that was replaced meanwhile is another layer.
-        let still = evidence::gather(&roots, &trees, request.threads);
+        let still = evidence::gather(&roots, &self.within(), &trees, request.threads);
         let still = |slot: &usize| still.get(slot).copied() == self.memory.evidence(*slot);
         let differs: Vec<_> = differs.into_iter().filter(|(slot, _)| still(slot)).collect();
         let more = differs.len().saturating_sub(MOST_ERRORS);

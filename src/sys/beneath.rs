@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::{Errno, Result};
@@ -42,6 +43,13 @@ impl Opener {
             Err(Errno::NOSYS | Errno::PERM) => Self::Steps,
             _ => Self::Openat2,
         }
+    }
+
+    /// The same for all directories: what the kernel lets us use, found out on the first.
+    #[must_use]
+    pub fn usual(dir: BorrowedFd<'_>) -> Self {
+        static USUAL: OnceLock<Opener> = OnceLock::new();
+        *USUAL.get_or_init(|| Self::detect(dir))
     }
 
     /// Opens the directory `name`, an entry of `parent`.

@@ -5,29 +5,22 @@
 //! A process that is found proves that the container runs. None found proves little: a
 //! process in a PID namespace that is not ours, or one behind `hidepid`, is not seen.
 
-use std::fs;
 use std::io;
-use std::path::Path;
+
+use super::processes::Processes;
 
 /// A process in a control group named after `id`, by its number.
 ///
 /// # Errors
 /// When `/proc` cannot be listed.
 pub fn process_in(id: &str) -> io::Result<Option<u32>> {
-    process_in_from(Path::new("/proc"), id)
+    let all = Processes::read_groups()?;
+    Ok(all.all().iter().find(|one| is_in(&one.group, id)).map(|one| one.id))
 }
 
-fn process_in_from(proc: &Path, id: &str) -> io::Result<Option<u32>> {
-    for entry in fs::read_dir(proc)? {
-        let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // It may have ended since.
-        let Ok(text) = fs::read(entry.path().join("cgroup")) else { continue };
-        if String::from_utf8_lossy(&text).lines().any(|line| names(line, id)) {
-            return Ok(Some(pid));
-        }
-    }
-    Ok(None)
+/// Whether one of the groups in the text of `/proc/PID/cgroup` is named after `id`.
+pub(super) fn is_in(groups: &str, id: &str) -> bool {
+    groups.lines().any(|line| names(line, id))
 }
 
 /// Whether a line `hierarchy:controllers:path` has a group on its path that is named after `id`.
@@ -70,16 +63,9 @@ mod tests {
     }
 
     #[test]
-    fn looks_through_all_processes() {
-        let proc = tempfile::tempdir().unwrap();
-        for (pid, group) in [("17", "0::/\n"), ("18", &*format!("1:cpu:/a\n0::/b/crio-{ID}.scope\n"))] {
-            fs::create_dir(proc.path().join(pid)).unwrap();
-            fs::write(proc.path().join(pid).join("cgroup"), group).unwrap();
-        }
-        fs::create_dir(proc.path().join("19")).unwrap(); // ended
-        assert_eq!(process_in_from(proc.path(), ID).unwrap(), Some(18));
-        assert_eq!(process_in_from(proc.path(), &ID.replace('0', "1")).unwrap(), None);
-        assert!(process_in_from(&proc.path().join("none"), ID).is_err());
+    fn any_of_several_hierarchies() {
+        assert!(is_in(&format!("1:cpu:/a\n0::/b/crio-{ID}.scope\n"), ID));
+        assert!(!is_in("0::/\n", ID));
         assert_eq!(process_in(ID).unwrap(), None);
     }
 }

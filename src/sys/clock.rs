@@ -2,7 +2,7 @@
 
 use std::io;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,74 @@ pub struct Reading {
     pub synchronised: bool,
 }
 
+/// A leap of the wall clock that the time since boot does not explain: dates on the disk from before
+/// it look older than they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leap {
+    /// The last date that is known to be of the clock before the leap.
+    pub from: Timestamp,
+    /// The first that is known to be of the clock after it.
+    pub to: Timestamp,
+    /// How far it leapt, in microseconds.
+    pub by: i64,
+}
+
+/// The present that dates on the disk are counted to.
+#[derive(Clone, Debug)]
+pub struct Present {
+    now: Timestamp,
+    /// As in [`Reading::since_boot`], when this was made.
+    since_boot: Option<i64>,
+    leaps: Vec<Leap>,
+}
+
+impl Present {
+    /// `now` by the wall clock, after `leaps`, the oldest first.
+    #[must_use]
+    pub fn at(now: Timestamp, leaps: Vec<Leap>) -> Self {
+        Self { now, since_boot: since_boot().ok(), leaps }
+    }
+
+    /// The wall clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// A date on the disk as the present clock would have written it, or later: what is not known to
+    /// be old counts as young.
+    #[must_use]
+    pub fn dated(&self, date: Timestamp) -> Timestamp {
+        self.leaps.iter().fold(date, |date, leap| {
+            if date < leap.from {
+                date.checked_add(SignedDuration::from_micros(leap.by)).unwrap_or(leap.to).min(leap.to)
+            } else {
+                date.max(leap.to)
+            }
+        })
+    }
+
+    /// How old that is; never negative, so that a clock set back makes nothing old.
+    #[must_use]
+    pub fn age(&self, date: Timestamp) -> SignedDuration {
+        self.now.duration_since(self.dated(date)).max(SignedDuration::ZERO)
+    }
+
+    /// The same a while later, by the clock that nobody can set.
+    #[must_use]
+    pub fn later(&self) -> Self {
+        let passed = since_boot().ok().zip(self.since_boot).map_or(0, |(now, then)| (now - then).max(0));
+        let now = self.now.checked_add(SignedDuration::from_micros(passed)).unwrap_or(self.now);
+        Self { now, ..self.clone() }
+    }
+}
+
+/// `CLOCK_BOOTTIME` in microseconds.
+fn since_boot() -> io::Result<i64> {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME)?;
+    Ok(now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000)
+}
+
 /// A new value at every boot, see `random(4)`.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -33,7 +101,6 @@ const UNKNOWN_BOOT: &str = "unknown";
 /// When the kernel has no such clock, or a wall clock set to before the year -9999.
 pub fn read() -> io::Result<Reading> {
     let wall = clock_gettime(ClockId::CLOCK_REALTIME)?;
-    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME)?;
     let wall = Timestamp::new(wall.tv_sec(), i32::try_from(wall.tv_nsec()).unwrap_or(0));
     let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
     Ok(Reading {
@@ -42,7 +109,7 @@ pub fn read() -> io::Result<Reading> {
             "" => UNKNOWN_BOOT.into(),
             id => id.into(),
         },
-        since_boot: since_boot.tv_sec() * 1_000_000 + since_boot.tv_nsec() / 1_000,
+        since_boot: since_boot()?,
         synchronised: is_synchronised(),
     })
 }
@@ -80,6 +147,23 @@ mod tests {
         let since_boot = second.since_boot as f64 / 1e6;
         assert!((uptime - since_boot).abs() < 5.0, "{uptime} {since_boot}");
         assert!(Timestamp::now().duration_since(second.wall).as_secs().abs() < 5);
+    }
+
+    #[test]
+    fn a_leap_makes_nothing_old() {
+        let at = |hour: i64| Timestamp::from_second(hour * 3600).unwrap();
+        let leap = |from, to, by: i64| Leap { from: at(from), to: at(to), by: by * 3_600_000_000 };
+        // An hour after a leap of two days at 101, then a reboot of an hour at 160.
+        let present = Present::at(at(170), vec![leap(100, 149, 48), leap(159, 160, 0)]);
+        let age = |hour| present.age(at(hour)).as_hours();
+        assert_eq!(age(52), 70, "made two days before the leap");
+        assert_eq!(age(99), 23, "made before it");
+        assert_eq!([age(100), age(120), age(148)], [21; 3], "made at any moment since the last look");
+        assert_eq!((age(150), age(158)), (20, 12), "made after it");
+        assert_eq!((age(159), age(165), age(171)), (10, 5, 0));
+        let none = Present::at(at(170), Vec::new());
+        assert_eq!(none.age(at(100)).as_hours(), 70);
+        assert!(none.later().age(at(100)) >= none.age(at(100)));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// One line of the mount table.
@@ -68,39 +67,15 @@ pub fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(points_below(&read()?, path))
 }
 
-/// Mount points strictly below any of `paths`, in the mount namespaces of all processes:
-/// podman and CRI-O mount privately, so a layer may be mounted where we do not see it.
+/// Mount points strictly below any of `paths`, in the mount namespaces of all processes that can
+/// reach them: podman and CRI-O mount privately, so a layer may be mounted where we do not see it.
 /// Namespaces that we may not look into (another user's process) are passed over, and so
 /// are paths of processes with another root directory that happen to differ.
 ///
 /// # Errors
 /// When our own table cannot be read: then nothing can be said.
 pub fn below_in_all_namespaces(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    let mut note = |mounts: &[Mount]| {
-        for path in paths {
-            found.extend(points_below(mounts, path));
-        }
-    };
-    note(&read()?);
-    seen.extend(std::fs::metadata("/proc/self/ns/mnt").ok().map(|facts| facts.ino()));
-    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let is_process = process.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-        if !is_process {
-            continue;
-        }
-        // A process may end at any time.
-        let Ok(namespace) = std::fs::metadata(process.path().join("ns/mnt")) else { continue };
-        if seen.insert(namespace.ino())
-            && let Ok(text) = std::fs::read(process.path().join("mountinfo"))
-        {
-            note(&parse(&text));
-        }
-    }
-    found.sort();
-    found.dedup();
-    Ok(found)
+    super::namespaces::Mounts::read(paths).map(|all| all.points_below())
 }
 
 fn points_below(mounts: &[Mount], path: &Path) -> Vec<PathBuf> {

@@ -1,19 +1,20 @@
 //! The mounts that all processes see, for proving that something is mounted nowhere.
 //!
-//! Other than [`super::mounts::below_in_all_namespaces`], which helps a reader to say what it
-//! sees, nothing is passed over here: what cannot be read is an error. And since another
-//! namespace has other names for the same directories, a mount is also told by the place on
+//! Nothing is passed over here but what cannot matter: the mounts of somebody who cannot reach the
+//! directory at all, whatever their options say. What cannot be read is [`Unknown`]. And since
+//! another namespace has other names for the same directories, a mount is also told by the place on
 //! the filesystem that it covers and by the place that it shows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
+use super::helper;
 use super::mounts::{self, Mount};
-use super::patience::Patience;
+use super::processes::read::{self, Record, Wanted};
+use super::processes::{Builder, Processes};
+use super::root::{Root, Way, Who};
 
 /// A place on a filesystem, whatever it is called in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,90 +48,251 @@ pub struct Seen {
     pub options: Vec<u8>,
 }
 
-/// The mounts of all processes; each namespace (and root directory in it) once.
-///
-/// One process may be out of reach: the first, in a sandbox whose keeper has more rights than
-/// its root. It is passed over if every other process can be read: whoever lives in a
-/// namespace of containers has company there, and without the right to look at processes
-/// none of them could be read.
-///
-/// # Errors
-/// When `/proc` or the mounts of any other living process cannot be read: then a mount may
-/// exist that nobody has told of.
-pub fn all() -> io::Result<Vec<Seen>> {
-    let own = std::process::id();
-    let mut seen = Vec::new();
-    let mut known = HashSet::new();
-    let mut patience = Patience::new();
-    // Our own first: that one has the paths as we know them.
-    if !read_one(own, &mut known, &mut seen)? {
-        return Err(io::Error::new(ErrorKind::NotFound, "/proc does not know this process"));
+/// A process whose mounts cannot be read, and that could use what they are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// Its number.
+    pub pid: u32,
+    /// What it is called.
+    pub name: String,
+    /// Why they cannot be read.
+    pub why: String,
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "those of process {} ({}): {}", self.pid, self.name, self.why)
     }
-    for process in std::fs::read_dir("/proc")? {
-        let name = process?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        match patiently(pid, &mut known, &mut seen, &mut patience) {
-            Ok(_) => {}
-            Err(error) if pid == INIT && error.kind() == ErrorKind::PermissionDenied => {
-                tracing::debug!("the mounts of process {INIT} cannot be read: {error}");
+}
+
+/// Whether every process of the machine can be seen from here. In the PID namespace of a container,
+/// or behind `hidepid`, a mount may exist that nobody tells of.
+#[must_use]
+pub fn sees_all_processes() -> bool {
+    read::sees_all(Path::new("/proc"))
+}
+
+/// The mounts that have to do with some directories, by what they may be asked for.
+#[derive(Debug)]
+pub struct Mounts {
+    /// Those that this process sees, all of them.
+    own: Vec<Mount>,
+    areas: Vec<Area>,
+    seen: Vec<Seen>,
+    by_point: BTreeMap<PathBuf, usize>,
+    by_place: HashMap<(u32, u32), BTreeMap<PathBuf, usize>>,
+    /// Of overlays: what their options name.
+    by_word: HashMap<Vec<u8>, usize>,
+    overlays: Vec<usize>,
+    unknown: Vec<Unknown>,
+    sees_all: bool,
+    processes: Processes,
+}
+
+/// A directory that mounts are asked for.
+#[derive(Debug)]
+struct Area {
+    path: PathBuf,
+    place: Option<Location>,
+    way: Way,
+}
+
+/// Words of options that are shorter are found by looking through all: names of layers and of
+/// their links are longer.
+const LEAST_WORD: usize = 20;
+
+impl Mounts {
+    /// Reads the mounts of all processes that have to do with `areas` (absolute, without symlinks).
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed, or our own mounts cannot be read.
+    pub fn read(areas: &[PathBuf]) -> io::Result<Self> {
+        Self::ask(areas, false)
+    }
+
+    /// The same, with the processes and what they have open.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_with_processes(areas: &[PathBuf]) -> io::Result<Self> {
+        Self::ask(areas, true)
+    }
+
+    fn ask(areas: &[PathBuf], files: bool) -> io::Result<Self> {
+        let own = mounts::read()?;
+        let mut all = Self::new(own, areas, |path| {
+            // What cannot be opened may be anybody's.
+            Root::open(path).map(|root| root.way().clone()).unwrap_or_default()
+        });
+        let mut processes = Builder::default();
+        // Where files are asked for, who belongs to a container is told last.
+        let (mut has_own, mut is_whole) = (false, false);
+        helper::ask(Wanted { mounts: true, files, ..Wanted::default() }, &mut |record, body| match record {
+            Record::View { pid, who } => {
+                has_own = true;
+                all.view(pid, &who, body);
             }
+            Record::Unknown { pid, name, who, why } => all.unknown(&who, Unknown { pid, name, why }),
+            Record::Mounts if !files => is_whole = true,
+            Record::End => {
+                is_whole = true;
+                processes.take(&record, body);
+            }
+            record => processes.take(&record, body),
+        })?;
+        if !has_own {
+            return Err(io::Error::new(ErrorKind::NotFound, "/proc does not tell our own mounts"));
+        }
+        if !is_whole {
+            return Err(io::Error::new(ErrorKind::TimedOut, "not all were told in time"));
+        }
+        all.processes = processes.finish();
+        all.sees_all = sees_all_processes();
+        Ok(all)
+    }
+
+    fn new(own: Vec<Mount>, areas: &[PathBuf], way: impl Fn(&Path) -> Way) -> Self {
+        let areas =
+            areas.iter().map(|path| Area { path: path.clone(), place: place_in(&own, path), way: way(path) });
+        Self {
+            areas: areas.collect(),
+            own,
+            seen: Vec::new(),
+            by_point: BTreeMap::new(),
+            by_place: HashMap::new(),
+            by_word: HashMap::new(),
+            overlays: Vec::new(),
+            unknown: Vec::new(),
+            sees_all: false,
+            processes: Processes::default(),
+        }
+    }
+
+    fn is_reached_by(&self, who: &Who) -> bool {
+        self.areas.iter().any(|area| area.way.admits(who))
+    }
+
+    fn unknown(&mut self, who: &Who, unknown: Unknown) {
+        if self.is_reached_by(who) {
+            self.unknown.push(unknown);
+        }
+    }
+
+    fn view(&mut self, pid: u32, who: &Who, table: &[u8]) {
+        if !self.is_reached_by(who) {
+            return;
+        }
+        match parse(pid, table) {
+            Ok(all) => all.into_iter().for_each(|seen| self.add(seen)),
             Err(error) => {
-                return Err(io::Error::new(error.kind(), format!("those of process {pid}: {error}")));
+                self.unknown.push(Unknown { pid, name: "its mount table".into(), why: error.to_string() });
             }
         }
     }
-    Ok(seen)
-}
 
-/// The first process.
-const INIT: u32 = 1;
-
-/// Which mounts a process sees: its namespace, and its root directory there.
-type View = (u64, Option<(u64, u64)>);
-
-/// Whether the process is still there.
-fn read_one(pid: u32, known: &mut HashSet<View>, seen: &mut Vec<Seen>) -> io::Result<bool> {
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    let Some(namespace) = unless_gone(std::fs::metadata(process.join("ns/mnt")))? else { return Ok(false) };
-    let root = unless_gone(std::fs::metadata(process.join("root")))?;
-    let view = (namespace.ino(), root.map(|root| (root.dev(), root.ino())));
-    if known.contains(&view) {
-        return Ok(true);
+    /// Keeps what may be asked for.
+    fn add(&mut self, seen: Seen) {
+        let is_overlay = seen.mount.fstype.contains("overlay");
+        let concerns = |area: &Area| {
+            let within = |at: &Location| area.place.as_ref().is_some_and(|place| at.is_within(place));
+            seen.mount.mount_point.starts_with(&area.path)
+                || within(&seen.shows)
+                || seen.covers.as_ref().is_some_and(within)
+        };
+        if !is_overlay && !self.areas.iter().any(concerns) {
+            return;
+        }
+        let at = self.seen.len();
+        self.by_point.entry(seen.mount.mount_point.clone()).or_insert(at);
+        for place in std::iter::once(&seen.shows).chain(&seen.covers) {
+            self.by_place.entry(place.device).or_default().entry(place.path.clone()).or_insert(at);
+        }
+        if is_overlay {
+            let words = seen.options.split(|byte| !byte.is_ascii_alphanumeric());
+            for word in words.filter(|word| word.len() >= LEAST_WORD) {
+                self.by_word.entry(word.to_vec()).or_insert(at);
+            }
+            self.overlays.push(at);
+        }
+        self.seen.push(seen);
     }
-    let Some(text) = unless_gone(std::fs::read(process.join("mountinfo")))? else { return Ok(false) };
-    // Only now: had the process ended, another of the same view would have to be read.
-    known.insert(view);
-    seen.extend(parse(pid, &text)?);
-    Ok(true)
+
+    /// Adds what this process has come to see since; `table` is its mount table now.
+    ///
+    /// # Errors
+    /// When the table is not understood.
+    pub fn add_own(&mut self, table: &[u8]) -> io::Result<()> {
+        parse(std::process::id(), table)?.into_iter().for_each(|seen| self.add(seen));
+        Ok(())
+    }
+
+    /// Processes whose mounts are not known. Only those are told that could reach the directories.
+    #[must_use]
+    pub fn unknown_views(&self) -> &[Unknown] {
+        &self.unknown
+    }
+
+    /// Whether every process of the machine has a place in `/proc`.
+    #[must_use]
+    pub fn sees_all(&self) -> bool {
+        self.sees_all
+    }
+
+    /// The processes, where they were asked for.
+    #[must_use]
+    pub fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
+    /// A mount that needs `path`, in one of the directories: one that lies on it or below, one that
+    /// shows a part of it, or an overlay whose options have one of `words`: a layer's id, the names
+    /// of its links. Those are long and random, so that nothing else is called so.
+    #[must_use]
+    pub fn user(&self, path: &Path, words: &[&str]) -> Option<&Seen> {
+        fn below<'m>(all: &'m BTreeMap<PathBuf, usize>, path: &Path) -> Option<&'m usize> {
+            let (first, at) = all.range::<Path, _>((Bound::Included(path), Bound::Unbounded)).next()?;
+            first.starts_with(path).then_some(at)
+        }
+        let place = place_in(&self.own, path);
+        let by_place = || {
+            let place = place?;
+            below(self.by_place.get(&place.device)?, &place.path)
+        };
+        let by_word = || words.iter().find_map(|word| self.named(word.as_bytes()));
+        let at = below(&self.by_point, path).or_else(by_place).copied().or_else(by_word)?;
+        self.seen.get(at)
+    }
+
+    fn named(&self, word: &[u8]) -> Option<usize> {
+        if word.len() >= LEAST_WORD && word.iter().all(u8::is_ascii_alphanumeric) {
+            return self.by_word.get(word).copied();
+        }
+        let has = |at: &&usize| self.seen[**at].options.windows(word.len()).any(|part| part == word);
+        self.overlays.iter().find(|at| !word.is_empty() && has(at)).copied()
+    }
+
+    /// Mount points strictly below the directories, in order, each once.
+    #[must_use]
+    pub fn points_below(&self) -> Vec<PathBuf> {
+        let all = self.by_point.keys();
+        let is_below = |point: &&PathBuf| {
+            self.areas.iter().any(|area| **point != area.path && point.starts_with(&area.path))
+        };
+        all.filter(is_below).cloned().collect()
+    }
 }
 
-/// A process that ends between the look at its directory and the one at a link in it "may not be
-/// looked at" (`proc_fd_access_allowed` and `proc_ns_get_link` in `fs/proc` answer EACCES where
-/// they find no task), and one that is just beginning may still have more rights than we. Neither
-/// lasts: asked again it is gone, or open to us.
-fn patiently(
-    pid: u32,
-    known: &mut HashSet<View>,
-    seen: &mut Vec<Seen>,
-    patience: &mut Patience,
-) -> io::Result<bool> {
-    loop {
-        match read_one(pid, known, seen) {
-            Err(error) if error.kind() == ErrorKind::PermissionDenied && pid != INIT && patience.wait() => {}
-            other => return other,
+/// Where `path` (absolute, without symlinks) lies, by these mounts.
+fn place_in(own: &[Mount], path: &Path) -> Option<Location> {
+    let mut best: Option<&Mount> = None;
+    for mount in own {
+        let deeper = best.is_none_or(|best| mount.mount_point.starts_with(&best.mount_point));
+        // Of two on the same point the later one lies on top.
+        if path.starts_with(&mount.mount_point) && deeper {
+            best = Some(mount);
         }
     }
-}
-
-/// A process may end at any time, and a zombie has no namespace left.
-fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
-            _ => Err(error),
-        },
-    }
+    shown(best?, path)
 }
 
 fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<Seen>> {
@@ -163,21 +325,6 @@ fn shown(mount: &Mount, path: &Path) -> Option<Location> {
     Some(Location { device: mount.device, path: mount.root.join(below) })
 }
 
-/// Where `path` (absolute, without symlinks) lies, by the mounts that this process sees.
-#[must_use]
-pub fn locate(path: &Path, seen: &[Seen]) -> Option<Location> {
-    let own = std::process::id();
-    let mut best: Option<&Mount> = None;
-    for Seen { mount, .. } in seen.iter().filter(|seen| seen.pid == own) {
-        let deeper = best.is_none_or(|best| mount.mount_point.starts_with(&best.mount_point));
-        // Of two on the same point the later one lies on top.
-        if path.starts_with(&mount.mount_point) && deeper {
-            best = Some(mount);
-        }
-    }
-    shown(best?, path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,10 +352,10 @@ mod tests {
                     }
                 });
             }
-            let looks: Vec<_> = (0..4000).map(|_| all().map(drop)).collect();
+            let looks: Vec<_> = (0..300).map(|_| Mounts::read(&["/".into()]).unwrap()).collect();
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-            let refused: Vec<_> = looks.iter().filter_map(|look| look.as_ref().err()).collect();
-            assert!(refused.is_empty(), "{} of 4000 looks: {}", refused.len(), refused[0]);
+            let unknown: Vec<_> = looks.iter().flat_map(Mounts::unknown_views).collect();
+            assert!(unknown.is_empty(), "{} of 300 looks: {}", unknown.len(), unknown[0]);
         });
     }
 
@@ -222,13 +369,61 @@ mod tests {
         assert_eq!(seen[3].covers, Some(place((8, 2), "/sub/x/overlay/id/merged")));
         assert_eq!(seen[3].options, b"rw,lowerdir=l/A B:l/C,upperdir=/u");
         assert_eq!(seen[4].covers, None, "what it lies on is not in sight");
-        let at = |path: &str| locate(Path::new(path), &seen).unwrap();
+        let at = |path: &str| place_in(&mounts::parse(TABLE), Path::new(path)).unwrap();
         assert_eq!(at("/data/x/overlay/id"), place((8, 2), "/sub/x/overlay/id"));
         assert_eq!(at("/data/y"), place((8, 2), "/sub/y"));
         assert_eq!(at("/database"), place((8, 1), "/database"));
         assert!(at("/data/x/overlay/id").is_within(&place((8, 2), "/sub")));
         assert!(!at("/data/y").is_within(&place((8, 2), "/sub/x")));
         assert!(!at("/database").is_within(&place((8, 1), "/data")));
+    }
+
+    /// The store is `/data/x/overlay`, which only root and uid 1000 can reach.
+    fn mounts_of_a_store() -> Mounts {
+        use crate::sys::root::Step;
+        let way = || Way::new(vec![Step { uid: 0, mode: 0o755 }, Step { uid: 1000, mode: 0o700 }]);
+        let mut all = Mounts::new(mounts::parse(TABLE), &["/data/x/overlay".into()], |_| way());
+        all.view(1, &Who::user(0), TABLE);
+        all
+    }
+
+    #[test]
+    fn what_needs_a_directory_is_found_by_point_place_and_word() {
+        let long = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+        let theirs = format!(
+            "1 0 8:2 /sub/x/overlay/shown/diff / rw - btrfs /dev/b rw\n\
+             2 1 0:8 / /m rw - overlay o rw,lowerdir=/t/l/{long}:/t/short1\n"
+        );
+        let ask = |all: &Mounts, name: &str, words: &[&str]| {
+            let found = all.user(&Path::new("/data/x/overlay").join(name), words);
+            found.map(|seen| seen.pid)
+        };
+        let mut all = mounts_of_a_store();
+        assert_eq!(ask(&all, "id", &[]), Some(1));
+        assert_eq!(ask(&all, "i", &[]), None);
+        assert_eq!(ask(&all, "shown", &[]), None);
+        all.view(9, &Who::user(1000), theirs.as_bytes());
+        assert_eq!(ask(&all, "shown", &[]), Some(9));
+        assert_eq!(ask(&all, "shown/diff/below", &[]), None);
+        assert_eq!(ask(&all, "x", &[long]), Some(9));
+        assert_eq!(ask(&all, "x", &[&long[1..]]), None);
+        assert_eq!(ask(&all, "x", &["", "short1"]), Some(9));
+        assert_eq!(all.points_below(), [Path::new("/data/x/overlay/id/merged")]);
+    }
+
+    #[test]
+    fn who_cannot_reach_a_store_neither_uses_it_nor_hides_its_users() {
+        let mut all = mounts_of_a_store();
+        let table = b"1 0 8:2 /sub/x/overlay/shown / rw - btrfs /dev/b rw\n";
+        let unknown = |pid| Unknown { pid, name: "x".into(), why: "y".into() };
+        all.view(9, &Who::user(1001), table);
+        all.view(9, &Who::user(1001), b"nonsense");
+        all.unknown(&Who::user(1001), unknown(9));
+        assert!(all.user(Path::new("/data/x/overlay/shown"), &[]).is_none());
+        assert_eq!(all.unknown_views(), []);
+        all.unknown(&Who::user(1000), unknown(8));
+        all.view(7, &Who::user(0), b"nonsense");
+        assert_eq!(all.unknown_views().iter().map(|one| one.pid).collect::<Vec<_>>(), [8, 7]);
     }
 
     #[test]
@@ -241,8 +436,7 @@ mod tests {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
-        let seen = all().unwrap();
-        assert!(seen.iter().any(|seen| seen.mount.mount_point == Path::new("/proc")));
-        assert!(locate(Path::new("/proc/self"), &seen).is_some());
+        let all = Mounts::read(&["/".into()]).unwrap();
+        assert!(all.points_below().contains(&PathBuf::from("/proc")));
     }
 }

@@ -4,21 +4,17 @@
 //! namespace that is not ours, or one behind `hidepid` is not seen. [`Processes::sees_all`]
 //! says whether it can be taken for "nobody".
 
+pub(super) mod read;
+
+use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::patience::Patience;
-
-/// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO` in
-/// `include/linux/proc_ns.h`): only there `/proc` shows every process.
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-
-/// In that namespace, the machine's init.
-const INIT: u32 = 1;
+use super::root::{Root, Who};
+use super::{cgroups, helper};
+use read::{Record, Wanted};
 
 /// One process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,11 +23,14 @@ pub struct Process {
     pub id: u32,
     /// The last part of its program's path, or what the kernel calls it.
     pub name: String,
-    /// Its arguments, separated by NUL.
+    /// Its arguments, separated by NUL: only those of a kubelet that belongs to root, and only where
+    /// they were asked for. Nobody else's are read, since that may take for ever.
     pub arguments: Vec<u8>,
     /// What it has open, runs, or stands in: files and directories by absolute path, as its
     /// own mount namespace has them.
     pub holds: Vec<PathBuf>,
+    /// Its control groups, as `/proc/PID/cgroup` has them.
+    pub group: String,
 }
 
 impl Process {
@@ -40,6 +39,14 @@ impl Process {
     pub fn describe(&self) -> String {
         format!("{} (pid {})", self.name, self.id)
     }
+
+    /// Whether it belongs to a container: it lives in a control group of it, or has a file open
+    /// that lies in a directory of its name, as conmon, which stands in the container's own.
+    fn is_of_container(&self, id: &str) -> bool {
+        !id.is_empty()
+            && (cgroups::is_in(&self.group, id)
+                || self.holds.iter().any(|held| held.iter().any(|part| part == OsStr::new(id))))
+    }
 }
 
 /// All processes but this one.
@@ -47,6 +54,8 @@ impl Process {
 pub struct Processes {
     all: Vec<Process>,
     sees_all: bool,
+    /// Of whom not all can be seen.
+    hidden: Vec<Who>,
 }
 
 impl Processes {
@@ -55,57 +64,55 @@ impl Processes {
     /// # Errors
     /// When `/proc` cannot be listed.
     pub fn read() -> io::Result<Self> {
-        Self::read_from(Path::new("/proc"))
+        Self::ask(Wanted { files: true, ..Wanted::default() })
     }
 
-    fn read_from(proc: &Path) -> io::Result<Self> {
-        let namespace = fs::metadata(proc.join("self/ns/pid")).map(|facts| facts.ino());
-        // With `hidepid` the first process is not there for us.
-        let sees_first = fs::read(proc.join("1/cmdline")).is_ok();
-        let mut found = Self {
-            all: Vec::new(),
-            sees_all: sees_first && namespace.is_ok_and(|inode| inode == FIRST_PID_NAMESPACE),
-        };
-        let mut patience = Patience::new();
-        for entry in fs::read_dir(proc)? {
-            let entry = entry?;
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            if id == std::process::id() {
-                continue;
-            }
-            match patiently(id, &entry.path(), &mut patience) {
-                Ok(process) => found.all.push(process),
-                Err(error) if is_gone(&error) => {}
-                Err(error) => {
-                    tracing::debug!("process {id}: {error}");
-                    // Security modules and sandboxes hide init's files even from root; no
-                    // container engine's are among them.
-                    found.sees_all &= id == INIT;
-                    found.all.extend(visible_part(id, &entry.path()));
-                }
-            }
-        }
-        Ok(found)
+    /// The same, with the arguments of kubelets.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub fn read_with_kubelet() -> io::Result<Self> {
+        Self::ask(Wanted { files: true, arguments: true, ..Wanted::default() })
+    }
+
+    /// What they are called and the control groups that they live in, and not what they have open.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub fn read_groups() -> io::Result<Self> {
+        Self::ask(Wanted::default())
+    }
+
+    fn ask(wanted: Wanted) -> io::Result<Self> {
+        let mut builder = Builder::default();
+        helper::ask(wanted, &mut |record, body| builder.take(&record, body))?;
+        Ok(builder.finish())
     }
 
     /// From processes that never ran.
     #[must_use]
     pub fn of(all: Vec<Process>, sees_all: bool) -> Self {
-        Self { all, sees_all }
+        Self { all, sees_all, hidden: Vec::new() }
     }
 
     /// Nothing that runs here is hidden from us, so that "none found" means "none".
     #[must_use]
     pub fn sees_all(&self) -> bool {
-        self.sees_all
+        self.sees_all && self.hidden.is_empty()
     }
 
-    /// A process with `text` in its arguments; conmon and the OCI runtimes name a container
-    /// by its id there.
+    /// The same of all that could have anything open that lies in the directory `path`.
     #[must_use]
-    pub fn naming(&self, text: &str) -> Option<&Process> {
-        let text = text.as_bytes();
-        self.all.iter().find(|one| !text.is_empty() && one.arguments.windows(text.len()).any(|at| at == text))
+    pub fn sees_all_that_reach(&self, path: &Path) -> bool {
+        // What cannot be opened may be anybody's.
+        let way = Root::open(path).map(|root| root.way().clone()).unwrap_or_default();
+        self.sees_all && !self.hidden.iter().any(|who| way.admits(who))
+    }
+
+    /// A process of the container with this id.
+    #[must_use]
+    pub fn of_container(&self, id: &str) -> Option<&Process> {
+        self.all.iter().find(|one| one.is_of_container(id))
     }
 
     /// A process that has `path` or something below it open. A process in another mount
@@ -138,72 +145,50 @@ impl Processes {
     }
 }
 
-/// It ended while we looked.
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
+/// Puts records together.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    processes: Processes,
+    at: HashMap<u32, usize>,
+    whose: HashMap<u32, Who>,
+    is_whole: bool,
 }
 
-/// One that is just beginning or ending may be closed to us for a moment; init is for good.
-fn patiently(id: u32, place: &Path, patience: &mut Patience) -> io::Result<Process> {
-    loop {
-        match process(id, place) {
-            Err(error) if !is_gone(&error) && id != INIT && patience.wait() => {}
-            other => return other,
+impl Builder {
+    pub(super) fn take(&mut self, record: &Record, body: &[u8]) {
+        let all = &mut self.processes.all;
+        match record {
+            Record::Begin { sees_all } => self.processes.sees_all = *sees_all,
+            Record::Process { id, name, group, who, is_hidden } => {
+                if *is_hidden {
+                    self.processes.hidden.push(who.clone());
+                }
+                self.whose.insert(*id, who.clone());
+                self.at.insert(*id, all.len());
+                all.push(Process { id: *id, name: name.clone(), group: group.clone(), ..Process::default() });
+            }
+            Record::Files { id, is_complete } => {
+                if !is_complete && let Some(who) = self.whose.get(id) {
+                    self.processes.hidden.push(who.clone());
+                }
+                if let Some(at) = self.at.get(id) {
+                    let paths = body.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+                    all[*at].holds = paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect();
+                }
+            }
+            Record::Arguments { id } => {
+                if let Some(at) = self.at.get(id) {
+                    all[*at].arguments = body.to_vec();
+                }
+            }
+            Record::End => self.is_whole = true,
+            Record::View { .. } | Record::Unknown { .. } | Record::Mounts | Record::Deleted { .. } => {}
         }
     }
-}
 
-fn process(id: u32, place: &Path) -> io::Result<Process> {
-    let mut holds = Vec::new();
-    for entry in fs::read_dir(place.join("fd"))? {
-        match fs::read_link(entry?.path()) {
-            Ok(target) => keep(&mut holds, target),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    for name in ["cwd", "root"] {
-        match fs::read_link(place.join(name)) {
-            Ok(target) => keep(&mut holds, target),
-            // Threads of the kernel have none.
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let program = match fs::read_link(place.join("exe")) {
-        Ok(target) => Some(target),
-        Err(error) if is_gone(&error) => None,
-        Err(error) => return Err(error),
-    };
-    let name = name(place, program.as_deref());
-    holds.extend(program);
-    Ok(Process { id, name, arguments: fs::read(place.join("cmdline"))?, holds })
-}
-
-/// What everybody may see of a process.
-fn visible_part(id: u32, place: &Path) -> Option<Process> {
-    let arguments = fs::read(place.join("cmdline")).ok()?;
-    Some(Process { id, name: name(place, None), arguments, holds: Vec::new() })
-}
-
-/// The name that the kernel keeps has 15 bytes at most, and a process may change it.
-fn name(place: &Path, program: Option<&Path>) -> String {
-    let of_program = program.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    // An updated program's link ends so until the process is started anew.
-    let of_program = of_program.map(|name| name.trim_end_matches(" (deleted)").to_owned());
-    of_program.unwrap_or_else(|| {
-        let text = fs::read(place.join("comm")).unwrap_or_default();
-        String::from_utf8_lossy(&text).trim_end().to_owned()
-    })
-}
-
-/// Pipes, sockets and devices are nobody's files.
-fn keep(holds: &mut Vec<PathBuf>, target: PathBuf) {
-    let system = ["/proc", "/sys", "/dev"].iter().any(|top| target.starts_with(top));
-    if target.is_absolute() && !system && target != Path::new("/") {
-        let bytes = target.into_os_string().into_vec();
-        let bytes = bytes.strip_suffix(b" (deleted)").unwrap_or(&bytes);
-        holds.push(PathBuf::from(OsStr::from_bytes(bytes)));
+    pub(super) fn finish(self) -> Processes {
+        let sees_all = self.processes.sees_all && self.is_whole;
+        Processes { sees_all, ..self.processes }
     }
 }
 
@@ -212,12 +197,13 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    fn process(name: &str, arguments: &str, holds: &[&str]) -> Process {
+    fn process(name: &str, group: &str, holds: &[&str]) -> Process {
         Process {
             id: 7,
             name: name.into(),
-            arguments: arguments.replace(' ', "\0").into(),
+            group: group.into(),
             holds: holds.iter().map(PathBuf::from).collect(),
+            ..Process::default()
         }
     }
 
@@ -225,14 +211,16 @@ mod tests {
     fn who_holds_what() {
         let all = Processes::of(
             vec![
-                process("conmon", "conmon -c abc123 -n web", &["/run/x"]),
-                process("podman", "podman pull x", &["/var/tmp/storage12/3", "/elsewhere/buildah9/a"]),
+                process("conmon", "0::/", &["/var/lib/c/overlay-containers/abc123/userdata"]),
+                process("sleep", "0::/machine.slice/libpod-def456.scope", &[]),
+                process("podman", "0::/", &["/var/tmp/storage12/3", "/elsewhere/buildah9/a"]),
             ],
             true,
         );
-        assert_eq!(all.naming("abc123").unwrap().name, "conmon");
-        assert!(all.naming("abc124").is_none());
-        assert!(all.naming("").is_none());
+        assert_eq!(all.of_container("abc123").unwrap().name, "conmon");
+        assert_eq!(all.of_container("def456").unwrap().name, "sleep");
+        assert!(all.of_container("abc12").is_none());
+        assert!(all.of_container("").is_none());
         assert_eq!(all.holding(Path::new("/var/tmp/storage12")).unwrap().name, "podman");
         assert!(all.holding(Path::new("/var/tmp/storage1")).is_none());
         // Seen from another mount namespace.
@@ -242,34 +230,39 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_found_by_argument_and_by_directory() {
+    fn a_child_is_found_by_its_directory_and_its_arguments_are_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let mut child = Command::new("sleep")
-            .arg("1234567")
-            .current_dir(dir.path())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        // Until `exec` the child is a copy of this process.
-        let found = (0..200).find_map(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-            let all = Processes::read().unwrap();
-            let named = all.naming("1234567").is_some_and(|one| one.id == child.id());
-            (named && all.holding(dir.path()).is_some_and(|one| one.id == child.id())).then_some(all)
-        });
+        let place = dir.path().join("0123456789abcdef");
+        std::fs::create_dir(&place).unwrap();
+        let mut child =
+            Command::new("sleep").arg("1234567").current_dir(&place).stdout(Stdio::null()).spawn().unwrap();
+        let all = Processes::read_with_kubelet().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let name = found.unwrap().naming("1234567").unwrap().name.clone();
-        assert!(!name.is_empty());
+        assert_eq!(all.holding(dir.path()).map(|one| one.id), Some(child.id()));
+        let found = all.of_container("0123456789abcdef").unwrap();
+        assert_eq!((found.id, found.arguments.len()), (child.id(), 0));
+        assert!(!found.name.is_empty());
         assert!(Processes::read().unwrap().holding(dir.path()).is_none());
     }
 
     #[test]
     fn what_is_hidden_is_not_nobody() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("17")).unwrap();
-        let all = Processes::read_from(dir.path()).unwrap();
-        assert!(!all.sees_all(), "there is no first process");
-        assert!(Processes::read_from(&dir.path().join("none")).is_err());
+        let read = |proc: &Path| {
+            let mut builder = Builder::default();
+            let wanted = Wanted { files: true, ..Wanted::default() };
+            let mut emit = |record: Record, body: &[u8]| {
+                builder.take(&record, body);
+                Ok(())
+            };
+            read::below(proc, wanted, &mut emit).map(|()| builder.finish())
+        };
+        std::fs::create_dir_all(dir.path().join("17")).unwrap();
+        assert!(!read(dir.path()).unwrap().sees_all(), "there is no first process");
+        assert!(read(&dir.path().join("none")).is_err());
+        let mut builder = Builder::default();
+        builder.take(&Record::Begin { sees_all: true }, b"");
+        assert!(!builder.finish().sees_all(), "the answer is not whole");
     }
 }

@@ -7,15 +7,18 @@
 
 mod within;
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::io::Errno;
+
+use super::beneath::{DIRECTORY, HANDLE, Opener};
 
 pub use within::{Below, Within, is_symlink};
 
@@ -166,8 +169,13 @@ pub fn facts(path: &Path) -> io::Result<Facts> {
 /// # Errors
 /// As [`facts`].
 pub fn born(path: &Path) -> io::Result<Option<Timestamp>> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::BTIME)?;
+    let handle = rustix::fs::openat(CWD, path, HANDLE, Mode::empty())?;
+    born_of(handle.as_fd())
+}
+
+fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let stat = rustix::fs::statx(handle, c"", flags, StatxFlags::BTIME)?;
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
     Ok(Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known))
@@ -179,43 +187,63 @@ pub fn born(path: &Path) -> io::Result<Option<Timestamp>> {
 /// As [`facts`].
 pub fn weight(path: &Path) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
-    let of = |number| u64::try_from(number).unwrap_or(0);
-    Ok((of(stat.st_blocks).saturating_mul(512), of(stat.st_size)))
+    Ok(weight_of(&stat))
 }
 
-/// The newest time of modification of `path` and all below it; `None` where there are more
-/// than `most` inodes.
-///
-/// # Errors
-/// When something cannot be examined.
-pub fn newest_below(path: &Path, most: usize) -> io::Result<Option<Timestamp>> {
-    let mut waiting = vec![path.to_path_buf()];
-    let mut newest = None;
-    let mut met = 0_usize;
+fn weight_of(stat: &Stat) -> (u64, u64) {
+    let of = |number| u64::try_from(number).unwrap_or(0);
+    (of(stat.st_blocks).saturating_mul(512), of(stat.st_size))
+}
+
+/// The newest time of modification of `top` and all below it, mounts excepted.
+fn newest(top: OwnedFd, most: usize) -> io::Result<Option<Timestamp>> {
+    let mut newest = facts_of(&rustix::fs::fstat(&top)?).modified;
+    let mut met = 1_usize;
+    if FileType::from_raw_mode(rustix::fs::fstat(&top)?.st_mode) != FileType::Directory {
+        return Ok(newest);
+    }
+    let opener = Opener::usual(top.as_fd());
+    let mut waiting = vec![PathBuf::new()];
     while let Some(path) = waiting.pop() {
-        met += 1;
-        if met > most {
-            return Ok(None);
-        }
-        let facts = facts(&path)?;
-        newest = newest.max(facts.modified);
-        if facts.kind == Kind::Directory {
-            waiting.extend(list(&path)?.into_iter().map(|entry| path.join(entry.name)));
+        let directory = match opener.beneath(top.as_fd(), &path, DIRECTORY, false) {
+            Err(Errno::XDEV) => continue,
+            other => other?,
+        };
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            met += 1;
+            if met > most {
+                return Ok(None);
+            }
+            // A mount is not even examined: its filesystem need never answer.
+            let handle = match opener.beneath(directory.as_fd(), name_of(name), HANDLE, false) {
+                Err(Errno::XDEV) => continue,
+                other => other?,
+            };
+            let facts = facts_of(&rustix::fs::fstat(handle)?);
+            newest = newest.max(facts.modified);
+            if facts.kind == Kind::Directory {
+                waiting.push(path.join(name_of(name)));
+            }
         }
     }
     Ok(newest)
 }
 
-/// Whether a directory or regular file is marked immutable or append-only (`chattr(1)`):
-/// then even root cannot remove what is in it. `false` where that cannot be told.
+fn name_of(entry: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(entry.to_bytes()))
+}
+
+/// Whether what is open is marked immutable or append-only (`chattr(1)`): then even root cannot
+/// remove what is in it. `false` where that cannot be told.
 #[must_use]
-pub fn is_immutable(path: &Path) -> bool {
+pub fn has_immutable_flag(open: BorrowedFd<'_>) -> bool {
     use rustix::fs::{IFlags, ioctl_getflags};
-    let regular = facts(path).is_ok_and(|facts| matches!(facts.kind, Kind::Directory | Kind::File));
-    regular
-        && open(path, OFlags::empty())
-            .and_then(|open| Ok(ioctl_getflags(open)?))
-            .is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
+    ioctl_getflags(open).is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
 }
 
 fn facts_of(stat: &Stat) -> Facts {

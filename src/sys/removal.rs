@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
 use super::beneath::{self, Opener};
+use super::stop;
 
 /// Directories held open at a time. Trees that go deeper are taken apart: what lies below
 /// is moved up to the top of the doomed tree and removed from there.
@@ -33,6 +34,8 @@ pub struct Removal {
     pub failures: Vec<Failure>,
     /// Failures beyond those.
     pub more_failures: u64,
+    /// A signal ended it before all was gone.
+    pub interrupted: bool,
 }
 
 /// Something that would not go.
@@ -59,13 +62,14 @@ impl Removal {
     /// Nothing of the tree is left.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.failures.is_empty()
+        self.failures.is_empty() && !self.interrupted
     }
 
     /// Adds what another removal did.
     pub fn absorb(&mut self, other: Self) {
         self.removed += other.removed;
         self.more_failures += other.more_failures;
+        self.interrupted |= other.interrupted;
         for failure in other.failures {
             self.fail(failure.path, failure.error);
         }
@@ -122,6 +126,9 @@ fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, remova
     let Some(level) = work.open(parent, entry, &top) else { return };
     let mut levels = vec![level];
     while let Some(at) = levels.len().checked_sub(1) {
+        if work.is_interrupted() {
+            return;
+        }
         if let Some(child) = levels[at].subdirectories.pop() {
             if at + 1 >= DEEPEST && work.move_up(&levels, &child) {
                 continue;
@@ -186,6 +193,12 @@ impl Work<'_> {
         }
     }
 
+    /// Looked at between any two entries: a tree may have millions.
+    fn is_interrupted(&mut self) -> bool {
+        self.removal.interrupted |= stop::is_asked();
+        self.removal.interrupted
+    }
+
     /// Unlinks what is no directory; returns the directories.
     fn empty(&mut self, directory: &OwnedFd, path: &Path) -> Vec<CString> {
         let names = match entries(directory.as_fd()) {
@@ -197,6 +210,9 @@ impl Work<'_> {
         };
         let mut subdirectories = Vec::new();
         for (name, kind) in names {
+            if self.is_interrupted() {
+                break;
+            }
             if kind == FileType::Directory {
                 subdirectories.push(name);
                 continue;

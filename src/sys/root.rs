@@ -14,16 +14,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{CWD, FileType, Mode, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::beneath::HANDLE;
-use super::mounts;
+use super::beneath::{DIRECTORY, HANDLE, Opener};
 
 /// As many symlinks as the kernel follows (path_resolution(7)).
 const MOST_SYMLINKS: usize = 40;
 
-/// An open directory, and how it was reached. Compares and prints by path; derefs to it.
+/// An open directory, and how it was reached. Derefs to its path, which holds no symlinks.
 #[derive(Clone, Debug)]
 pub struct Root {
     path: PathBuf,
@@ -42,21 +41,22 @@ impl Root {
     /// somebody else than root can write, if its filesystem waits for a process or a server (a user
     /// can mount FUSE in his own directories, and need never answer); else as `open`.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let mut walk = Walk::new()?;
-        walk.go(path)?;
+        Self::open_in(Path::new("/"), path)
+    }
+
+    /// Opens a path, absolute inside of `top`: a mounted disk that the caller named. Nothing above
+    /// `top` counts, and no symlink leads out of it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_in(top: &Path, path: &Path) -> io::Result<Self> {
+        let mut walk = Walk::new(top)?;
+        walk.go(path, false)?;
+        let path = walk.path();
         let Walk { here, mut steps, .. } = walk;
         let stat = rustix::fs::fstat(&here)?;
-        if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-            return Err(Errno::NOTDIR.into());
-        }
         steps.push(Step::of(&stat));
-        Ok(Self {
-            path: path.to_path_buf(),
-            fd: Arc::new(here),
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            way: Way { steps },
-        })
+        Ok(Self { path, fd: Arc::new(here), device: stat.st_dev, inode: stat.st_ino, way: Way { steps } })
     }
 
     /// The descriptor, opened with `O_PATH`.
@@ -65,7 +65,16 @@ impl Root {
         self.fd.as_fd()
     }
 
-    /// The path that it was opened by.
+    /// The directory, opened for listing.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn directory(&self) -> io::Result<OwnedFd> {
+        let opener = Opener::detect(self.fd());
+        Ok(opener.beneath(self.fd(), Path::new(""), DIRECTORY, false)?)
+    }
+
+    /// Where it was found.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -124,6 +133,19 @@ pub struct Way {
     steps: Vec<Step>,
 }
 
+/// What `path` leads to, whatever it is, opened with `O_PATH`, and where that is: the same way as
+/// [`Root::open`], and the same care.
+///
+/// # Errors
+/// As [`Root::open`]; what it leads to need not be a directory.
+pub fn find(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    let mut walk = Walk::new(Path::new("/"))?;
+    walk.go(path, true)?;
+    let path = walk.path();
+    let Walk { here, leaf, .. } = walk;
+    Ok((leaf.map_or(here, |(leaf, _)| leaf), path))
+}
+
 /// What one directory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -134,8 +156,12 @@ pub struct Step {
 }
 
 impl Step {
+    /// Our own group does not count as somebody else: many systems give each user one of their own
+    /// and let it write.
     fn of(stat: &Stat) -> Self {
-        Self { uid: stat.st_uid, mode: stat.st_mode & 0o7777 }
+        let ours = [0, rustix::process::getegid().as_raw()].contains(&stat.st_gid);
+        let mode = stat.st_mode & 0o7777;
+        Self { uid: stat.st_uid, mode: if ours { mode & !0o020 } else { mode } }
     }
 
     /// Whether nobody but root can make, rename or exchange entries of it that are root's. In a
@@ -176,7 +202,7 @@ impl Way {
 }
 
 /// Somebody who may want to reach a directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Permissions do not stop them: root, or the capability to pass them over.
     pub is_privileged: bool,
@@ -188,7 +214,8 @@ impl Who {
     /// The user with this uid; 0 is privileged.
     #[must_use]
     pub fn user(uid: u32) -> Self {
-        Self { is_privileged: uid == 0, uids: vec![uid..uid.saturating_add(1)] }
+        let own = uid..uid.saturating_add(1);
+        Self { is_privileged: uid == 0, uids: Vec::from([own]) }
     }
 }
 
@@ -206,6 +233,19 @@ fn trusted_uids() -> &'static [u32] {
     })
 }
 
+/// Uid of the user whose programs we are among. In the user namespace that podman makes for a user
+/// (`podman unshare`) everybody is root there, and podman says whom it made it for, in the variable
+/// that the library goes by (container-libs, `storage/pkg/unshare`, `GetRootlessUID`).
+#[must_use]
+pub fn calling_uid() -> u32 {
+    let uid = rustix::process::geteuid().as_raw();
+    if uid != 0 || is_first_user_namespace() {
+        return uid;
+    }
+    let named = std::env::var("_CONTAINERS_ROOTLESS_UID").ok();
+    named.and_then(|uid| uid.parse().ok()).unwrap_or(uid)
+}
+
 /// Whether uids mean here what they mean to the kernel.
 #[must_use]
 pub fn is_first_user_namespace() -> bool {
@@ -213,39 +253,50 @@ pub fn is_first_user_namespace() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-struct Walk {
+struct Walk<'a> {
+    top: &'a Path,
     here: OwnedFd,
     mount: Option<u64>,
     /// The directories above `here`.
     steps: Vec<Step>,
-    /// Handles of the directories above, for `..` in a symlink.
-    above: Vec<(OwnedFd, Option<u64>)>,
+    /// Their handles and mounts, for `..` in a symlink; and the name that led on from each.
+    above: Vec<(OwnedFd, Option<u64>, OsString)>,
+    /// What is no directory, at the end of the way.
+    leaf: Option<(OwnedFd, OsString)>,
     symlinks: usize,
 }
 
-impl Walk {
-    fn new() -> io::Result<Self> {
-        let here = rustix::fs::openat(CWD, "/", HANDLE, Mode::empty())?;
+enum Next {
+    Directory,
+    Symlink(PathBuf),
+    Other(OwnedFd),
+}
+
+impl<'a> Walk<'a> {
+    fn new(top: &'a Path) -> io::Result<Self> {
+        let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
         let mount = mount_of(&here);
-        Ok(Self { here, mount, steps: Vec::new(), above: Vec::new(), symlinks: 0 })
+        Ok(Self { top, here, mount, steps: Vec::new(), above: Vec::new(), leaf: None, symlinks: 0 })
     }
 
-    fn to_the_top(&mut self) -> io::Result<()> {
-        *self = Self { symlinks: self.symlinks, ..Self::new()? };
-        Ok(())
+    fn path(&self) -> PathBuf {
+        let leaf = self.leaf.iter().map(|(_, name)| name);
+        let names = self.above.iter().map(|(_, _, name)| name).chain(leaf);
+        std::iter::once(self.top.as_os_str()).chain(names.map(OsString::as_os_str)).collect()
     }
 
-    fn go(&mut self, path: &Path) -> io::Result<()> {
+    fn go(&mut self, path: &Path, any_kind: bool) -> io::Result<()> {
         if !path.is_absolute() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "not an absolute path"));
         }
         let mut waiting = parts(path);
         while let Some(part) = waiting.pop_front() {
             match part {
-                Part::Top => self.to_the_top()?,
+                Part::Top => *self = Self { symlinks: self.symlinks, ..Self::new(self.top)? },
                 Part::Up => self.up(),
-                Part::Down(name) => {
-                    if let Some(target) = self.down(&name)? {
+                Part::Down(name) => match self.down(&name)? {
+                    Next::Directory => {}
+                    Next::Symlink(target) => {
                         self.symlinks += 1;
                         if self.symlinks > MOST_SYMLINKS {
                             return Err(Errno::LOOP.into());
@@ -254,28 +305,30 @@ impl Walk {
                             waiting.push_front(part);
                         }
                     }
-                }
+                    Next::Other(leaf) if any_kind && waiting.is_empty() => self.leaf = Some((leaf, name)),
+                    Next::Other(_) => return Err(Errno::NOTDIR.into()),
+                },
             }
         }
         Ok(())
     }
 
     fn up(&mut self) {
-        if let Some((above, mount)) = self.above.pop() {
+        if let Some((above, mount, _)) = self.above.pop() {
             self.here = above;
             self.mount = mount;
             self.steps.pop();
         }
     }
 
-    /// Goes to an entry; where that is a symlink, stays and returns where it leads.
-    fn down(&mut self, name: &OsStr) -> io::Result<Option<PathBuf>> {
+    /// Goes to an entry, if it is a directory.
+    fn down(&mut self, name: &OsStr) -> io::Result<Next> {
         let step = Step::of(&rustix::fs::fstat(&self.here)?);
         let is_trusted = step.is_trusted(trusted_uids());
         let next = rustix::fs::openat(&self.here, name, HANDLE, Mode::empty())?;
         let mount = mount_of(&next);
         // Before it is examined: that may already wait for somebody.
-        if mount != self.mount && !is_trusted && waits_for_others(mount) {
+        if mount != self.mount && waits_for_others(mount, is_trusted) {
             let message = "lies on a filesystem that a user has mounted and that may never answer";
             return Err(io::Error::new(ErrorKind::Unsupported, message));
         }
@@ -283,7 +336,7 @@ impl Walk {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink if is_trusted && trusted_uids().contains(&stat.st_uid) => {
                 let target = rustix::fs::readlinkat(&next, c"", Vec::new())?;
-                Ok(Some(PathBuf::from(OsString::from_vec(target.into_bytes()))))
+                Ok(Next::Symlink(PathBuf::from(OsString::from_vec(target.into_bytes()))))
             }
             FileType::Symlink => {
                 let name = name.to_string_lossy();
@@ -293,11 +346,11 @@ impl Walk {
             FileType::Directory => {
                 self.steps.push(step);
                 let above = std::mem::replace(&mut self.here, next);
-                self.above.push((above, self.mount));
+                self.above.push((above, self.mount, name.to_owned()));
                 self.mount = mount;
-                Ok(None)
+                Ok(Next::Directory)
             }
-            _ => Err(Errno::NOTDIR.into()),
+            _ => Ok(Next::Other(next)),
         }
     }
 }
@@ -324,15 +377,36 @@ fn mount_of(fd: &OwnedFd) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
-/// Whether reading in the mount needs a process or a server to answer; what is not known does.
-fn waits_for_others(mount: Option<u64>) -> bool {
-    let Ok(all) = mounts::read() else { return true };
-    let mount = all.iter().find(|one| Some(one.id) == mount);
-    mount.is_none_or(|mount| {
-        const WAITING: [&str; 10] =
-            ["fuse", "nfs", "cifs", "smb", "9p", "afs", "ceph", "autofs", "coda", "virtiofs"];
-        WAITING.iter().any(|kind| mount.fstype.starts_with(kind))
-    })
+/// Whether reading in the mount needs somebody to answer who need not: the process of a user who
+/// mounted FUSE, or anybody's server where a user could have mounted it.
+fn waits_for_others(mount: Option<u64>, in_trusted_directory: bool) -> bool {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
+    let line = table.lines().find(|line| {
+        let id = line.split(' ').next().and_then(|id| id.parse().ok());
+        id.is_some() && id == mount
+    });
+    let Some((_, facts)) = line.and_then(|line| line.split_once(" - ")) else {
+        return !in_trusted_directory;
+    };
+    // proc_pid_mountinfo(5): type, source, options of the filesystem.
+    let mut facts = facts.split(' ');
+    let (kind, options) = (facts.next().unwrap_or_default(), facts.nth(1).unwrap_or_default());
+    let server = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+    if kind.starts_with("fuse") && server.is_some_and(|uid| !trusted_uids().contains(&uid)) {
+        return true;
+    }
+    const WAITING: [&str; 10] =
+        ["fuse", "nfs", "cifs", "smb", "9p", "afs", "ceph", "autofs", "coda", "virtiofs"];
+    !in_trusted_directory && WAITING.iter().any(|waiting| kind.starts_with(waiting))
+}
+
+#[cfg(test)]
+impl Root {
+    /// Of a path that need not exist, for tests that read nothing.
+    pub(crate) fn for_tests(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), ..Self::open(Path::new("/")).expect("the root directory") }
+    }
 }
 
 #[cfg(test)]
@@ -352,7 +426,7 @@ mod tests {
             assert_eq!(root.identity(), (facts.dev(), facts.ino()), "{path}");
             assert_eq!(root.owner(), facts.uid());
             assert!(root.way().is_trusted(), "{path}: {:?}", root.way());
-            assert_eq!(&*root, dir.path().join(path));
+            assert_eq!(&*root, std::fs::canonicalize(dir.path().join(path)).unwrap(), "{path}");
         }
         let kind = |path: &str| Root::open(&dir.path().join(path)).unwrap_err().kind();
         assert_eq!(kind("none"), ErrorKind::NotFound);

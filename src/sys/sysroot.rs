@@ -11,6 +11,7 @@ mod reading;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::root::{self, Root};
 use ostree::Ostree;
 pub use reading::{Entry, EntryKind};
 
@@ -71,11 +72,15 @@ impl Sysroot {
     /// the root and never lead out of it; an absolute one starts again at the root, and `..`
     /// at the root stays there. Mounts below the root are entered.
     ///
+    /// On the running system only symlinks of root's own are followed ([`Root::open`]): a user's
+    /// could be another one the next moment.
+    ///
     /// # Errors
-    /// When it does not exist, cannot be examined, or goes through too many symlinks.
+    /// When it does not exist, cannot be examined, or goes through too many symlinks; on the running
+    /// system also as [`Root::open`].
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         if !self.is_foreign() {
-            return std::fs::canonicalize(path);
+            return root::find(&std::path::absolute(path)?).map(|(_, path)| path);
         }
         let Some(ostree) = &self.ostree else {
             return lookup::in_root(&self.root, path);
@@ -84,6 +89,19 @@ impl Sysroot {
             Err(error) if error.kind() == io::ErrorKind::NotFound => lookup::in_root(&self.root, path),
             other => other,
         }
+    }
+
+    /// Opens the directory that [`Self::resolve`] finds.
+    ///
+    /// # Errors
+    /// As there, and for anything else than a directory.
+    pub fn open(&self, path: &Path) -> io::Result<Root> {
+        if !self.is_foreign() {
+            return Root::open(&std::path::absolute(path)?);
+        }
+        let placed = self.resolve(path)?;
+        let inside = placed.strip_prefix(&self.root).unwrap_or(&placed);
+        Root::open_in(&self.root, &Path::new("/").join(inside))
     }
 
     /// The path inside the root of something that [`Self::resolve`] placed for us; `host_path`

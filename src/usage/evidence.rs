@@ -9,16 +9,18 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, Stat};
+use rustix::fs::{AtFlags, RawDir, Stat};
 use rustix::io::{Errno, Result};
 
+use super::top::Top;
 use super::{Fingerprint, Fingerprinter, Tree, TreeScope};
 use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
+use crate::sys::quiet::Within;
 
 /// Threads where the caller has no wish: as for a walk, a cold disk is waited for.
 const DEFAULT_THREADS: usize = 32;
@@ -29,12 +31,14 @@ const BUFFER: usize = 8 * 1024;
 /// Takes the evidence of the units of `trees`, in which each unit's trees stand together.
 /// Units that cannot be examined are missing from the result.
 #[must_use]
-pub fn gather(roots: &[PathBuf], trees: &[Tree], threads: usize) -> HashMap<usize, Fingerprint> {
-    // The caller's own paths: symlinks in them are followed.
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let roots: Vec<_> = roots.iter().map(|path| rustix::fs::open(path, flags, Mode::empty())).collect();
-    let any = roots.iter().find_map(|root| root.as_ref().ok());
-    let opener = any.map_or(Opener::Openat2, |root| Opener::detect(root.as_fd()));
+pub fn gather(
+    roots: &[PathBuf],
+    within: &Within,
+    trees: &[Tree],
+    threads: usize,
+) -> HashMap<usize, Fingerprint> {
+    let roots = Top::all(roots, within);
+    let opener = Top::opener(&roots);
     let units: Vec<&[Tree]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
     let one = |trees: &&[Tree]| match of_unit(opener, &roots, trees) {
         Ok(evidence) => Some((trees.first()?.unit, evidence)),
@@ -53,11 +57,11 @@ pub fn gather(roots: &[PathBuf], trees: &[Tree], threads: usize) -> HashMap<usiz
     }
 }
 
-fn of_unit(opener: Opener, roots: &[Result<OwnedFd>], trees: &[Tree]) -> Result<Fingerprint> {
+fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree]) -> Result<Fingerprint> {
     let mut all = Fingerprinter::new("layer on the disk, 1");
     for tree in trees {
         let root = match roots.get(tree.root) {
-            Some(Ok(root)) => root.as_fd(),
+            Some(Ok(root)) => root,
             Some(Err(error)) => return Err(*error),
             None => return Err(Errno::INVAL),
         };
@@ -66,7 +70,7 @@ fn of_unit(opener: Opener, roots: &[Result<OwnedFd>], trees: &[Tree]) -> Result<
         all.number(u64::from(tree.scope == TreeScope::Whole));
         let directory = match tree.scope {
             TreeScope::EntryOnly => Err(Errno::NOTDIR),
-            TreeScope::Whole => opener.beneath(root, &tree.path, DIRECTORY, true),
+            TreeScope::Whole => root.open(opener, &tree.path, DIRECTORY),
         };
         match directory {
             Ok(directory) => {
@@ -74,7 +78,7 @@ fn of_unit(opener: Opener, roots: &[Result<OwnedFd>], trees: &[Tree]) -> Result<
                 take_entries(&mut all, directory.as_fd())?;
             }
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                let handle = opener.beneath(root, &tree.path, HANDLE, true)?;
+                let handle = root.open(opener, &tree.path, HANDLE)?;
                 take(&mut all, &rustix::fs::fstat(&handle)?);
             }
             Err(error) => return Err(error),
@@ -98,7 +102,7 @@ fn take_entries(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<()
     names.sort_unstable();
     all.number(names.len() as u64);
     for name in names {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let stat = rustix::fs::statat(directory, &name, flags)?;
         all.bytes(name.to_bytes());
         take(all, &stat);
@@ -134,7 +138,7 @@ mod tests {
         let tree =
             |(path, scope): &(&str, TreeScope)| Tree { root: 0, path: path.into(), unit: 7, scope: *scope };
         let trees: Vec<_> = parts.iter().map(tree).collect();
-        gather(&[root.to_path_buf()], &trees, 2).remove(&7)
+        gather(&[root.to_path_buf()], &Within::default(), &trees, 2).remove(&7)
     }
 
     #[test]

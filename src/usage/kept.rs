@@ -14,6 +14,7 @@ pub use groups::{KeptGroup, MOST_MEMBERS, decode as decode_groups, encode as enc
 use super::inode_chunks::UnitInodes;
 use super::{Extents, Fingerprint, Fingerprinter, Tally};
 use crate::inventory::StoreKey;
+use crate::sys::clock::Leap;
 
 /// A layer or snapshot of one store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,6 +68,8 @@ pub struct Remembered {
     pub outside: HashMap<Fingerprint, HashSet<Fingerprint>>,
     /// Which layers are measured again in spite of all: another choice for each number.
     pub seed: u64,
+    /// Leaps of the wall clock, which dates on the disk are corrected by.
+    pub leaps: Vec<Leap>,
 }
 
 /// What a survey leaves.

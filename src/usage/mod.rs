@@ -6,6 +6,7 @@ pub mod filesystem;
 mod fingerprint;
 pub mod inode_chunks;
 pub mod kept;
+mod top;
 mod walk;
 
 pub use fingerprint::{Fingerprint, Fingerprinter};

@@ -131,6 +131,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         state: ContainerState::Unknown,
         sandbox: false,
         sandbox_id: None,
+        volumes: Vec::new(),
         listed_bytes: None,
         holds: vec![],
     });

@@ -95,7 +95,7 @@ fn each_file_is_read_once() {
     watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);
 }
 
-/// A store is named that no system-wide file has: it may be some user's.
+/// Whatever is named: any user's store may take images from it.
 #[test]
 fn homes_are_looked_through_once_whatever_is_named() {
     let (disk, sysroot) = node();

@@ -15,6 +15,7 @@ use layersweep::inventory::{
     Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind,
 };
 use layersweep::survey::{Request, Survey, Weigh};
+use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
 use layersweep::usage::{self, Progress, TreeScope, WalkOptions, filesystem};
 use tempfile::TempDir;
@@ -83,7 +84,7 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
         mounts: &mounts,
         platform: "linux/amd64",
         labels: &layersweep::inventory::LabelsOf::Everybody,
-        now: Timestamp::now() + later,
+        present: &Present::at(Timestamp::now() + later, Vec::new()),
         leaks: true,
         in_flight: SignedDuration::from_mins(15),
     };

@@ -5,18 +5,24 @@ use std::time::Duration;
 
 use layersweep::graphroot::edit::{Deleted, Editor, Options, PlannedImage};
 use layersweep::graphroot::snapshot::Places;
+use layersweep::sys::root::Root;
 use serde_json::Value;
 
 use super::program::{self, list, text};
 use super::store::Store;
 
+/// An open directory of a store.
+pub fn root(path: &Path) -> Root {
+    Root::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 /// Where the store's parts lie.
 pub fn places(store: &Store) -> Places {
     Places {
         temporary: Vec::new(),
-        graphroot: store.root().to_path_buf(),
+        graphroot: root(store.root()),
         imagestores: Vec::new(),
-        runroots: vec![store.runroot()],
+        runroots: Root::open(&store.runroot()).into_iter().collect(),
         driver: store.driver().to_owned(),
         other_drivers: Vec::new(),
         primary: true,
@@ -32,6 +38,8 @@ pub fn editor(store: &Store) -> Editor {
 
 /// An editor with these options, but less patience.
 pub fn with(store: &Store, options: Options) -> Editor {
+    // As the program does it: other processes are read by one of ours.
+    layersweep::sys::helper::set_program(env!("CARGO_BIN_EXE_layersweep"));
     let options = Options { patience: Duration::from_secs(10), ..options };
     Editor::new(&places(store), options).expect("a store that can be edited")
 }

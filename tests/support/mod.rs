@@ -2,6 +2,7 @@
 //! a part of it.
 #![allow(dead_code)]
 
+pub mod alice;
 pub mod archive;
 pub mod artifacts;
 pub mod ballast;
@@ -14,6 +15,7 @@ pub mod du;
 pub mod edit;
 pub mod fixture;
 pub mod gc_document;
+pub mod hostile;
 pub mod locks;
 pub mod loopfs;
 pub mod metrics;

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::inventory::Filesystem;
-use layersweep::records::runs::{self, Command, Deletion, End, Kind, Outcome, Reason, RunError, Start};
+use layersweep::records::runs::{
+    self, Certainty, Command, Deletion, End, Kind, Outcome, Reason, RunError, Start,
+};
 use layersweep::records::{Access, Records, usage};
 
 const GIB: u64 = 1 << 30;
@@ -115,6 +117,7 @@ fn deletions(at: Timestamp) -> Vec<Deletion> {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
+        outcome: Certainty::Seen,
     };
     vec![
         image("quay.io/team/app:1.4.2", 2 * GIB, 2 * GIB),

@@ -85,6 +85,7 @@ pub fn container(number: u64, created: i64, image: Option<usize>) -> SeenContain
         name: format!("k8s_service_service-6c5d9f7b44-{number}_team_0"),
         owner: Owner::CriO,
         image,
+        volumes: Vec::new(),
         image_id: image.map(|_| id(0)),
         created: Some(at(created)),
         state: ContainerState::Running,

@@ -114,9 +114,14 @@ pub(in crate::cli) enum Via {
 
 #[derive(Debug, ClapArgs)]
 pub(in crate::cli) struct RmArgs {
-    /// Images: names, digests, ids or the start of one
+    /// Images: names, digests, ids or the start of one. A name of an image that has others is
+    /// removed alone, an id or digest means the image
     #[arg(required = true, value_name = "REF")]
     pub(in crate::cli) references: Vec<String>,
+
+    /// Delete the named images with all their names
+    #[arg(long)]
+    pub(in crate::cli) all_tags: bool,
 
     /// Show what would be deleted, and delete nothing
     #[arg(long)]

@@ -16,10 +16,12 @@ use crate::gc::leaks::run::{Ran as LeaksRan, Sweeper};
 use crate::gc::measure::Patience;
 use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
 use crate::gc::run::hands::{Blind, Hands};
+use crate::gc::run::untag::{self, Untag};
 use crate::gc::run::{Runner, Task};
 use crate::gc::space::Measured;
 use crate::report::json::{self, GcDoc};
 use crate::survey::Request;
+use crate::sys::stop::{flag, is_asked};
 
 /// All that a run works with.
 pub(super) struct Act<'a> {
@@ -33,6 +35,7 @@ pub(super) struct Act<'a> {
     pub(super) theirs: Option<Theirs>,
     pub(super) leaks: Option<&'a LeakPlan>,
     pub(super) dead: Option<&'a Dead<'a>>,
+    pub(super) untags: &'a [Untag],
     /// What the filesystems said when it was planned.
     pub(super) before: &'a [Measured],
     pub(super) planned: &'a GcDoc,
@@ -46,7 +49,7 @@ impl Act<'_> {
         let mut recording =
             Recording::begin(job.global, self.mind, inventory, job.command, job.began, self.planned);
         let swept = self.leaks.map(|plan| (plan, self.sweep(plan, &mut recording)));
-        if job.is_direct() {
+        if job.is_direct() && !is_asked() {
             self.editors.prepare();
         }
         let began = swept.is_some();
@@ -57,21 +60,59 @@ impl Act<'_> {
         };
         // What went was in nobody's way, but what it used is not in use any more.
         let fresh = match &collected {
-            Some((_, ran)) if !ran.deletions.is_empty() => {
+            Some((_, ran)) if !ran.deletions.is_empty() && !is_asked() => {
                 Some(surveying::survey_to_judge(job.global, false, job.config)?)
             }
             _ => None,
         };
         let surveyed = fresh.as_ref().unwrap_or(surveyed);
         recording.goes_on_with(&surveyed.survey.inventory);
-        let began = began || collected.is_some();
-        let document = match self.images(surveyed, hands, &mut recording, began) {
+        let untagged = match self.untag(surveyed, hands, &mut recording) {
+            Ok(untagged) => untagged,
+            Err(blind) if began => return self.end(job.refused(&blind.what), recording, swept, collected),
+            Err(blind) => return Err(Failure::Blind(blind)),
+        };
+        let began = began || collected.is_some() || !untagged.is_empty();
+        let mut document = match self.images(surveyed, hands, &mut recording, began) {
             Ok(document) => document,
             // What went before them is gone all the same, and that is told.
             Err(blind) if began => job.refused(&blind.what),
             Err(blind) => return Err(Failure::Blind(blind)),
         };
+        let (inventory, now) = (&surveyed.survey.inventory, Some(recording.now()));
+        json::add_untagged(&mut document, inventory, self.untags.iter().zip(untagged), now);
         self.end(document, recording, swept, collected)
+    }
+
+    /// Takes names from images that keep others. A signal, or what cannot be proven any more, leaves
+    /// the rest as it is.
+    fn untag(
+        &self,
+        surveyed: &Surveyed,
+        hands: &mut dyn Hands,
+        recording: &mut Recording<'_>,
+    ) -> Result<Vec<untag::Outcome>, Blind> {
+        let context =
+            untag::Context { request: self.request, policy: &self.config.images, memory: self.mind };
+        let mut outcomes = Vec::new();
+        for one in self.untags {
+            if is_asked() {
+                break;
+            }
+            let image = &surveyed.survey.inventory.images[one.image.get()];
+            recording.untags(image, &one.names);
+            let outcome = match untag::run(one, &surveyed.survey, context, hands) {
+                Err(blind) if outcomes.is_empty() => {
+                    recording.untagged(image, &one.names, &untag::Outcome::Refused(blind.what.clone()));
+                    return Err(blind);
+                }
+                Err(blind) => untag::Outcome::Refused(blind.what),
+                Ok(outcome) => outcome,
+            };
+            recording.untagged(image, &one.names, &outcome);
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
     }
 
     /// Tells and records all of it.
@@ -83,7 +124,7 @@ impl Act<'_> {
         collected: Option<(String, DeadRan)>,
     ) -> Result<Exit, Failure> {
         let Self { job, surveyed, .. } = self;
-        if job.is_direct() {
+        if job.is_direct() && !is_asked() {
             self.editors.prepare();
         }
         if let Some((store, ran)) = &collected {
@@ -103,7 +144,7 @@ impl Act<'_> {
         let survey = &self.surveyed.survey;
         let store = dead.store(survey);
         recording.of_store(&store);
-        let ran = dead.run(self.request, survey, recording, &self.job.stop)?;
+        let ran = dead.run(self.request, survey, recording, flag())?;
         Ok((store, ran))
     }
 
@@ -113,7 +154,7 @@ impl Act<'_> {
             editors: self.editors,
             min_age: self.config.leaks.min_age,
             witness: recording,
-            stop: &self.job.stop,
+            stop: flag(),
             patience: Patience::default(),
         };
         sweeper.run(plan)
@@ -133,7 +174,7 @@ impl Act<'_> {
             memory: self.mind,
             hands,
             witness: recording,
-            stop: &self.job.stop,
+            stop: flag(),
             patience: Patience::default(),
             task: self.task,
         };

@@ -16,7 +16,7 @@ use crate::sys::processes::Processes;
 
 /// By filesystem, the lowest first.
 pub(super) fn marks(config: &Config, survey: &Survey) -> Vec<Vec<Mark>> {
-    let kubelet = match Processes::read() {
+    let kubelet = match Processes::read_with_kubelet() {
         Ok(processes) if !survey.sysroot.is_foreign() => Kubelet::read_running(&survey.sysroot, &processes),
         _ => Kubelet::read(&survey.sysroot),
     };

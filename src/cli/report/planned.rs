@@ -30,7 +30,7 @@ pub(super) struct Plans {
 pub(super) fn plans(global: &Global, config: &Config, surveyed: &Surveyed) -> Result<Plans, Failure> {
     let survey = &surveyed.survey;
     let images = deciding::plan(global, config, surveyed)?;
-    let editors = Editors::of(survey, &records::place(global).dir, Keep::Use);
+    let editors = Editors::of(survey, &records::place(global).dir, Keep::Use, global.trust_pid_namespace);
     let closed = |store: StoreIx| {
         let store = &survey.inventory.stores[store.get()];
         match survey.sysroot.is_foreign() {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::images::Groups;
+use super::volumes::Volumes;
 use super::{Filler, qualified};
 use crate::containerd::metadata::{Namespace, SandboxRecord};
 use crate::containerd::places::TASKS;
@@ -10,7 +11,7 @@ use crate::inventory::{Container, ContainerState, Owner};
 
 impl<'a> Filler<'a> {
     /// Adds all containers.
-    pub(in crate::containerd) fn containers(&mut self, groups: &Groups<'a>) {
+    pub(in crate::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
         for at in 0..self.graphs.len() {
             let namespace = self.graphs[at].0;
             for record in &namespace.containers {
@@ -29,6 +30,7 @@ impl<'a> Filler<'a> {
                     owner: Owner::Containerd,
                     image_id: group.map(|group| group.id.clone()).or(named),
                     image: group.map(|group| group.image),
+                    volumes: volumes.of(&namespace.name, &record.id),
                     created: record.created,
                     state: self.state(namespace, &record.id),
                     sandbox: cri.is_some_and(|cri| cri.sandbox),
@@ -43,14 +45,20 @@ impl<'a> Filler<'a> {
                 self.inventory.anchored.extend(held);
             }
             for sandbox in namespace.bare_sandboxes() {
-                self.bare_sandbox(namespace, sandbox, groups);
+                self.bare_sandbox(namespace, sandbox, groups, volumes);
             }
         }
     }
 
     /// A sandbox that another sandboxer than containerd's own has made: `sandboxer = "shim"` of a
     /// runtime in containerd 2.
-    fn bare_sandbox(&mut self, namespace: &Namespace, record: &SandboxRecord, groups: &Groups<'a>) {
+    fn bare_sandbox(
+        &mut self,
+        namespace: &Namespace,
+        record: &SandboxRecord,
+        groups: &Groups<'a>,
+        volumes: &Volumes<'a>,
+    ) {
         let cri = record.cri.as_ref();
         let asked = cri.and_then(|cri| cri.image_asked.as_deref());
         let group = asked.and_then(|name| groups.named(&namespace.name, name));
@@ -61,6 +69,7 @@ impl<'a> Filler<'a> {
             owner: Owner::Containerd,
             image_id: group.map(|group| group.id.clone()).or(asked.map(str::to_owned)),
             image: group.map(|group| group.image),
+            volumes: volumes.of(&namespace.name, &record.id),
             created: record.created,
             state: self.state(namespace, &record.id),
             sandbox: true,

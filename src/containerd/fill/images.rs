@@ -121,7 +121,8 @@ impl<'a> Filler<'a> {
         let (namespace, graph) = &self.graphs[at];
         let namespace = *namespace;
         let mut refs = Vec::new();
-        for name in &names {
+        // A name whose time is over holds nothing, but CRI lists its image until it is collected.
+        for name in names.iter().filter(|name| graph.expired(name, self.context.present.now()).is_none()) {
             refs.extend(graph.image(name));
         }
         // The top snapshot first, as the top layer is elsewhere; then what it was made from.

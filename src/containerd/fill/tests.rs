@@ -9,6 +9,7 @@ use crate::containerd::{snapshot, units};
 use crate::inventory::{ContainerState, Owner};
 use crate::sys::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::sys::bolt::{Database, Limits};
+use crate::sys::clock::Present;
 
 fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/2.3.4").join(path)
@@ -43,7 +44,7 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         platform: "linux/amd64",
         labels: &LabelsOf::Nobody,
         leaks: true,
-        now: Timestamp::now(),
+        present: &Present::at(Timestamp::now(), Vec::new()),
         in_flight: SignedDuration::from_mins(5),
     };
     let mut inventory = Inventory::default();
@@ -85,4 +86,49 @@ fn a_sandbox_of_somebody_else_is_one_too() {
     let sandbox = inventory.containers.iter().find(|one| one.id == "alien").expect("the sandbox");
     assert_eq!((sandbox.name.as_str(), sandbox.sandbox, sandbox.image), ("alien", true, None));
     assert_eq!(sandbox.image_id, None);
+}
+
+/// An expired name of a real image: what other images need stays, the rest goes with the next removal.
+#[test]
+fn an_image_whose_time_is_over_holds_nothing() {
+    let name = "reg.local/app-c";
+    let both = filled(|_| {});
+    let one = filled(|k8s| {
+        let images = bucket_in(k8s, &["images"]);
+        let names: Vec<Vec<u8>> = images.keys().cloned().collect();
+        for key in names {
+            // All names of the image: its tags, and the digest that CRI adds.
+            let target = |images: &mut std::collections::BTreeMap<Vec<u8>, Value>, key: &[u8]| {
+                let key = std::str::from_utf8(key).unwrap().to_owned();
+                match bucket_in(images, &[&key, "target"]).get(b"digest".as_slice()) {
+                    Some(Value::Bytes(digest)) => digest.clone(),
+                    other => panic!("{other:?}"),
+                }
+            };
+            let wanted = target(images, format!("{name}:1").as_bytes());
+            if target(images, &key) == wanted {
+                let key = std::str::from_utf8(&key).unwrap().to_owned();
+                let labels = bucket_in(images, &[&key, "labels"]);
+                let end = Value::Bytes(b"2026-01-01T00:00:00Z".to_vec());
+                labels.insert(b"containerd.io/gc.expire".to_vec(), end);
+            }
+        }
+    });
+    let of = |inventory: &Inventory| {
+        let found = inventory.images.iter().find(|image| image.names.iter().any(|one| one.starts_with(name)));
+        found.cloned().expect("CRI lists it until it is collected")
+    };
+    assert!(!of(&both).holds.is_empty() && of(&one).holds.is_empty());
+    assert!(both.leaks.iter().all(|leak| leak.class != "image-expired"));
+    let expired: Vec<_> = one.leaks.iter().filter(|leak| leak.class == "image-expired").collect();
+    assert!(expired.len() >= 2, "each name: {expired:?}");
+    let others: std::collections::HashSet<_> =
+        one.images.iter().flat_map(|image| image.holds.iter().copied()).collect();
+    for leak in expired {
+        assert!(
+            leak.verdict == Verdict::Report && leak.evidence.contains("2026-01-01T00:00:00Z"),
+            "{leak:?}"
+        );
+        assert!(leak.holds.iter().all(|node| !others.contains(node)), "{leak:?}");
+    }
 }

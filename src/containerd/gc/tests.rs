@@ -142,6 +142,22 @@ fn leases_hold_until_they_expire() {
 }
 
 #[test]
+fn images_hold_until_they_expire() {
+    for (expire, since_2, count) in [
+        ("2026-01-01T00:00:00Z", true, 0),
+        ("2026-01-01T00:00:00Z", false, 6),
+        ("2026-01-03T00:00:00Z", true, 6),
+        ("no time", true, 6),
+    ] {
+        let mut namespace = namespace();
+        namespace.images[0].labels = labels(&[(EXPIRE, expire)]);
+        let graph = Graph::new(&namespace).with_expiring_images(since_2);
+        assert_eq!(graph.marked(now()).len(), count, "{expire}, {since_2}");
+        assert_eq!(graph.expired(&namespace.images[0], now()).is_some(), count == 0, "{expire}, {since_2}");
+    }
+}
+
+#[test]
 fn roots_by_label_and_by_time() {
     let mut namespace = namespace();
     namespace.images.clear();

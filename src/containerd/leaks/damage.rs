@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::containerd::fill::images::{Group, Groups};
 use crate::containerd::fill::{About, Filler, KUBERNETES, qualified};
 use crate::containerd::gc::Ref;
-use crate::inventory::{NodeIx, NodeKind, Verdict};
+use crate::inventory::{NodeIx, NodeKind, Verdict, words};
 
 /// A database that is much longer than its content, and long enough for somebody to care.
 fn is_oversized(used: u64, length: u64) -> bool {
@@ -194,16 +194,21 @@ impl<'a> Filler<'a> {
             }
         }
         for namespace in &self.snapshot.metadata.namespaces {
-            let mut by_snapshotter: BTreeMap<&str, usize> = BTreeMap::new();
+            let mut by_snapshotter: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
             for record in &namespace.snapshots {
-                *by_snapshotter.entry(&record.snapshotter).or_default() += 1;
+                let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
+                let of_this = by_snapshotter.entry(&record.snapshotter).or_default();
+                of_this.0 += 1;
+                of_this.1 += node.map_or(0, |node| self.inventory.nodes[node.get()].size.bytes);
             }
             let used: HashSet<_> =
                 namespace.containers.iter().filter_map(|one| one.snapshotter.as_deref()).collect();
-            for (snapshotter, count) in by_snapshotter {
+            for (snapshotter, (count, bytes)) in by_snapshotter {
                 if snapshotter != self.primary && !used.contains(snapshotter) {
                     let evidence = format!(
-                        "{count} snapshots that no container was made with: copies of the same layers"
+                        "{count} snapshots of {} that no container was made with: copies of the same layers; \
+                         their bytes count with the images that they are copies for, and go with these",
+                        words::bytes(bytes)
                     );
                     reports.push(("second-snapshotter", qualified(&namespace.name, snapshotter), evidence));
                 }

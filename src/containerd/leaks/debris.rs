@@ -106,7 +106,9 @@ impl<'a> Filler<'a> {
                     ("ingest-active", Verdict::Keep, "a download that grew a moment ago".to_owned())
                 } else {
                     let until = match record.expires {
-                        Some(end) if end > self.context.now => format!("containerd keeps it until {end}"),
+                        Some(end) if end > self.context.present.now() => {
+                            format!("containerd keeps it until {end}")
+                        }
                         Some(end) => format!("its time ended at {end}"),
                         None => "only a lease holds it".to_owned(),
                     };

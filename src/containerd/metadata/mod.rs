@@ -171,6 +171,11 @@ pub struct SandboxRecord {
 }
 
 impl Namespace {
+    /// Whether a sandbox of that id is recorded, by CRI or by containerd's own sandbox store.
+    pub fn has_pod(&self, id: &str) -> bool {
+        self.containers.iter().any(|one| one.id == id) || self.sandboxes.iter().any(|one| one.id == id)
+    }
+
     /// Sandboxes that are not among the containers.
     pub fn bare_sandboxes(&self) -> impl Iterator<Item = &SandboxRecord> {
         let containers: HashSet<_> = self.containers.iter().map(|one| one.id.as_str()).collect();

@@ -34,7 +34,7 @@ const WAIT: &str = "nothing: it is in use, or may be";
 const RESTART: &str = "containerd takes it away when it starts";
 
 /// All classes.
-pub const CLASSES: [Class; 77] = [
+pub const CLASSES: [Class; 80] = [
     ours("orphan-dir"),
     ours("orphan-dir-partial"),
     ours("incomplete"),
@@ -72,6 +72,7 @@ pub const CLASSES: [Class; 77] = [
     ours("vartmp"),
     by_hand("volume-orphan", "look whether its data matters, then remove the directory"),
     by_hand("leaked-mount", "umount it"),
+    by_hand("crio-image-volume", "podman image unmount, if nobody needs it"),
     by_hand("stale-mountpoints", "restart the engine, or the node"),
     by_hand("external-container", "buildah rm"),
     by_hand("unknown-to-podman", "podman rm --force, or podman container rm --storage"),
@@ -89,6 +90,7 @@ pub const CLASSES: [Class; 77] = [
     of_containerd("lease-far-expiry", "ctr leases rm, if nobody needs it"),
     of_containerd("lease-stale", "containerd takes it away when the lease expires"),
     of_containerd("lease-expired", BY_ITSELF),
+    of_containerd("image-expired", BY_ITSELF),
     of_containerd("lease-active", WAIT),
     of_containerd("ingest-active", WAIT),
     of_containerd("stale-ingest", "containerd takes it away when it expires"),
@@ -111,6 +113,7 @@ pub const CLASSES: [Class; 77] = [
     of_containerd("container-without-cri", "ctr containers rm"),
     of_containerd("oversized-database", "bbolt compact while containerd is stopped"),
     of_containerd("foreign-namespace", "ctr -n NAMESPACE images rm, if nobody needs them"),
+    of_containerd("orphan-image-volume", "umount it, then remove its lease or snapshot with ctr"),
     of_containerd("second-snapshotter", "ctr snapshots rm, if nobody uses that snapshotter"),
 ];
 

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::plan::{Entry, Fate, Plan};
 use crate::gc::editors::Editors;
-use crate::gc::measure::{Gauge, Patience, Room};
+use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::space::Space;
 use crate::graphroot::edit::{Deleted, Editor, Error, Leftover, Refusal, Remedy};
 use crate::inventory::{FilesystemIx, Inventory, Leak};
@@ -21,6 +21,10 @@ pub trait Witness {
     fn begins(&mut self, _leak: &Leak, _entry: &Entry) {}
     /// It is gone; its bytes are not measured yet.
     fn gone(&mut self, _leak: &Leak, _entry: &Entry) {}
+    /// What was begun last was not touched after all.
+    fn spared(&mut self, _leak: &Leak) {}
+    /// Whether what was begun last is gone is not known.
+    fn unproven(&mut self, _leak: &Leak, _message: &str) {}
     /// It was deleted and the result measured.
     fn deleted(&mut self, _leak: &Leak, _deletion: &Deletion) {}
     /// It would not go.
@@ -54,6 +58,8 @@ pub struct Problem {
     pub kind: ProblemKind,
     /// In words.
     pub message: String,
+    /// Bytes that came free all the same, where a part of it was removed.
+    pub measured_bytes: Option<i64>,
 }
 
 /// What kind of problem.
@@ -61,8 +67,11 @@ pub struct Problem {
 pub enum ProblemKind {
     /// Something has come to use it, or it has changed: it stays, and nothing is wrong.
     Kept,
-    /// Another program held the store's locks for too long: it stays for this time.
+    /// The store is closed to us: another program held its locks for too long, or what it takes to
+    /// prove anything there cannot be read. It stays for this time.
     Locked,
+    /// Something of it was removed, and something would not go.
+    InPart,
     /// A failure.
     Failed,
 }
@@ -74,7 +83,7 @@ impl ProblemKind {
         match self {
             Self::Kept => "prove",
             Self::Locked => "lock",
-            Self::Failed => "remove",
+            Self::InPart | Self::Failed => "remove",
         }
     }
 }
@@ -92,6 +101,16 @@ pub struct Ran {
     pub stopped: bool,
 }
 
+impl Ran {
+    /// Bytes that came free, from what was removed in part as well.
+    #[must_use]
+    pub fn measured_bytes(&self) -> i64 {
+        let whole = self.deletions.iter().filter_map(|done| done.measured_bytes);
+        let parts = self.problems.iter().filter_map(|problem| problem.measured_bytes);
+        whole.chain(parts).fold(0, i64::saturating_add)
+    }
+}
+
 /// All that a run works with.
 pub struct Sweeper<'a> {
     /// What was found.
@@ -102,7 +121,7 @@ pub struct Sweeper<'a> {
     pub min_age: SignedDuration,
     /// Is told of everything.
     pub witness: &'a mut dyn Witness,
-    /// Set by a signal: finish the deletion in flight and report.
+    /// Set by a signal: nothing more is begun.
     pub stop: &'a AtomicBool,
     /// How long to wait for late frees of what is big enough to be waited for.
     pub patience: Patience,
@@ -139,7 +158,7 @@ impl Sweeper<'_> {
             }
             let entry = &plan.entries[at];
             let leak = &self.inventory.leaks[entry.leak.get()];
-            let problem = |kind, message: String| Problem { entry: at, kind, message };
+            let problem = |kind, message: String| Problem { entry: at, kind, message, measured_bytes: None };
             if let Some(message) = &locked[leak.store.get()] {
                 ran.problems.push(problem(ProblemKind::Locked, message.clone()));
                 continue;
@@ -155,19 +174,40 @@ impl Sweeper<'_> {
             let gauge = gauges.of(self.inventory, leak);
             let before = gauge.and_then(|gauge| gauge.look(self.editors));
             let came = self.act(editor, leak, entry);
+            let in_part = |deleted: &Deleted, message: String| {
+                let deletion = self.measured(at, entry, deleted, gauge.zip(before));
+                let message = format!("removed in part: {message}");
+                Problem { measured_bytes: deletion.measured_bytes, ..problem(ProblemKind::InPart, message) }
+            };
             let trouble = match came {
-                Ok(Came::GoneBefore) => None,
+                Ok(Came::GoneBefore) => {
+                    self.witness.spared(leak);
+                    None
+                }
                 Ok(Came::Repaired) => {
+                    self.witness.spared(leak);
                     ran.repaired.push(at);
                     None
                 }
-                Ok(Came::Deleted(deleted)) => {
-                    self.witness.gone(leak, entry);
-                    let deletion = self.measured(at, entry, &deleted, gauge.zip(before));
-                    self.witness.deleted(leak, &deletion);
-                    ran.deletions.push(deletion);
-                    left_over(&deleted).map(|message| problem(ProblemKind::Failed, message))
+                Ok(Came::Deleted(deleted)) => match left_over(&deleted) {
+                    Some(message) => Some(in_part(&deleted, message)),
+                    None => {
+                        self.witness.gone(leak, entry);
+                        let deletion = self.measured(at, entry, &deleted, gauge.zip(before));
+                        self.witness.deleted(leak, &deletion);
+                        ran.deletions.push(deletion);
+                        None
+                    }
+                },
+                Err(error) if error.is_interrupted() => {
+                    match error {
+                        Error::Interrupted => self.witness.spared(leak),
+                        error => self.witness.unproven(leak, &error.to_string()),
+                    }
+                    ran.stopped = true;
+                    break;
                 }
+                Err(Error::Stopped { done, cause }) => Some(in_part(&done, cause.to_string())),
                 Err(error) => {
                     let kind = kind_of(&error);
                     if kind == ProblemKind::Locked {
@@ -234,7 +274,9 @@ impl Sweeper<'_> {
             Ok(settled) => {
                 let ballast = self.editors.ballast_bytes(gauge.device);
                 let change = signed(ballast).saturating_sub(signed(before.ballast));
-                deletion.measured_bytes = Some(settled.measured_bytes.saturating_add(change));
+                let measured = settled.measured_bytes.saturating_add(change);
+                // What had come when a signal ended the waiting says little.
+                deletion.measured_bytes = (settled.why != Ended::Signal).then_some(measured);
                 deletion.usage_after_percent =
                     Space::of_room(&settled.room).ok().map(|space| space.used_percent());
             }
@@ -253,15 +295,15 @@ fn left_over(deleted: &Deleted) -> Option<String> {
     let first = deleted.failures.first()?;
     let more = u64::try_from(deleted.failures.len() - 1).unwrap_or(0).saturating_add(deleted.more_failures);
     Some(match more {
-        0 => first.to_string(),
-        more => format!("{first}; and {more} more"),
+        0 => format!("{first} stays"),
+        more => format!("{first} stays, and {more} more"),
     })
 }
 
 fn kind_of(error: &Error) -> ProblemKind {
     match error {
+        error if error.bars_store() => ProblemKind::Locked,
         Error::Refused(_) => ProblemKind::Kept,
-        Error::Locked { .. } => ProblemKind::Locked,
         _ => ProblemKind::Failed,
     }
 }

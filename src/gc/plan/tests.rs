@@ -61,6 +61,7 @@ fn container(image: usize, owner: Owner) -> Container {
         state: ContainerState::Exited,
         sandbox: false,
         sandbox_id: None,
+        volumes: Vec::new(),
         listed_bytes: None,
         holds: vec![],
     }
@@ -249,7 +250,9 @@ fn every_rule_keeps_and_says_why() {
         labels: vec![("keep".into(), None)],
         keep_newest: 1,
         static_pods: vec![named("quay.io/team/i3:1", "etcd.yaml")],
+        quadlets: vec![],
         sandboxes: vec![named("quay.io/team/i2:1", "crio.conf")],
+        pulling: vec![named("quay.io/team/i8:1", "pulling/sha256-0")],
     };
     // i0 to i9 have repositories of their own: only what nothing before keeps falls to the rule.
     let (deleted, kept, plan) = world.plan(&[space(0)]);
@@ -266,7 +269,7 @@ fn every_rule_keeps_and_says_why() {
             "protected-label",
             "newest-of-repository",
             "newest-of-repository",
-            "newest-of-repository",
+            "pull-in-progress",
             "backing-off"
         ]
     );
@@ -278,11 +281,13 @@ fn every_rule_keeps_and_says_why() {
         (4, "quay.io/team/i4:1 matches the protected name quay.io/team/i4*"),
         (5, "it has the protected label keep=yes"),
         (6, "it is among the newest 1 of quay.io/keep/a"),
+        (8, "the kubelet is pulling it, says pulling/sha256-0"),
         (9, "an attempt failed to remove it, the last with: image is in use; not again before"),
     ] {
         assert!(plan.kept[at].detail.starts_with(words), "{}", plan.kept[at].detail);
     }
     world.policy.protect.keep_newest = 0;
+    world.policy.protect.pulling.clear();
     world.ages.truncate(9);
     world.known[6].used_by = vec!["cri-o pod/app".into()];
     // Used while it was scanned, ten minutes ago.

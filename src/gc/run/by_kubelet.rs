@@ -68,9 +68,10 @@ pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<B
         witness: &mut *runner.witness,
         patience: runner.patience,
         deletions: Vec::new(),
+        aside: Vec::new(),
     };
     let stop = runner.stop;
-    let act = Act::Delete { deleter, stopped: &|| stop.load(Ordering::Relaxed) };
+    let act = Act::Delete { deleter: Box::new(deleter), stopped: &|| stop.load(Ordering::Relaxed) };
     let now = before.clone();
     Ok(world.collect(act, survey, policy, theirs, (before, now)))
 }
@@ -172,7 +173,7 @@ impl World {
 
 /// What is done when the kubelet asks for a removal.
 enum Act<'a> {
-    Delete { deleter: Deleter<'a>, stopped: &'a dyn Fn() -> bool },
+    Delete { deleter: Box<Deleter<'a>>, stopped: &'a dyn Fn() -> bool },
     Pretend,
 }
 
@@ -252,12 +253,11 @@ impl Node<'_, '_> {
         let Done { outcome, said_yes } = match done {
             Ok(done) => done,
             Err(lost) => {
-                let (blind, outcome) = lost.told();
-                let signal = matches!(&self.act, Act::Delete { stopped, .. } if stopped());
-                if !signal {
-                    self.problem(None, "prove", &blind.what);
+                let (why, outcome) = lost.told();
+                if let Stopped::Blind(what) | Stopped::Closed(what) = &why {
+                    self.problem(None, "prove", what);
                 }
-                self.stopped = Some(Stopped::after(blind, signal));
+                self.stopped = Some(why);
                 Done { outcome, said_yes: false }
             }
         };
@@ -335,7 +335,8 @@ impl Node<'_, '_> {
             Act::Delete { deleter, .. } => deleter.deletions,
             Act::Pretend => Vec::new(),
         };
-        let ran = Ran { plan, deletions, before, after: self.spaces, stopped: self.stopped };
+        let ran =
+            Ran { plan, deletions, before, after: self.spaces, stopped: self.stopped, left_aside: false };
         ByKubelet { ran, report }
     }
 

@@ -7,12 +7,16 @@ use jiff::Timestamp;
 use super::gauges::Gauges;
 use super::hands::{Blind, Hands, Removed};
 use super::proof::{Found, GONE_WITHIN, Proof};
-use super::{Deletion, Witness};
+use super::{Deletion, Stopped, Witness};
+use crate::cri::is_no_space;
 use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::plan::{Gain, Outcome, Step};
 use crate::gc::space::Space;
+use crate::graphroot::edit::NO_SPACE;
+use crate::inventory::rules::Ruling;
 use crate::inventory::{FilesystemIx, StoreKey};
 use crate::survey::Survey;
+use crate::sys::stop;
 
 /// Deletes images of a survey, one at a time.
 pub(super) struct Deleter<'a> {
@@ -25,6 +29,8 @@ pub(super) struct Deleter<'a> {
     pub(super) patience: Patience,
     /// What was deleted, in order.
     pub(super) deletions: Vec<Deletion>,
+    /// Why stores were left aside.
+    pub(super) aside: Vec<String>,
 }
 
 /// What came of a step.
@@ -38,19 +44,20 @@ pub(super) struct Done {
 pub(super) enum Lost {
     /// The image was not touched.
     Before(Blind),
+    /// Nor was it, since its store is closed to us.
+    Closed(String),
     /// Its removal was asked for; whether it is gone nobody knows.
     After(Blind),
 }
 
 impl Lost {
-    /// What is missing, and what is to be told of the image.
-    pub(super) fn told(self) -> (Blind, Outcome) {
+    /// Why the run ends, and what is to be told of the image.
+    pub(super) fn told(self) -> (Stopped, Outcome) {
+        let stopped = |what| if stop::is_asked() { Stopped::Signal } else { Stopped::Blind(what) };
         match self {
-            Self::Before(blind) => (blind, Outcome::NotTried),
-            Self::After(blind) => {
-                let outcome = Outcome::Refused(blind.what.clone());
-                (blind, outcome)
-            }
+            Self::Before(blind) => (stopped(blind.what), Outcome::NotTried),
+            Self::Closed(what) => (Stopped::Closed(what), Outcome::NotTried),
+            Self::After(blind) => (stopped(blind.what.clone()), Outcome::Refused(blind.what)),
         }
     }
 }
@@ -84,6 +91,27 @@ impl Deleter<'_> {
                 self.witness.spared(image);
                 return Err(Lost::Before(Blind { what: what.clone(), stale: false }));
             }
+            Removed::Closed(what) => {
+                self.witness.spared(image);
+                return Err(Lost::Closed(what.clone()));
+            }
+            Removed::Aside(what) => {
+                self.witness.spared(image);
+                self.aside.push(what.clone());
+                return untouched(Outcome::Kept(Ruling {
+                    rule: "out-of-reach",
+                    stays: true,
+                    detail: what.clone(),
+                }));
+            }
+            Removed::Kept(what) => {
+                self.witness.spared(image);
+                return untouched(Outcome::Kept(Ruling {
+                    rule: "in-use",
+                    stays: true,
+                    detail: what.clone(),
+                }));
+            }
             Removed::Refused(_) => Ok(false),
             // Whatever the answer was, only the store tells. After a failure nothing more is to
             // come: on a full disk every removal fails, and there may be thousands.
@@ -109,6 +137,9 @@ impl Deleter<'_> {
             }
             (
                 Removed::Refused(message)
+                | Removed::Kept(message)
+                | Removed::Aside(message)
+                | Removed::Closed(message)
                 | Removed::Failed(message)
                 | Removed::InDoubt(message)
                 | Removed::NotFound(message)
@@ -117,6 +148,16 @@ impl Deleter<'_> {
             ) => Some(message),
         };
         if let Some(message) = refusal {
+            if stop::is_asked() {
+                // What was asked for may still happen.
+                self.witness.unproven(image, &message);
+                return Err(Lost::After(Blind { what: message, stale: false }));
+            }
+            if is_no_space(&message) || message.contains(NO_SPACE) {
+                // The next one would fail likewise, and there may be thousands.
+                self.witness.refused(image, &message);
+                return Err(Lost::After(Blind { what: message, stale: false }));
+            }
             self.witness.refused(image, &message);
             return Ok(Done { outcome: Outcome::Refused(message), said_yes });
         }

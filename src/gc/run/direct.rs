@@ -7,8 +7,8 @@
 use super::hands::{Blind, Extra, Hands, Removed};
 use super::owner::Owners;
 use crate::gc::editors::Editors;
-use crate::graphroot::edit::{Deleted, Error, PlannedImage};
-use crate::inventory::{ImageIx, Inventory, Store, StoreKind};
+use crate::graphroot::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
+use crate::inventory::{Image, ImageIx, Inventory, Store, StoreKey, StoreKind};
 
 /// Works on the disk.
 #[derive(Debug)]
@@ -16,20 +16,48 @@ pub struct Direct<'a> {
     editors: &'a Editors,
     /// Asked before each removal; `None`: the owner may be at work, somebody has said so.
     owners: Option<&'a Owners>,
+    /// Stores that are left aside, and why: each is waited for once.
+    aside: Vec<(StoreKey, String)>,
 }
 
 impl<'a> Direct<'a> {
     /// Hands over `editors`. While an owner of `owners` is at work they refuse everything.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: Option<&'a Owners>) -> Self {
-        Self { editors, owners }
+        Self { editors, owners, aside: Vec::new() }
     }
 
     fn out_of_reach(&self, store: &Store) -> Option<String> {
         if store.kind == StoreKind::Containerd {
             return Some("it is in a store of containerd, which is never edited".into());
         }
-        self.editors.store(store).err().map(str::to_owned)
+        let key = StoreKey::of(store);
+        let aside = self.aside.iter().find(|(known, _)| *known == key).map(|(_, why)| why.clone());
+        aside.or_else(|| self.editors.store(store).err().map(str::to_owned))
+    }
+
+    /// Leaves a store aside for the rest of the run.
+    fn leave(&mut self, inventory: &Inventory, image: ImageIx, why: String) -> Removed {
+        let store = inventory.images[image.get()].store;
+        self.aside.push((StoreKey::of(&inventory.stores[store.get()]), why.clone()));
+        let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
+        if inventory.images.iter().any(open) { Removed::Aside(why) } else { Removed::Closed(why) }
+    }
+
+    /// What an edit that failed means for the image and for the run.
+    fn came_to(&mut self, inventory: &Inventory, at: ImageIx, error: Error) -> Removed {
+        match error {
+            Error::Stopped { done, cause } => {
+                tell(&inventory.images[at.get()].id, &done);
+                Removed::InDoubt(format!("stopped on the way: {cause}"))
+            }
+            Error::Failed(_) => Removed::InDoubt(error.to_string()),
+            Error::NoSpace(_) | Error::Interrupted => Removed::NotAsked(error.to_string()),
+            _ if error.bars_store() => self.leave(inventory, at, error.to_string()),
+            Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
+            Error::Refused(refusal) if refusal.bars() == Bar::Use => Removed::Kept(refusal.to_string()),
+            error => Removed::Refused(error.to_string()),
+        }
     }
 }
 
@@ -49,8 +77,8 @@ impl Hands for Direct<'_> {
         Ok(inventory.images.iter().map(|image| extra(image.store.get())).collect())
     }
 
-    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
-        let image = &inventory.images[image.get()];
+    fn remove(&mut self, inventory: &Inventory, at: ImageIx) -> Removed {
+        let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
             Err(why) => return Removed::Refused(why.to_owned()),
@@ -61,12 +89,20 @@ impl Hands for Direct<'_> {
                 tell(&image.id, &deleted);
                 Removed::Answered
             }
-            Err(Error::Stopped { done, cause }) => {
-                tell(&image.id, &done);
-                Removed::InDoubt(format!("stopped on the way: {cause}"))
-            }
-            Err(error @ Error::Failed(_)) => Removed::InDoubt(error.to_string()),
-            Err(error) => Removed::Refused(error.to_string()),
+            Err(error) => self.came_to(inventory, at, error),
+        }
+    }
+
+    fn untag(&mut self, inventory: &Inventory, at: ImageIx, names: &[String]) -> Removed {
+        let image = &inventory.images[at.get()];
+        let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
+            Ok(editor) => editor,
+            Err(why) => return Removed::Refused(why.to_owned()),
+        };
+        let planned = PlannedImage { id: image.id.clone(), names: Some(image.names.clone()) };
+        match editor.remove_names(&planned, names) {
+            Ok(_) => Removed::Answered,
+            Err(error) => self.came_to(inventory, at, error),
         }
     }
 

@@ -20,6 +20,11 @@ pub trait Hands {
     /// Removes an image with all its names.
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed;
 
+    /// Takes names from an image that keeps others.
+    fn untag(&mut self, _inventory: &Inventory, _image: ImageIx, _names: &[String]) -> Removed {
+        Removed::Refused("a runtime removes an image with all its names".into())
+    }
+
     /// Bytes of our own that these hands may give up for a removal or make again after it, on the
     /// filesystem `device` (`st_dev`), as of now: they are no part of what the removal gives back.
     fn own_bytes(&self, _device: u64) -> u64 {
@@ -67,6 +72,13 @@ pub enum Removed {
     Answered,
     /// It was refused: nothing has happened.
     Refused(String),
+    /// It is in use by now, and was not touched: no failure of the image's.
+    Kept(String),
+    /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
+    /// read), but there are others: that store is left aside. No failure of the image's.
+    Aside(String),
+    /// Likewise, and there is no other store: the run ends.
+    Closed(String),
     /// It is not there any more, was the answer: maybe somebody else is removing it. The store
     /// tells.
     NotFound(String),
@@ -74,8 +86,8 @@ pub enum Removed {
     Failed(String),
     /// There was no answer, and it may still be going on: the store tells.
     InDoubt(String),
-    /// Nothing was asked for: a signal came first, or there is nobody to ask. That is no failure of
-    /// the image's, and the run ends.
+    /// Nothing was asked for: a signal came first, there is nobody to ask, or no room to write. That
+    /// is no failure of the image's, and the run ends.
     NotAsked(String),
 }
 

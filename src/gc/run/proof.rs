@@ -12,6 +12,7 @@ use crate::gc::rules::Judge;
 use crate::inventory::rules::Ruling;
 use crate::inventory::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreIx, StoreKey};
 use crate::survey::{self, Request, Survey, Weigh};
+use crate::sys::stop;
 use crate::usage::Progress;
 
 /// A record may outlive the runtime's answer for a moment.
@@ -88,7 +89,7 @@ pub(super) fn look_together(
         let survey = look(request, labels.clone()).map_err(|error| Blind::disk(&error))?;
         match hands.look(&survey.inventory) {
             Ok(extra) => return Ok((survey, extra)),
-            Err(blind) if blind.stale && attempt < ATTEMPTS => {
+            Err(blind) if blind.stale && attempt < ATTEMPTS && !stop::is_asked() => {
                 tracing::debug!("{blind}; looking again");
                 attempt += 1;
                 std::thread::sleep(PAUSE);
@@ -146,7 +147,8 @@ impl Proof<'_> {
             let at = find_store(store, &inventory)?;
             let is_there = find(&inventory, at, id).is_some();
             let is_damaged = is_damaged(&inventory, at);
-            let waited = began.elapsed();
+            // After a signal one look has to do.
+            let waited = if stop::is_asked() { GONE_WITHIN } else { began.elapsed() };
             if !is_damaged && (!is_there || waited >= within) {
                 return Ok(!is_there);
             }

@@ -23,11 +23,12 @@ use crate::inventory::{Image, ImageIx, Inventory};
 
 /// Leak classes that containerd deletes by itself with the next removal of an image
 /// (`docs/leaks.md`). A graphroot has none of them.
-const COLLECTED_BY_CONTAINERD: [&str; 8] = [
+const COLLECTED_BY_CONTAINERD: [&str; 9] = [
     "orphan-blob",
     "content-unreferenced",
     "snapshot-unreferenced",
     "lease-expired",
+    "image-expired",
     "orphan-snapshot-dir",
     "orphan-new-dir",
     "orphan-rm-dir",
@@ -285,12 +286,17 @@ impl Hands for ThroughCri {
             }
             for reference in self.mounted_in(container) {
                 let found = names.find(reference);
+                // containerd's snapshots name the pod, not the container.
+                let known = |at: ImageIx| {
+                    let mut users = inventory.containers.iter().filter(|one| one.uses(at));
+                    users.any(|one| one.id == container.id || one.id == container.sandbox_id)
+                };
                 // By a name without a digest, which may have moved on since: then what is
                 // mounted is left without a name.
                 let nameless = |place: &usize| !found.certain && images[*place].tags.is_empty();
                 for (place, at) in &of_listing {
                     let sure = found.images.contains(place);
-                    if sure || nameless(place) {
+                    if (sure || nameless(place)) && !known(*at) {
                         let perhaps = if sure { "" } else { " perhaps" };
                         let name = name(container);
                         extras[at.get()]
@@ -394,6 +400,7 @@ mod tests {
             (Problem::BadRequest(words()), refused, failed),
             (Problem::Deadline(Duration::from_secs(1)), doubt, doubt),
             (Problem::HungUp(words()), doubt, doubt),
+            (Problem::Left, doubt, doubt),
             (other(Code::DeadlineExceeded, "words"), doubt, doubt),
             (other(Code::Unavailable, "words"), doubt, doubt),
             (other(Code::Cancelled, "context canceled"), doubt, doubt),
@@ -408,7 +415,7 @@ mod tests {
                     Removed::InDoubt(_) => doubt,
                     Removed::Failed(_) => failed,
                     Removed::Refused(_) => refused,
-                    Removed::Answered | Removed::NotFound(_) => "other",
+                    _ => "other",
                 };
                 assert_eq!(word, expected, "{error}, touched: {was_touched}");
             }

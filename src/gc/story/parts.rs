@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Part, PartKind};
 use crate::inventory::refs::{Refs, Root};
-use crate::inventory::{FilesystemIx, Inventory, NodeKind};
+use crate::inventory::{Container, FilesystemIx, Inventory, NodeKind};
 use crate::survey::tenants::{Tenant, TenantKind, Tenants};
 
 /// Directories that hold less than this share of what is used count as `other`.
@@ -68,7 +68,7 @@ fn of_tenant(tenant: &Tenant) -> Part {
 
 /// What the stores hold on a filesystem, each byte once: with the strongest of those who reach it.
 fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> {
-    let used: HashSet<_> = inventory.containers.iter().filter_map(|container| container.image).collect();
+    let used: HashSet<_> = inventory.containers.iter().flat_map(Container::images).collect();
     let of_root = |root: Root| match root {
         Root::Image(image) => {
             let facts = &inventory.images[image.get()];

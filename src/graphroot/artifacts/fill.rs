@@ -16,7 +16,9 @@ use crate::inventory::{
     Consistency, Evidence, EvidenceKind, FilesystemIx, Image, ImageIx, Inventory, Labels, LabelsOf,
     LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Use,
 };
-use crate::sys::namespaces;
+use crate::sys::clock::Present;
+use crate::sys::namespaces::Mounts;
+use crate::sys::quiet::Within;
 use crate::usage::Tally;
 use crate::usage::filesystem::CostModel;
 
@@ -32,8 +34,8 @@ pub struct Context<'a> {
     pub leaks: bool,
     /// Whose labels to read.
     pub labels: &'a LabelsOf,
-    /// The time that ages are counted to.
-    pub now: Timestamp,
+    /// What ages are counted to.
+    pub present: &'a Present,
 }
 
 impl std::fmt::Debug for Context<'_> {
@@ -50,7 +52,8 @@ pub fn fill(
     tallies: &[Tally],
     context: &Context<'_>,
 ) -> Vec<NodeIx> {
-    let mut filler = Filler { inventory, layout, context, blobs: BTreeMap::new(), mounted: BTreeMap::new() };
+    let (within, blobs, mounted) = (layout.places.within(), BTreeMap::new(), BTreeMap::new());
+    let mut filler = Filler { inventory, layout, within, context, blobs, mounted };
     let units = layout.units.iter().zip(tallies);
     let nodes: Vec<_> = units.map(|(unit, tally)| filler.unit(unit, tally)).collect();
     if !layout.places.foreign && !layout.blobs.is_empty() {
@@ -69,6 +72,7 @@ pub fn fill(
 struct Filler<'a> {
     inventory: &'a mut Inventory,
     layout: &'a Layout,
+    within: Within,
     context: &'a Context<'a>,
     blobs: BTreeMap<&'a str, NodeIx>,
     /// Where each blob is mounted.
@@ -122,24 +126,20 @@ impl<'a> Filler<'a> {
 
     /// A blob is no older than its making, whatever time of change it was given.
     fn since(&self, path: &Path) -> Option<Timestamp> {
-        since::of_debris(Debris::FeatureTest, path)
+        since::of_debris(&self.within, Debris::FeatureTest, path)
     }
 
     fn look_at_mounts(&mut self) {
         // Who may not look at all processes sees none of their mounts, and a deletion proves them
         // again; for that one this is an error.
-        let seen = namespaces::all().unwrap_or_else(|error| {
-            tracing::debug!("mounts of artifacts cannot be seen: {error}");
-            Vec::new()
-        });
-        let blobs = self.layout.directory().join(BLOBS);
-        let Some(top) = namespaces::locate(&blobs, &seen) else { return };
-        for seen in &seen {
-            let Ok(below) = seen.shows.path.strip_prefix(&top.path) else { continue };
-            let digest = below.to_str().and_then(|below| below.split_once('/'));
-            let digest = digest.map(|(algorithm, hex)| format!("{algorithm}:{hex}"));
-            if let Some(digest) = digest.filter(|_| seen.shows.is_within(&top)) {
-                self.mounted.entry(digest).or_insert_with(|| seen.mount.mount_point.clone());
+        let mounts = match Mounts::read(&[self.layout.directory().join(BLOBS)]) {
+            Ok(mounts) => mounts,
+            Err(error) => return tracing::debug!("mounts of artifacts cannot be seen: {error}"),
+        };
+        for digest in self.layout.blobs.keys() {
+            let path = self.layout.path_of(digest);
+            if let Some(seen) = path.and_then(|path| mounts.user(&path, &[])) {
+                self.mounted.insert(digest.clone(), seen.mount.mount_point.clone());
             }
         }
     }
@@ -227,12 +227,12 @@ impl<'a> Filler<'a> {
                 _ => continue,
             };
             // Nobody sets times back here, and under the lock nobody is at work on it.
-            let since = since::changed(&unit.path);
+            let since = since::changed(&self.within, &unit.path);
             let known = Circumstances {
                 consistency: layout.consistency,
                 is_locked: layout.is_locked,
                 is_mounted: digest.is_some_and(|digest| self.mounted.contains_key(digest)),
-                age: age(since, self.context.now),
+                age: age(since, self.context.present),
             };
             let judged = if digest.is_some() { leaks::orphan(known) } else { leaks::temporary(known) };
             self.leak(judged, &unit.id, unit.path.clone(), since, vec![*node]);

@@ -168,7 +168,7 @@ pub fn moved(layout: &Layout) -> bool {
 
 fn sign(places: &Places) -> io::Result<Signature> {
     let (within, top) = (places.within(), directory(&places.graphroot));
-    let is_locked = match LockFile::open_within(&within, &top.join(LOCK))? {
+    let is_locked = match LockFile::open(&within, &top.join(LOCK))? {
         Some(lock) => lock.has_writer()?,
         None => false,
     };

@@ -66,9 +66,11 @@ impl<'a> Files<'a> {
         !matches!(&*self.place(path), Err(error) if is_not_found(error))
     }
 
-    /// The facts of what a path leads to, if they can be had.
+    /// The facts of the directory that a path leads to, if there is one and they can be had.
     pub(super) fn metadata(&self, path: &Path) -> Option<std::fs::Metadata> {
-        std::fs::symlink_metadata(self.place(path).as_ref().as_ref().ok()?).ok()
+        self.place(path).as_ref().as_ref().ok()?;
+        let root = self.sysroot.open(path).ok()?;
+        std::fs::File::from(root.fd().try_clone_to_owned().ok()?).metadata().ok()
     }
 
     /// What is in a directory ([`Sysroot::list`]).

@@ -17,6 +17,7 @@ mod toml_file;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::sys::root::calling_uid;
 use crate::sys::sysroot::Sysroot;
 use crio::Crio;
 pub use crio::CrioStart;
@@ -81,7 +82,7 @@ pub struct Discovery {
 /// What of the process's environment matters.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// Effective uid.
+    /// Effective uid; in the user namespace of `podman unshare` that of the user.
     pub uid: u32,
     /// `$HOME`.
     pub home: Option<PathBuf>,
@@ -112,7 +113,7 @@ impl Environment {
         let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let path = |name: &str| text(name).map(PathBuf::from);
         Self {
-            uid: nix::unistd::geteuid().as_raw(),
+            uid: calling_uid(),
             home: path("HOME"),
             xdg_config_home: path("XDG_CONFIG_HOME"),
             xdg_data_home: path("XDG_DATA_HOME"),
@@ -162,6 +163,39 @@ pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf
     Discovery { stores, others, pins, artifact_stores, problems }
 }
 
+/// A user with stores.
+#[derive(Clone, Debug)]
+pub struct UserStores {
+    /// Uid.
+    pub uid: u32,
+    /// Where the user's configuration lies: `~/.config`, or `$XDG_CONFIG_HOME` of the calling user.
+    pub config: PathBuf,
+    /// The stores.
+    pub stores: Vec<StoreConfig>,
+}
+
+/// The users other than root that have stores: for root all of them, else the calling one. What
+/// cannot be read is a problem of every [`Discovery`].
+#[must_use]
+pub fn users_stores(sysroot: &Sysroot, environment: &Environment) -> Vec<UserStores> {
+    let files = Files::new(sysroot);
+    let mut problems = Problems::default();
+    let users = rootless::users(&files, &mut problems);
+    let environment = complete(environment, &users);
+    if environment.uid != 0 {
+        let stores = rootless::stores(&files, &owner(&environment, &users), &mut problems);
+        let home = environment.home.clone().unwrap_or_default();
+        let config = environment.xdg_config_home.clone().unwrap_or_else(|| home.join(".config"));
+        return vec![UserStores { uid: environment.uid, config, stores }];
+    }
+    let of = |user: &User| {
+        let stores = rootless::existing_stores(&files, user, &mut problems);
+        UserStores { uid: user.uid, config: user.home.join(".config"), stores }
+    };
+    let all = users.iter().filter(|user| user.uid != 0).map(of);
+    all.filter(|user| !user.stores.is_empty()).collect()
+}
+
 /// What pod sandboxes are made from: CRI-O's `pause_image`, or those that it has built in. What
 /// cannot be read is a problem of every [`Discovery`].
 #[must_use]
@@ -203,7 +237,15 @@ impl<'a> Configuration<'a> {
             rootless::stores(&files, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
         }
         let system = system_environment(&environment, &users);
+        let before = problems.0.len();
         let bases = system_stores(&files, &owner(&system, &users), &mut problems);
+        if environment.uid != 0 {
+            // What root has at home is not for other users to read.
+            let home = system.home.as_deref();
+            let mut known = problems.0.split_off(before);
+            known.retain(|(file, _)| home.is_none_or(|home| !file.starts_with(home)));
+            problems.0.append(&mut known);
+        }
         bases.iter().for_each(|(base, _)| stores.add(base.clone()));
         let crio = Crio::read(&files, &mut problems);
         if let Some(crio) = &crio {

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::Value;
@@ -21,7 +21,7 @@ use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::locks::{Guards, Held, Lock, noise64};
-use super::mounted::{Doomed, Mounts};
+use super::mounted::{Doomed, Evidence, Read};
 use super::{Deleted, Editor, Leftover, Reclaimed, write};
 use crate::graphroot::artifacts::layout::{self, Document, Entry};
 use crate::graphroot::artifacts::{
@@ -110,7 +110,7 @@ struct Session<'e> {
     since: Instant,
     index: Index,
     documents: HashMap<String, Option<Document>>,
-    mounts: Mounts,
+    evidence: Evidence,
     /// Names in `top` of what goes when the lock is let go.
     aside: Vec<OsString>,
     number: u64,
@@ -125,10 +125,16 @@ impl<'e> Session<'e> {
         let top = graphroot.below(DRIVER)?.ok_or_else(unknown)?;
         let path = top.path().join(LOCK);
         let lock = top.open(LOCK, OFlags::RDWR)?.ok_or_else(|| Refusal::NoLockFile(path.clone()))?;
+        let trusts_namespace = editor.options.trust_pid_namespace;
+        let blobs = [top.path().join(BLOBS)];
+        let mut evidence = Evidence::of_directories(&blobs, Read::Mounts, trusts_namespace)?;
+        editor.step("looked");
         let held = Held::take(vec![Lock::new(Guards::Own, path, lock)], editor.options.patience)?;
         let since = Instant::now();
         editor.step("locked");
-        held.prove_current()?;
+        held.prove_current(&editor.places.within())?;
+        editor.prove_in_place()?;
+        evidence.is_current(&[])?;
         let damaged =
             |message: &str| Refusal::Damaged { path: top.path().join(INDEX), message: message.into() };
         let bytes = top.read(INDEX, MOST_INDEX_BYTES)?.ok_or_else(|| damaged("is not there"))?;
@@ -136,7 +142,6 @@ impl<'e> Session<'e> {
         if index.rows.iter().any(|(_, entry)| entry.is_none()) {
             return Err(damaged("has an entry without a digest").into());
         }
-        let mounts = Mounts::read()?;
         Ok(Self {
             editor,
             top,
@@ -144,7 +149,7 @@ impl<'e> Session<'e> {
             since,
             index,
             documents: HashMap::new(),
-            mounts,
+            evidence,
             aside: Vec::new(),
             number: noise64(),
             done: Deleted::default(),
@@ -225,7 +230,7 @@ impl<'e> Session<'e> {
 
     fn prove_unmounted(&self, below: &Path) -> Result<(), Refusal> {
         let path = self.top.path().join(below);
-        self.mounts.prove_unused(&[Doomed { path: &path, words: Vec::new() }])
+        self.evidence.prove_unused(&[Doomed { path: &path, words: Vec::new() }])
     }
 
     fn write_without(&mut self, digest: &str) -> Result<(), Error> {
@@ -296,7 +301,8 @@ impl<'e> Session<'e> {
             return Err(unknown().into());
         }
         // Nobody pulls under our lock; but other tools than these know no lock.
-        let age = leaks::age(since::changed(&leftover.path), Timestamp::now());
+        let since = since::changed(&self.editor.places.within(), &leftover.path);
+        let age = leaks::age(since, &self.editor.present());
         if !leaks::is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: leftover.path.clone(), age, wanted: min_age }.into());
         }

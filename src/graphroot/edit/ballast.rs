@@ -9,15 +9,20 @@
 //! On btrfs data and metadata run out apart from each other. There the ballast is a directory
 //! with such a file and many that are so small that they lie in the metadata.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FsWord};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FsWord, Mode, OFlags, Stat, statat, unlinkat};
+use rustix::io::Errno;
 
 use crate::graphroot::snapshot::Places;
 use crate::graphroot::units::BALLAST;
+use crate::sys::beneath::{DIRECTORY, Opener};
+use crate::sys::root::Root;
 
 /// Room for a record file of a few thousand layers and what the filesystem needs beside it.
 const LEAST_BYTES: u64 = 4 << 20;
@@ -41,29 +46,40 @@ const DATA: &str = "data";
 /// One file on one filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ballast {
+    /// The directory that it lies in.
+    parent: Root,
+    name: OsString,
     path: PathBuf,
-    device: u64,
     bytes: u64,
 }
 
 impl Ballast {
-    /// Where the ballast of a store belongs: one for each filesystem that has record files.
+    fn new(parent: Root, name: impl Into<OsString>, bytes: u64) -> Self {
+        let name = name.into();
+        Self { path: parent.join(&name), parent, name, bytes }
+    }
+
+    /// Where the ballast of a store belongs: one for each filesystem that has record files. None for
+    /// a store that we do not edit.
     ///
     /// # Errors
-    /// When one of the store's directories cannot be examined.
+    /// When the state directory is there and cannot be examined.
     pub fn of_store(places: &Places, state_dir: &Path) -> io::Result<Vec<Self>> {
-        let state = std::fs::metadata(state_dir).ok().map(|facts| facts.dev());
         let mut all: Vec<Self> = Vec::new();
+        if super::prove_ours(places).is_err() {
+            return Ok(all);
+        }
+        let state = opened(state_dir)?;
         for area in places.areas() {
-            let device = std::fs::metadata(area)?.dev();
-            let path = match state == Some(device) {
-                true => state_dir.join(format!("ballast-{device:x}")),
-                false => area.join(BALLAST),
-            };
+            let device = area.identity().0;
             let bytes = LEAST_BYTES.max(2 * largest_record_file(places, area));
-            match all.iter_mut().find(|known| known.device == device) {
+            let ballast = match state.clone().filter(|state| state.identity().0 == device) {
+                Some(state) => Self::new(state, format!("ballast-{device:x}"), bytes),
+                None => Self::new(area.clone(), BALLAST, bytes),
+            };
+            match all.iter_mut().find(|known| known.device() == device) {
                 Some(known) => known.bytes = known.bytes.max(bytes),
-                None => all.push(Self { path, device, bytes }),
+                None => all.push(ballast),
             }
         }
         Ok(all)
@@ -76,11 +92,9 @@ impl Ballast {
     /// When one of them cannot be examined.
     pub fn in_state_dir(state_dir: &Path, root: &Path) -> io::Result<Option<Self>> {
         let device = std::fs::metadata(root)?.dev();
-        if std::fs::metadata(state_dir)?.dev() != device {
-            return Ok(None);
-        }
-        let path = state_dir.join(format!("ballast-{device:x}"));
-        Ok(Some(Self { path, device, bytes: LEAST_BYTES }))
+        let state = opened(state_dir)?.ok_or(io::ErrorKind::NotFound)?;
+        let here = state.identity().0 == device;
+        Ok(here.then(|| Self::new(state, format!("ballast-{device:x}"), LEAST_BYTES)))
     }
 
     /// Where it lies.
@@ -98,23 +112,50 @@ impl Ballast {
     /// The filesystem it lies on (`st_dev`).
     #[must_use]
     pub fn device(&self) -> u64 {
-        self.device
+        self.parent.identity().0
+    }
+
+    /// Something is at its place.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.examine().is_some()
+    }
+
+    fn examine(&self) -> Option<Stat> {
+        statat(self.parent.fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+
+    /// The directory that it is, where it is one.
+    fn directory(&self) -> rustix::io::Result<OwnedFd> {
+        Opener::usual(self.parent.fd()).beneath(self.parent.fd(), Path::new(&self.name), DIRECTORY, false)
     }
 
     /// Bytes that it takes now, as `st_blocks` counts.
     #[must_use]
     pub fn taken_bytes(&self) -> u64 {
-        let blocks = |path: &Path| std::fs::symlink_metadata(path).map_or(0, |facts| 512 * facts.blocks());
-        let inside = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
-        blocks(&self.path) + inside.map(|entry| blocks(&entry.path())).sum::<u64>()
+        let bytes = |stat: &Stat| u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+        let mut sum = self.examine().as_ref().map_or(0, bytes);
+        if let Ok(directory) = self.directory()
+            && let Ok(entries) = Dir::read_from(&directory)
+        {
+            for entry in entries.flatten().filter(|entry| entry.file_type() == FileType::RegularFile) {
+                let stat = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                sum += stat.as_ref().map_or(0, bytes);
+            }
+        }
+        sum
+    }
+
+    fn available_bytes(&self) -> io::Result<u64> {
+        let space = rustix::fs::fstatvfs(self.parent.fd())?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
     /// Whether its filesystem has as many bytes available as it would take, and an inode: then a
     /// deletion can begin without it. `false` where that cannot be asked.
     #[must_use]
     pub fn has_room_beside(&self) -> bool {
-        let parent = self.path.parent().unwrap_or(Path::new("/"));
-        rustix::fs::statvfs(parent).is_ok_and(|space| {
+        rustix::fs::fstatvfs(self.parent.fd()).is_ok_and(|space| {
             let bytes = space.f_bavail.saturating_mul(space.f_frsize);
             bytes >= self.bytes && (space.f_files == 0 || space.f_ffree > 0)
         })
@@ -128,15 +169,14 @@ impl Ballast {
         if self.is_ready() {
             return Ok(true);
         }
-        let parent = self.path.parent().unwrap_or(Path::new("/"));
-        if fs2::available_space(parent)? < self.bytes.saturating_mul(PART_OF_FREE) {
+        if self.available_bytes()? < self.bytes.saturating_mul(PART_OF_FREE) {
             return Ok(false);
         }
         self.release()?;
-        let is_btrfs = rustix::fs::statfs(parent)?.f_type == BTRFS;
+        let is_btrfs = rustix::fs::fstatfs(self.parent.fd())?.f_type == BTRFS;
         let made = match is_btrfs {
             true => self.make_inline(),
-            false => reserve(&self.path, self.bytes),
+            false => reserve(self.parent.fd(), &self.name, self.bytes),
         };
         match made {
             Ok(()) => Ok(true),
@@ -152,24 +192,27 @@ impl Ballast {
     /// It is there.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let Ok(facts) = std::fs::symlink_metadata(&self.path) else { return false };
-        match facts.is_dir() {
-            true => self.path.join(DATA).exists(),
-            false => facts.len() >= self.bytes,
+        let Some(stat) = self.examine() else { return false };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => self
+                .directory()
+                .is_ok_and(|directory| statat(directory, DATA, AtFlags::SYMLINK_NOFOLLOW).is_ok()),
+            _ => u64::try_from(stat.st_size).is_ok_and(|length| length >= self.bytes),
         }
     }
 
     fn make_inline(&self) -> io::Result<()> {
-        std::fs::create_dir(&self.path)?;
+        rustix::fs::mkdirat(self.parent.fd(), &self.name, Mode::RWXU)?;
+        let directory = self.directory()?;
         let mut content = [0_u8; INLINE_BYTES];
         for at in 0..INLINE_FILES {
             // Noise: a filesystem that compresses would make nothing of zeroes.
             for chunk in content.chunks_mut(8) {
                 chunk.copy_from_slice(&super::locks::noise64().to_le_bytes()[..chunk.len()]);
             }
-            std::fs::write(self.path.join(at.to_string()), content)?;
+            create(directory.as_fd(), at.to_string().as_ref())?.write_all(&content)?;
         }
-        reserve(&self.path.join(DATA), self.bytes)
+        reserve(directory.as_fd(), DATA.as_ref(), self.bytes)
     }
 
     /// Gives its room back; whether there was any.
@@ -177,40 +220,51 @@ impl Ballast {
     /// # Errors
     /// When it is there and cannot be removed.
     pub fn release(&self) -> io::Result<bool> {
-        let gone = match std::fs::symlink_metadata(&self.path) {
-            Err(error) => Err(error),
-            Ok(facts) if facts.is_dir() => {
+        let unlink = |directory: BorrowedFd<'_>, name: &OsStr, flags| match unlinkat(directory, name, flags) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(io::Error::from(error)),
+        };
+        match self.directory() {
+            Ok(directory) => {
                 let names = (0..INLINE_FILES).map(|at| at.to_string());
                 for name in std::iter::once(DATA.to_owned()).chain(names) {
-                    match std::fs::remove_file(self.path.join(name)) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                        _ => {}
-                    }
+                    unlink(directory.as_fd(), name.as_ref(), AtFlags::empty())?;
                 }
-                std::fs::remove_dir(&self.path)
+                unlink(self.parent.fd(), &self.name, AtFlags::REMOVEDIR)
             }
-            Ok(_) => std::fs::remove_file(&self.path),
-        };
-        match gone {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+            Err(_) => unlink(self.parent.fd(), &self.name, AtFlags::empty()),
         }
     }
 }
 
+/// The state directory, which root's programs name; `None` where there is none yet.
+fn opened(state_dir: &Path) -> io::Result<Option<Root>> {
+    match Root::open_in(state_dir, Path::new("/")) {
+        Ok(root) => Ok(Some(root)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn create(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?))
+}
+
 /// Makes a file of reserved blocks, whatever the filesystem would do with zeroes.
-fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
-    let file = File::options().write(true).create_new(true).open(path)?;
+fn reserve(directory: BorrowedFd<'_>, name: &OsStr, bytes: u64) -> io::Result<()> {
+    let file = create(directory, name)?;
     Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?)
 }
 
 fn largest_record_file(places: &Places, area: &Path) -> u64 {
+    let within = places.within();
     let files = ["layers", "images", "containers"].into_iter().flat_map(|what| {
         let directory = places.records_dir(area, what);
         [format!("{what}.json"), format!("volatile-{what}.json")].map(|name| directory.join(name))
     });
-    files.filter_map(|path| std::fs::symlink_metadata(path).ok()).map(|facts| facts.len()).max().unwrap_or(0)
+    files.filter_map(|path| within.facts(&path).ok()).map(|facts| facts.length).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -221,7 +275,7 @@ mod tests {
     fn prepared_once_and_released() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ballast");
-        let ballast = Ballast { path: path.clone(), device: 0, bytes: LEAST_BYTES };
+        let ballast = Ballast::new(Root::open(dir.path()).unwrap(), "ballast", LEAST_BYTES);
         assert!(!ballast.release().unwrap());
         assert!(ballast.prepare().unwrap());
         let facts = std::fs::metadata(&path).unwrap();

@@ -122,6 +122,11 @@ impl Bin {
         if let Some(directory) = directory {
             for name in directory.names()? {
                 let removal = directory.remove_tree(&name);
+                if removal.interrupted {
+                    // It lies here under our number, and the next run finishes it.
+                    all.absorb(removal);
+                    return Ok(all);
+                }
                 if let Some(layers) = layers.filter(|_| !removal.is_complete())
                     && directory.has(&name)?
                     && let Err(fault) = directory.rename(&name, layers, orphan_name())

@@ -3,8 +3,7 @@
 use super::error::{Error, Refusal};
 use super::intent::Intent;
 use super::locks::Guards;
-use super::mounted;
-use super::process;
+use super::mounted::{self, Read};
 use super::session::Session;
 use super::{Deleted, Editor};
 
@@ -19,13 +18,13 @@ impl Editor {
     /// # Errors
     /// [`Error::Refused`] where that does not hold; then nothing was changed. Others as they say.
     pub fn delete_dead_container(&self, id: &str) -> Result<Deleted, Error> {
-        process::prove_none(id)?;
-        Session::open(self)?.run(|session| session.delete_container(id))
+        Session::open(self, Read::Processes)?.run(|session| session.delete_container(id))
     }
 }
 
 impl Session<'_> {
     fn delete_container(&mut self, id: &str) -> Result<(), Error> {
+        self.prove_no_process(id)?;
         let container = self.records.container(id).cloned();
         let container = container.ok_or_else(|| Refusal::Unknown { kind: "container", id: id.to_owned() })?;
         let layer = container.layer.filter(|layer| self.records.layer(layer).is_some());
@@ -50,7 +49,7 @@ impl Session<'_> {
             Some(layer) if self.records.layer(layer).is_none() => {}
             _ => return Ok(()),
         }
-        process::prove_none(id)?;
+        self.prove_no_process(id)?;
         self.prove_directories_of(id)?;
         self.forget_container(id)
     }
@@ -58,13 +57,9 @@ impl Session<'_> {
     /// Its directories, then its record.
     fn forget_container(&mut self, id: &str) -> Result<(), Error> {
         let file = self.records.file_of(Guards::Containers, id)?;
-        let removals: Vec<_> = self
-            .places
-            .iter()
-            .filter_map(|place| place.records(Guards::Containers))
-            .map(|containers| containers.remove_tree(id))
-            .collect();
-        removals.into_iter().for_each(|removal| self.done.note(removal));
+        for place in 0..self.places.len() {
+            self.discard_object(place, Guards::Containers, id)?;
+        }
         self.step("container directory removed");
         self.records.remove(file, id)?;
         self.save(file)?;

@@ -12,13 +12,13 @@ use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::links;
 use super::locks::{Guards, Lock};
-use super::mounted;
-use super::process;
+use super::mounted::{self, Read};
 use super::session::Session;
 use super::{Deleted, Editor};
 use crate::graphroot::leaks;
 use crate::graphroot::since;
 use crate::graphroot::units::{self, Debris};
+use crate::sys::quiet::Within;
 
 /// What kind of leftover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,17 +62,18 @@ impl Editor {
             return self.reclaim_of_artifacts(leftovers, min_age);
         }
         let mut reclaimed = Reclaimed::default();
-        // Reading all processes takes long; a process that starts later is kept out by the
-        // locks, and had to mount the layer before.
-        let alive: Vec<_> = leftovers.iter().map(prove_no_process).collect();
-        // So may the age of a large tree.
-        let since: Vec<_> = leftovers.iter().map(since).collect();
-        let mut session = Session::open(self)?;
+        // The age of a large tree may take long.
+        let within = self.places.within();
+        let since: Vec<_> = leftovers.iter().map(|leftover| since(&within, leftover)).collect();
+        let of_container = Kind::Debris(Debris::ContainerDirectory);
+        let read = match leftovers.iter().any(|leftover| leftover.kind == of_container) {
+            true => Read::Processes,
+            false => Read::Mounts,
+        };
+        let mut session = Session::open(self, read)?;
         session.intend(Intent::new(None, layer_directories(leftovers), &session));
-        for (at, ((leftover, alive), since)) in leftovers.iter().zip(alive).zip(since).enumerate() {
-            let age = Wanted { since, min_age };
-            let result = alive.map_err(Error::from).and_then(|()| session.reclaim(leftover, age));
-            if let Err(error) = result {
+        for (at, (leftover, since)) in leftovers.iter().zip(since).enumerate() {
+            if let Err(error) = session.reclaim(leftover, Wanted { since, min_age }) {
                 reclaimed.kept.push((at, error));
             }
         }
@@ -89,18 +90,11 @@ fn layer_directories(leftovers: &[Leftover]) -> Vec<String> {
     directories.filter_map(|found| Some(found.path.file_name()?.to_str()?.to_owned())).collect()
 }
 
-fn prove_no_process(leftover: &Leftover) -> Result<(), Refusal> {
-    match (leftover.kind, leftover.path.file_name().and_then(OsStr::to_str)) {
-        (Kind::Debris(Debris::ContainerDirectory), Some(id)) => process::prove_none(id),
-        _ => Ok(()),
-    }
-}
-
 /// As a scan counts its age.
-fn since(leftover: &Leftover) -> Option<Timestamp> {
+fn since(within: &Within, leftover: &Leftover) -> Option<Timestamp> {
     match leftover.kind {
-        Kind::Debris(what) => since::of_debris(what, &leftover.path),
-        Kind::Link | Kind::Artifact => since::changed(&leftover.path),
+        Kind::Debris(what) => since::of_debris(within, what, &leftover.path),
+        Kind::Link | Kind::Artifact => since::changed(within, &leftover.path),
     }
 }
 
@@ -137,8 +131,10 @@ impl Session<'_> {
                 if self.records.container(&found.name).is_some() {
                     return Err(Refusal::Recorded { id: found.name }.into());
                 }
-                prove_age(&found, age)?;
-                self.remove_in_place(&found)?;
+                prove_age(&found, age, self.editor)?;
+                self.prove_no_process(&found.name)?;
+                self.prove_path_unmounted(&found.path)?;
+                self.discard_from(found.place, &found.parent, &found.name)?;
             }
             Kind::Debris(Debris::TarSplit | Debris::LayerData) => {
                 let id = found.name.trim_end_matches(".tar-split.gz");
@@ -150,7 +146,7 @@ impl Session<'_> {
             // Under the store's locks nobody is writing a record file.
             Kind::Debris(Debris::TempRecord) => self.remove_in_place(&found)?,
             Kind::Debris(Debris::FeatureTest) => {
-                prove_age(&found, age)?;
+                prove_age(&found, age, self.editor)?;
                 self.prove_path_unmounted(&found.path)?;
                 self.discard_from(found.place, &found.parent, &found.name)?;
             }
@@ -252,10 +248,11 @@ impl Session<'_> {
     fn remove_in_place(&mut self, found: &Found) -> Result<(), Error> {
         self.prove_path_unmounted(&found.path)?;
         let removal = found.parent.remove_tree(&found.name);
-        let failure = removal.failures.first().cloned();
+        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
         self.done.note(removal);
         match failure {
             Some(failure) => Err(Fault::new("removing", failure.path, failure.error).into()),
+            None if interrupted => Err(Error::Interrupted),
             None => Ok(()),
         }
     }
@@ -271,7 +268,7 @@ impl Session<'_> {
             return Err(Refusal::Held(lock.path().to_path_buf()).into());
         }
         // Between the making of the directory and the taking of its lock only age tells.
-        prove_age(found, age)?;
+        prove_age(found, age, self.editor)?;
         self.prove_path_unmounted(&found.path)?;
         self.discard_from(found.place, &found.parent, &found.name)?;
         Ok(())
@@ -282,7 +279,7 @@ impl Session<'_> {
         let Some(number) = number else {
             return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
         };
-        prove_age(found, age)?;
+        prove_age(found, age, self.editor)?;
         let directory = found.parent.path().join(format!("temp-dir-{number}"));
         self.prove_path_unmounted(&directory)?;
         let place = &self.places[found.place];
@@ -349,7 +346,7 @@ fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Dire
 }
 
 /// It was old enough before the locks were taken, and nobody has changed or made it anew since.
-fn prove_age(found: &Found, wanted: Wanted) -> Result<(), Error> {
+fn prove_age(found: &Found, wanted: Wanted, editor: &Editor) -> Result<(), Error> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
     let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), flags, wish)
@@ -360,7 +357,7 @@ fn prove_age(found: &Found, wanted: Wanted) -> Result<(), Error> {
     let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     let born = time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).filter(|_| known);
     let since = wanted.since.map(|since| modified.max(born).map_or(since, |newer| newer.max(since)));
-    let age = leaks::age(since, Timestamp::now());
+    let age = leaks::age(since, &editor.present());
     match leaks::is_old_enough(age, wanted.min_age) {
         true => Ok(()),
         false => Err(Refusal::Young { path: found.path.clone(), age, wanted: wanted.min_age }.into()),

@@ -10,12 +10,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::error::Fault;
 use crate::sys::beneath::{DIRECTORY, Opener};
 use crate::sys::removal::{self, Removal};
+use crate::sys::root::Root;
 
 /// Longest path of a symlink or content of a `lower` file that is read: the library writes
 /// 500 parts of 28 bytes at most.
@@ -38,13 +39,12 @@ fn there<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
 }
 
 impl Directory {
-    /// Opens the top of a store, which the configuration names: the way there may lead
-    /// through symlinks.
-    pub(super) fn top(path: &Path) -> Result<Self, Fault> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())
-            .map_err(|error| Fault::new("opening", path, error))?;
-        Ok(Self { fd, path: path.to_path_buf() })
+    /// The top of a store, as it was opened when the store was found.
+    pub(super) fn top(root: &Root) -> Result<Self, Fault> {
+        let fd = root.directory().map_err(|error| {
+            Fault::new("opening", root.path(), Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })?;
+        Ok(Self { fd, path: root.to_path_buf() })
     }
 
     /// Opens a directory below, through no symlink; `None` where it does not exist. One of the

@@ -10,6 +10,10 @@ use rustix::io::Errno;
 use super::Deleted;
 use crate::inventory::Owner;
 use crate::inventory::words::span;
+use crate::sys::root;
+
+/// How the editor begins to say that it could not write.
+pub const NO_SPACE: &str = "no space left to write";
 
 /// Why an edit did not happen, or not in full.
 #[derive(Debug, thiserror::Error)]
@@ -29,11 +33,14 @@ pub enum Error {
     },
     /// The filesystem has no room (or inode, or quota) for the record file's new version, and
     /// there was no ballast to release.
-    #[error("no space left to write: {0}")]
+    #[error("{NO_SPACE}: {0}")]
     NoSpace(Fault),
     /// A system call failed.
     #[error(transparent)]
     Failed(Fault),
+    /// A signal has asked us to stop. Nothing was changed.
+    #[error("ended by a signal")]
+    Interrupted,
     /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
     /// the next sweep finishes what was begun.
     #[error("stopped on the way: {cause}")]
@@ -66,6 +73,16 @@ impl Error {
         match self {
             Self::NoSpace(_) => true,
             Self::Stopped { cause, .. } => cause.is_no_space(),
+            _ => false,
+        }
+    }
+
+    /// Whether a signal ended it, maybe on the way.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Stopped { cause, .. } => cause.is_interrupted(),
             _ => false,
         }
     }
@@ -146,6 +163,21 @@ pub enum Refusal {
     /// It is an additional store, which other stores read from.
     #[error("{0} is an additional image store; other stores may need what is in it")]
     ReadOnly(PathBuf),
+    /// It is another user's: what root did there would be done to whatever that user puts in its
+    /// place.
+    #[error("{} belongs to {}; run as that user: podman unshare layersweep …", path.display(), user_name(*owner))]
+    OtherOwner {
+        /// The directory.
+        path: PathBuf,
+        /// Uid of its owner.
+        owner: u32,
+    },
+    /// Its user may not remove what containers made there under other ids.
+    #[error("only in the user namespace of podman can all of it be removed: podman unshare layersweep …")]
+    OutsideNamespace,
+    /// Somebody else than root can exchange it.
+    #[error("{0} is reached through a directory that others can write; they could exchange it")]
+    Exchangeable(PathBuf),
     /// We do not know how the driver keeps its layers.
     #[error("the driver {0} is not one that can be edited")]
     Driver(String),
@@ -213,6 +245,12 @@ pub enum Refusal {
     /// The mounts of some process cannot be read.
     #[error("the mounts of all processes cannot be read: {0}")]
     MountsUnknown(String),
+    /// There are processes that we do not see, and any of them may use the store.
+    #[error("not all processes of this machine can be seen from this PID namespace")]
+    ProcessesHidden,
+    /// Others kept mounting layers, so that no proof was as new as the locks.
+    #[error("other processes kept mounting layers while it was looked whether any is mounted")]
+    Unsettled,
     /// A process names it.
     #[error("process {pid} ({command}) belongs to {id}")]
     Process {
@@ -269,6 +307,67 @@ pub enum Refusal {
     /// It could be moved, but not removed: immutable, or append-only.
     #[error("{0} is immutable or append-only (lsattr tells)")]
     Immutable(PathBuf),
+}
+
+/// From `/etc/passwd` alone: a directory service need not answer.
+fn user_name(uid: u32) -> String {
+    if !root::is_first_user_namespace() {
+        return "a user outside of this user namespace".to_owned();
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let names = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
+}
+
+/// What a refusal stands in the way of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// This deletion, for as long as something uses what was to go.
+    Use,
+    /// This deletion, whenever it is tried.
+    Thing,
+    /// Every deletion in the store.
+    Store,
+}
+
+impl Refusal {
+    /// What it stands in the way of.
+    #[must_use]
+    pub fn bars(&self) -> Bar {
+        match self {
+            Self::Foreign
+            | Self::ReadOnly(_)
+            | Self::Driver(_)
+            | Self::NoLockFile(_)
+            | Self::Damaged { .. }
+            | Self::OtherOwner { .. }
+            | Self::OutsideNamespace
+            | Self::Exchangeable(_)
+            | Self::BorrowersBusy
+            | Self::MountsUnknown(_)
+            | Self::ProcessesHidden
+            | Self::Unsettled => Bar::Store,
+            Self::Immutable(_) | Self::Unknown { .. } => Bar::Thing,
+            _ => Bar::Use,
+        }
+    }
+}
+
+impl Error {
+    /// Whether it stands in the way of every deletion in the store: its locks cannot be had, or
+    /// what it takes to prove anything there.
+    #[must_use]
+    pub fn bars_store(&self) -> bool {
+        match self {
+            Self::Locked { .. } => true,
+            Self::Refused(refusal) => refusal.bars() == Bar::Store,
+            _ => false,
+        }
+    }
 }
 
 fn owner_name(owner: Owner) -> &'static str {

@@ -10,6 +10,7 @@ use super::locks::Guards;
 use super::mounted;
 use super::place::Role;
 use super::session::Session;
+use crate::sys::stop;
 
 /// A layer and what the proof has found out about it.
 pub(super) struct Doomed {
@@ -57,7 +58,7 @@ impl Session<'_> {
     }
 
     /// No layer that has a record, other than those that go as well, has any of `names` in its
-    /// `lower`. The records should say the same; a directory without a record does not count,
+    /// `lower`, or `id` in its `lower-layers`. The records should say the same; a directory without a record does not count,
     /// since nobody can mount it.
     pub(super) fn prove_no_lower(
         &self,
@@ -66,9 +67,11 @@ impl Session<'_> {
         except: &[&str],
     ) -> Result<(), Refusal> {
         let needs = |user: &str| !except.contains(&user) && self.records.layer(user).is_some();
+        let mut names = names.clone();
+        names.insert(id.to_owned());
         // In a split store a container's layer in the graphroot lies on the imagestore's.
         for place in 0..self.places.len() {
-            if let Some(Some(child)) = self.with_links(place, |links| links.user(names, needs)) {
+            if let Some(Some(child)) = self.with_links(place, |links| links.user(&names, needs)) {
                 return Err(Refusal::HasChild { layer: id.to_owned(), child });
             }
         }
@@ -111,7 +114,10 @@ impl Session<'_> {
     /// Deletes layers that were proven, in the order given: each before the one it lies on.
     pub(super) fn delete_layers(&mut self, doomed: &[Doomed]) -> Result<(), Error> {
         if self.flags() {
-            return doomed.iter().try_for_each(|layer| self.delete_flagged(layer));
+            return doomed.iter().try_for_each(|layer| match stop::is_asked() {
+                true => Err(Error::Interrupted),
+                false => self.delete_flagged(layer),
+            });
         }
         // No mark: all records go first, and a crash leaves plain orphans.
         let files: BTreeSet<usize> = doomed.iter().map(|layer| layer.file).collect();
@@ -138,7 +144,11 @@ impl Session<'_> {
         })?;
         self.save(layer.file)?;
         if let Err(error) = self.take_apart(layer) {
-            // Nothing of it is gone but its links, which the library makes anew.
+            // Part of its files may be gone: whoever comes after sees the flag.
+            if error.is_interrupted() {
+                return Err(error);
+            }
+            // Nothing of it is gone but its links.
             tracing::warn!(%error, layer = layer.id, "taking the flag back");
             self.records.files[layer.file].table = before;
             self.restore_links(layer);
@@ -158,7 +168,7 @@ impl Session<'_> {
         let target = std::path::Path::new("..").join(&layer.id).join("diff");
         for name in &layer.links {
             if let Err(fault) = links.make_symlink(&target, name) {
-                tracing::debug!(%fault, "the library makes it anew at the next mount");
+                tracing::warn!(%fault, layer = layer.id, "`sweep --repair missing-l` makes the name anew");
             }
         }
     }
@@ -186,18 +196,13 @@ impl Session<'_> {
     /// Tar-split and big data. In a split store they are in the graphroot whatever place has the
     /// layer's directory.
     pub(super) fn remove_layer_data(&mut self, id: &str) -> Result<(), Error> {
-        let mut failures = Vec::new();
-        for place in &self.places {
-            let Some(records) = place.records(Guards::Layers) else { continue };
+        for place in 0..self.places.len() {
             for name in [format!("{id}.tar-split.gz"), id.to_owned()] {
-                let removal = records.remove_tree(&name);
-                if removal.removed > 0 {
-                    self.editor.step("layer data removed");
+                if self.discard_object(place, Guards::Layers, &name)? {
+                    self.step("layer data removed");
                 }
-                failures.push(removal);
             }
         }
-        failures.into_iter().for_each(|removal| self.done.note(removal));
         Ok(())
     }
 }

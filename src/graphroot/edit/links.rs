@@ -1,5 +1,6 @@
 //! The overlay driver's short names: `l/NAME -> ../<id>/diff`, each layer's `link` file, and
-//! the `lower` files that build mounts from them.
+//! the files that mounts are built from: `lower` with short names, and since library version 1.63
+//! `lower-layers` with ids.
 //!
 //! A store of 10,000 layers has as many of each, so they are read before the locks are taken;
 //! under the locks only what has come since is read. Neither changes once it is written.
@@ -20,7 +21,7 @@ pub(super) const DIRECTORY: &str = "l";
 pub(super) struct Links {
     /// Names in `l/` and the directory that each leads to.
     targets: BTreeMap<OsString, Option<String>>,
-    /// Directory and inode number, and the short names in its `lower`.
+    /// Directory and inode number, and the short names and ids of what it lies on.
     lowers: HashMap<(OsString, u64), Vec<String>>,
     /// The inode number of each directory that is there now.
     directories: HashMap<OsString, u64>,
@@ -47,7 +48,9 @@ impl Links {
             let text = driver.read_small(Path::new(name).join("lower"))?;
             // Without one it is a base, or still being made: then it is read again.
             if let Some(text) = text {
-                lowers.insert(key, text.split(':').map(short_name).collect());
+                let ids = driver.read_small(Path::new(name).join("lower-layers"))?.unwrap_or_default();
+                let parts = text.split(':').map(short_name);
+                lowers.insert(key, parts.chain(ids.split(':').map(str::to_owned)).collect());
             }
         }
         let Some(links) = driver.below(DIRECTORY)? else {
@@ -89,7 +92,7 @@ impl Links {
         self.targets.get(std::ffi::OsStr::new(name))?.as_deref()
     }
 
-    /// A directory whose `lower` has one of `names`, of those that `count`.
+    /// A directory that lies on one of `names` (short names or ids), of those that `count`.
     pub(super) fn user(&self, names: &BTreeSet<String>, count: impl Fn(&str) -> bool) -> Option<String> {
         self.lowers
             .iter()
@@ -124,6 +127,7 @@ pub(super) fn is_short_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::root::Root;
 
     const A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAA";
     const B: &str = "BBBBBBBBBBBBBBBBBBBBBBBBBB";
@@ -142,7 +146,7 @@ mod tests {
         for (name, target) in [(A, "../a/diff"), (B, "../b/diff"), (C, "../a/diff"), ("odd", "/etc")] {
             std::os::unix::fs::symlink(target, at("l").join(name)).unwrap();
         }
-        let driver = Directory::top(dir.path()).unwrap();
+        let driver = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
         let mut links = Links::default();
         links.refresh(&driver).unwrap();
         let names = links.of("a", &driver).unwrap();

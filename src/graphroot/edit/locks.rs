@@ -18,6 +18,8 @@ use rustix::io::Errno;
 
 use super::error::{Error, Fault, Holder, Refusal};
 use crate::graphroot::locks::whole_file;
+use crate::sys::quiet::Within;
+use crate::sys::stop;
 
 /// Length of the token at the start of a lock file.
 const TOKEN: usize = 64;
@@ -130,6 +132,9 @@ impl Held {
     pub(super) fn take(locks: Vec<Lock>, patience: Duration) -> Result<Self, Error> {
         let started = Instant::now();
         loop {
+            if stop::is_asked() {
+                return Err(Error::Interrupted);
+            }
             let Some(missing) = take_all(&locks, started, patience)? else {
                 return Ok(Self { locks });
             };
@@ -143,12 +148,11 @@ impl Held {
 
     /// Proves that the files that are locked are those that others lock: a store that was wiped
     /// and made anew has others.
-    pub(super) fn prove_current(&self) -> Result<(), Error> {
+    pub(super) fn prove_current(&self, within: &Within) -> Result<(), Error> {
         use std::os::unix::fs::MetadataExt;
         for lock in &self.locks {
-            let identity = |facts: std::fs::Metadata| (facts.dev(), facts.ino());
-            let now = std::fs::symlink_metadata(&lock.path).map(identity).ok();
-            if lock.file.metadata().map(identity).ok() != now {
+            let now = within.facts(&lock.path).map(|facts| (facts.device, facts.inode)).ok();
+            if lock.file.metadata().map(|facts| (facts.dev(), facts.ino())).ok() != now {
                 let what = "it was made anew".to_owned();
                 return Err(Refusal::Changed { id: lock.path.display().to_string(), what }.into());
             }
@@ -174,7 +178,7 @@ fn take_all(locks: &[Lock], started: Instant, patience: Duration) -> Result<Opti
                 Ok(false) => {}
             }
             let for_long = at > 0 && since.elapsed() >= HOLD_AND_WAIT;
-            if for_long || started.elapsed() >= patience {
+            if for_long || started.elapsed() >= patience || stop::is_asked() {
                 break Ok(false);
             }
             std::thread::sleep(PAUSE);

@@ -24,10 +24,8 @@ mod locks;
 mod mounted;
 mod outside;
 mod place;
-mod process;
 mod records;
 mod remedy;
-
 mod repair;
 mod session;
 pub mod table;
@@ -41,13 +39,18 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::snapshot::Places;
+use crate::sys::clock::Present;
 pub use crate::sys::removal;
 use crate::sys::removal::{Failure, Removal};
+use crate::sys::root::Root;
+use crate::sys::stop;
 pub use ballast::Ballast;
 pub use debris::{Kind, Leftover, Reclaimed};
 use directory::Directory;
-pub use error::{Error, Fault, Holder, Refusal};
+pub use error::{Bar, Error, Fault, Holder, NO_SPACE, Refusal};
 pub use image::PlannedImage;
 use links::Links;
 pub use outside::{Look, OutsideUse, Watch};
@@ -87,6 +90,12 @@ pub struct Options {
     pub intents: Option<PathBuf>,
     /// Reads who needs the store's images and layers from outside of its records.
     pub outside: Option<Look>,
+    /// What dates on the disk are counted to, as of when it was decided what goes; `None`: the wall
+    /// clock.
+    pub present: Option<Present>,
+    /// That all processes that can use the store are in our PID namespace, where that is not the
+    /// machine's first.
+    pub trust_pid_namespace: bool,
     /// For logs, and for tests that want to interrupt.
     pub observer: Option<Observer>,
 }
@@ -100,6 +109,8 @@ impl Default for Options {
             ballast: Vec::new(),
             intents: None,
             outside: None,
+            present: None,
+            trust_pid_namespace: false,
             observer: None,
         }
     }
@@ -113,6 +124,7 @@ impl fmt::Debug for Options {
             .field("tempdirs", &self.tempdirs)
             .field("ballast", &self.ballast)
             .field("intents", &self.intents)
+            .field("trust_pid_namespace", &self.trust_pid_namespace)
             .finish_non_exhaustive()
     }
 }
@@ -138,6 +150,8 @@ pub struct Deleted {
     pub in_place: bool,
     /// The ballast was given up for it.
     pub ballast_released: bool,
+    /// A signal ended it: directories that were moved aside are not empty yet.
+    pub interrupted: bool,
     /// How long others had to wait at most.
     pub locked_for: Duration,
 }
@@ -162,7 +176,27 @@ impl Deleted {
         self.removed += removal.removed;
         self.failures.extend(removal.failures);
         self.more_failures += removal.more_failures;
+        self.interrupted |= removal.interrupted;
     }
+}
+
+/// Refuses what belongs to somebody else, or could be exchanged by somebody else: held descriptors
+/// keep us in the store, but in another user's store everything is as that user wants it.
+fn prove_ours(places: &Places) -> Result<(), Refusal> {
+    let us = rustix::process::geteuid();
+    for root in places.areas().chain(&places.runroots) {
+        let path = || root.to_path_buf();
+        if root.owner() != us.as_raw() {
+            return Err(Refusal::OtherOwner { path: path(), owner: root.owner() });
+        }
+        if !us.is_root() {
+            return Err(Refusal::OutsideNamespace);
+        }
+        if !root.way().is_trusted() {
+            return Err(Refusal::Exchangeable(path()));
+        }
+    }
+    Ok(())
 }
 
 /// Edits one store.
@@ -179,18 +213,31 @@ impl Editor {
     ///
     /// # Errors
     /// Where the store is not one that we edit: an additional store, one below a mounted root,
-    /// one of a driver that we do not know.
+    /// one of a driver that we do not know, another user's.
     pub fn new(places: &Places, options: Options) -> Result<Self, Refusal> {
         if places.foreign {
             return Err(Refusal::Foreign);
         }
         if places.read_only {
-            return Err(Refusal::ReadOnly(places.graphroot.clone()));
+            return Err(Refusal::ReadOnly(places.graphroot.to_path_buf()));
         }
         if !DRIVERS.contains(&places.driver.as_str()) {
             return Err(Refusal::Driver(places.driver.clone()));
         }
+        prove_ours(places)?;
         Ok(Self { places: places.clone(), options, links: Mutex::default() })
+    }
+
+    /// The directories that were found are those that others still find: a store that was moved
+    /// aside is nobody's to clean.
+    fn prove_in_place(&self) -> Result<(), Refusal> {
+        for root in self.places.areas().chain(&self.places.runroots) {
+            if Root::open(root).map(|now| now.identity()).ok() != Some(root.identity()) {
+                let what = "another directory is at its path now".to_owned();
+                return Err(Refusal::Changed { id: root.display().to_string(), what });
+            }
+        }
+        Ok(())
     }
 
     fn step(&self, name: &'static str) {
@@ -198,6 +245,12 @@ impl Editor {
         if let Some(observer) = &self.options.observer {
             observer(name);
         }
+    }
+
+    /// What dates on the disk are counted to now.
+    fn present(&self) -> Present {
+        let decided = self.options.present.as_ref().map(Present::later);
+        decided.unwrap_or_else(|| Present::at(Timestamp::now(), Vec::new()))
     }
 
     /// Reads the links that are not known yet. Only overlay has any.
@@ -245,6 +298,9 @@ impl Editor {
 
     /// Makes the ballast again where a deletion has made room.
     fn restore_ballast(&self) {
+        if stop::is_asked() {
+            return;
+        }
         for ballast in &self.options.ballast {
             if let Err(error) = ballast.prepare() {
                 tracing::debug!(%error, "the ballast is not restored");

@@ -1,15 +1,22 @@
-//! Whether anything is mounted on, from or below what is to be removed, in any namespace.
+//! Whether anything is mounted on, from or below what is to be removed, in any namespace, and
+//! whether a process belongs to it.
+//!
+//! Any user can make so many mounts, and so many processes, that reading them takes long. So that is
+//! done before the store's locks are taken, and under them only what the kernel and the library keep
+//! for ourselves is compared: our own mounts, and the library's count of what it has mounted, which
+//! it writes for every mount that it makes.
 
+use std::collections::HashSet;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::error::Refusal;
-use crate::sys::namespaces::{self, Location, Seen};
+use rustix::fs::{AtFlags, OFlags};
 
-/// The mounts of all processes as of one moment.
-#[derive(Debug)]
-pub(super) struct Mounts {
-    seen: Vec<Seen>,
-}
+use super::directory::Directory;
+use super::error::{Fault, Refusal};
+use super::locks::Guards;
+use super::place::{KINDS, Place};
+use crate::sys::namespaces::Mounts;
 
 /// What is to be removed.
 #[derive(Debug)]
@@ -20,34 +27,158 @@ pub(super) struct Doomed<'a> {
     pub(super) words: Vec<&'a str>,
 }
 
-impl Mounts {
-    /// Reads them now.
-    pub(super) fn read() -> Result<Self, Refusal> {
-        namespaces::all().map(|seen| Self { seen }).map_err(|error| Refusal::MountsUnknown(error.to_string()))
+/// What to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// The mounts alone.
+    Mounts,
+    /// The files that processes have open, too.
+    Processes,
+}
+
+/// The mounts and processes of the machine as of one moment.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    mounts: Mounts,
+    /// Our own mounts, and what the library said, before the others were read.
+    own: Vec<u8>,
+    counts: Vec<Count>,
+}
+
+impl Evidence {
+    /// Reads what has to do with a store's directories.
+    pub(super) fn of_store(places: &[Place], read: Read, trusts_namespace: bool) -> Result<Self, Refusal> {
+        let directories = places.iter().flat_map(|place| {
+            let records = KINDS.iter().filter_map(|(guards, _)| place.records(*guards));
+            place.driver.iter().chain(records).map(|directory| directory.path().to_path_buf())
+        });
+        let counts = Count::of(places)?;
+        let evidence = Self::of_directories(&directories.collect::<Vec<_>>(), read, trusts_namespace)?;
+        Ok(Self { counts, ..evidence })
+    }
+
+    /// Reads what has to do with directories that no lock guards.
+    pub(super) fn of_directories(
+        directories: &[PathBuf],
+        read: Read,
+        trusts_namespace: bool,
+    ) -> Result<Self, Refusal> {
+        let unknown = |error: std::io::Error| Refusal::MountsUnknown(error.to_string());
+        let own = std::fs::read(OWN).map_err(unknown)?;
+        let mounts = match read {
+            Read::Mounts => Mounts::read(directories),
+            Read::Processes => Mounts::read_with_processes(directories),
+        };
+        let mounts = mounts.map_err(unknown)?;
+        if !mounts.sees_all() && !trusts_namespace {
+            return Err(Refusal::ProcessesHidden);
+        }
+        if let Some(unknown) = mounts.unknown_views().first() {
+            return Err(Refusal::MountsUnknown(unknown.to_string()));
+        }
+        Ok(Self { mounts, own, counts: Vec::new() })
+    }
+
+    /// Takes in what has changed of our own mounts; whether what the library has mounted is as it was.
+    /// Called under the locks.
+    pub(super) fn is_current(&mut self, places: &[Place]) -> Result<bool, Refusal> {
+        if Count::of(places)? != self.counts {
+            return Ok(false);
+        }
+        let unknown = |error: std::io::Error| Refusal::MountsUnknown(error.to_string());
+        let own = std::fs::read(OWN).map_err(unknown)?;
+        if own != self.own {
+            self.mounts.add_own(&new_lines(&self.own, &own)).map_err(unknown)?;
+            self.own = own;
+        }
+        Ok(true)
     }
 
     /// Refuses if a mount needs any of `doomed`.
     pub(super) fn prove_unused(&self, doomed: &[Doomed<'_>]) -> Result<(), Refusal> {
-        for doomed in doomed {
-            let place = namespaces::locate(doomed.path, &self.seen);
-            if let Some(user) = self.seen.iter().find(|seen| uses(seen, doomed, place.as_ref())) {
-                let path: PathBuf = doomed.path.to_path_buf();
+        for Doomed { path, words } in doomed {
+            if let Some(user) = self.mounts.user(path, words) {
+                let path: PathBuf = path.to_path_buf();
                 return Err(Refusal::Mounted { path, at: user.mount.mount_point.clone(), pid: user.pid });
             }
         }
         Ok(())
     }
+
+    /// Refuses if a process belongs to the container, whatever became of its records: conmon, which
+    /// stands in its directory, and those in its control group.
+    pub(super) fn prove_no_process(&self, id: &str) -> Result<(), Refusal> {
+        match self.mounts.processes().of_container(id) {
+            None => Ok(()),
+            Some(one) => Err(Refusal::Process { pid: one.id, command: one.name.clone(), id: id.to_owned() }),
+        }
+    }
+
+    /// The processes, where they were read.
+    pub(super) fn processes(&self) -> &crate::sys::processes::Processes {
+        self.mounts.processes()
+    }
 }
 
-fn uses(seen: &Seen, doomed: &Doomed<'_>, place: Option<&Location>) -> bool {
-    let below = |location: &Location| place.is_some_and(|place| location.is_within(place));
-    seen.mount.mount_point.starts_with(doomed.path)
-        || below(&seen.shows)
-        || seen.covers.as_ref().is_some_and(below)
-        || (seen.mount.fstype.contains("overlay") && doomed.words.iter().any(|word| has(&seen.options, word)))
+const OWN: &str = "/proc/self/mountinfo";
+
+/// The lines of a mount table that an older one has not, with those that they lie on.
+fn new_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
+    fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
+        table.split_inclusive(|byte| *byte == b'\n')
+    }
+    fn number(line: &[u8], at: usize) -> Option<&[u8]> {
+        line.split(|byte| *byte == b' ').nth(at)
+    }
+    let known: HashSet<&[u8]> = lines(old).collect();
+    let added: Vec<&[u8]> = lines(new).filter(|line| !known.contains(line)).collect();
+    let parents: HashSet<_> = added.iter().filter_map(|line| number(line, 1)).collect();
+    let below = lines(new).filter(|line| {
+        known.contains(line) && number(line, 0).is_some_and(|number| parents.contains(number))
+    });
+    below.chain(added.iter().copied()).flatten().copied().collect()
 }
 
-/// Ids and link names are long and random, so they need no boundaries.
-fn has(options: &[u8], word: &str) -> bool {
-    !word.is_empty() && options.windows(word.len()).any(|part| part == word.as_bytes())
+/// What tells one state of the library's `mountpoints.json` from the next: the token that it writes
+/// into the file's lock at every change, and the file that it makes anew.
+#[derive(Debug, PartialEq, Eq)]
+struct Count {
+    token: Vec<u8>,
+    file: Option<(u64, i64, i64, i64)>,
+}
+
+impl Count {
+    fn of(places: &[Place]) -> Result<Vec<Self>, Refusal> {
+        let directories = places.iter().filter_map(|place| place.records(Guards::Layers));
+        let counts = directories.map(Self::read).collect::<Result<_, Fault>>();
+        counts.map_err(|fault| Refusal::MountsUnknown(fault.to_string()))
+    }
+
+    fn read(directory: &Directory) -> Result<Self, Fault> {
+        let mut token = vec![0; 64];
+        let length = directory
+            .open("mountpoints.lock", OFlags::RDONLY)?
+            .map_or(0, |lock| lock.read_at(&mut token, 0).unwrap_or(0));
+        token.truncate(length);
+        let stat = rustix::fs::statat(directory.fd(), "mountpoints.json", AtFlags::SYMLINK_NOFOLLOW).ok();
+        let file = stat.map(|stat| (stat.st_ino, stat.st_size, stat.st_ctime, stat.st_ctime_nsec as i64));
+        Ok(Self { token, file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_mounted_since() {
+        let old = b"1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /a rw - ext4 b rw\n3 1 8:2 / /b rw - ext4 b rw\n";
+        assert_eq!(new_lines(old, old), b"");
+        let new = b"1 0 8:1 / / rw - ext4 a rw\n3 1 8:2 / /b rw - ext4 b rw\n9 3 8:2 / /b/c rw - ext4 b rw\n";
+        assert_eq!(
+            new_lines(old, new),
+            b"3 1 8:2 / /b rw - ext4 b rw\n9 3 8:2 / /b/c rw - ext4 b rw\n",
+            "with what it lies on"
+        );
+    }
 }

@@ -9,9 +9,6 @@ use crate::graphroot::records::ImageRecord;
 use crate::graphroot::snapshot::Places;
 use crate::sys::quiet::{self, Facts};
 
-/// How often the proof starts over when somebody outside keeps writing.
-pub(super) const ATTEMPTS: u32 = 8;
-
 /// Reads who needs what now. Takes no lock of the store, and is never called under one.
 pub type Look = Box<dyn Fn() -> OutsideUse + Send + Sync>;
 

@@ -8,6 +8,7 @@ use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::locks::{Guards, Lock};
 use crate::graphroot::snapshot::Places;
+use crate::sys::root::Root;
 
 /// The kinds of records, in the library's order of locking.
 pub(super) const KINDS: [(Guards, &str); 3] =
@@ -38,17 +39,17 @@ pub(super) struct Place {
 impl Place {
     /// Opens all places of a store, the graphroot first.
     pub(super) fn open_all(places: &Places) -> Result<Vec<Self>, Fault> {
-        let imagestores = places.imagestores.iter().map(|path| (path, Role::Imagestore));
-        let runroots = places.runroots.iter().map(|path| (path, Role::Runroot));
+        let imagestores = places.imagestores.iter().map(|root| (root, Role::Imagestore));
+        let runroots = places.runroots.iter().map(|root| (root, Role::Runroot));
         std::iter::once((&places.graphroot, Role::Graphroot))
             .chain(imagestores)
             .chain(runroots)
-            .map(|(path, role)| Self::open(path, role, &places.driver))
+            .map(|(root, role)| Self::open(root, role, &places.driver))
             .collect()
     }
 
-    fn open(path: &Path, role: Role, driver: &str) -> Result<Self, Fault> {
-        let top = Directory::top(path)?;
+    fn open(root: &Root, role: Role, driver: &str) -> Result<Self, Fault> {
+        let top = Directory::top(root)?;
         let records = |what: &str| top.below(format!("{driver}-{what}"));
         let records = [records("layers")?, records("images")?, records("containers")?];
         let (driver_directory, layers) = match role {
@@ -56,7 +57,7 @@ impl Place {
             _ if driver == "vfs" => (top.below(driver)?, top.below(Path::new(driver).join("dir"))?),
             _ => (top.below(driver)?, top.below(driver)?),
         };
-        Ok(Self { path: path.to_path_buf(), role, driver: driver_directory, layers, records })
+        Ok(Self { path: root.to_path_buf(), role, driver: driver_directory, layers, records })
     }
 
     /// The directory of these records.

@@ -153,6 +153,18 @@ impl Records {
         }
     }
 
+    /// Takes names from an image; the file is still to be saved.
+    pub(super) fn remove_names(&mut self, file: usize, id: &str, names: &[String]) -> Result<(), Refusal> {
+        let RecordFile { path, table, .. } = &mut self.files[file];
+        let damaged =
+            |error: table::Error| Refusal::Damaged { path: path.clone(), message: error.to_string() };
+        table.remove_names(id, names).map_err(damaged)?;
+        for image in self.images.iter_mut().filter(|image| image.id == id) {
+            image.names.retain(|name| !names.contains(name));
+        }
+        Ok(())
+    }
+
     /// Takes a record out of its file; the file is still to be saved.
     pub(super) fn remove(&mut self, file: usize, id: &str) -> Result<(), Refusal> {
         let RecordFile { guards, path, table, .. } = &mut self.files[file];

@@ -1,5 +1,6 @@
-//! Putting a layer's short name right. The library makes a missing one anew at the next mount
-//! by itself, but takes an empty `link` file at its word.
+//! Putting a layer's short name right. Library versions up to 1.62 make a missing one anew at the
+//! next mount; later ones fail to mount layers without `lower-layers`. All take an empty `link` file
+//! at its word.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use super::directory::{Directory, give_to_owner};
 use super::error::{Error, Fault, Refusal};
 use super::links;
 use super::locks::{Guards, noise64};
+use super::mounted::Read;
 use super::session::Session;
 use super::{Deleted, Editor};
 
@@ -26,7 +28,7 @@ impl Editor {
     /// [`Error::Refused`] where the layer has no record, where nothing is wrong with it, or where
     /// several names are possible. Others as they say.
     pub fn repair_link(&self, id: &str) -> Result<Deleted, Error> {
-        Session::open(self)?.run(|session| session.repair_link(id))
+        Session::open(self, Read::Mounts)?.run(|session| session.repair_link(id))
     }
 }
 

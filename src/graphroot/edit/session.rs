@@ -7,12 +7,15 @@ use super::directory::Directory;
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::intent::Intent;
 use super::links::Links;
-use super::locks::Held;
-use super::mounted::{self, Mounts};
-use super::outside::{self, OutsideUse};
+use super::locks::{Guards, Held};
+use super::mounted::{self, Evidence, Read};
+use super::outside::OutsideUse;
 use super::place::{self, Place};
 use super::records::{Records, Unread};
 use super::{Deleted, Editor, Marking, write};
+
+/// How often a proof is begun anew while others keep mounting.
+const TRIES: u32 = 10;
 
 /// The locks are held from its making to [`Session::finish`].
 pub(super) struct Session<'e> {
@@ -24,7 +27,7 @@ pub(super) struct Session<'e> {
     since: Instant,
     /// For each place, where doomed directories are moved; `None` if they cannot be.
     bins: Vec<(usize, Option<Bin>)>,
-    mounts: Option<Mounts>,
+    evidence: Evidence,
     intent: Option<Intent>,
     /// Of the temporary directory, known before it is made.
     pub(super) number: String,
@@ -32,32 +35,41 @@ pub(super) struct Session<'e> {
 }
 
 impl<'e> Session<'e> {
-    /// Takes the locks and reads the records. What is needed from outside is read before, and as it
-    /// was then when the locks are held; else all starts over.
-    pub(super) fn open(editor: &'e Editor) -> Result<Self, Error> {
-        for _ in 0..outside::ATTEMPTS {
-            let session = Self::open_knowing(editor, editor.look_outside())?;
-            if !session.outside.moved() {
-                return Ok(session);
+    /// Reads what others do and need, takes the locks and reads the records. Where that has changed by
+    /// then, all starts over.
+    pub(super) fn open(editor: &'e Editor, read: Read) -> Result<Self, Error> {
+        let mut why = Refusal::Unsettled;
+        for _ in 0..TRIES {
+            match Self::try_open(editor, read)? {
+                Some(session) if session.outside.moved() => why = Refusal::BorrowersBusy,
+                Some(session) => return Ok(session),
+                None => why = Refusal::Unsettled,
             }
         }
-        Err(Refusal::BorrowersBusy.into())
+        Err(why.into())
     }
 
-    fn open_knowing(editor: &'e Editor, outside: OutsideUse) -> Result<Self, Error> {
+    fn try_open(editor: &'e Editor, read: Read) -> Result<Option<Self>, Error> {
+        let outside = editor.look_outside();
         let places = Place::open_all(&editor.places)?;
         editor.refresh_links(&places)?;
+        let mut evidence = Evidence::of_store(&places, read, editor.options.trust_pid_namespace)?;
+        editor.step("looked");
         let held = Held::take(place::locks(&places)?, editor.options.patience)?;
         let since = Instant::now();
         editor.step("locked");
-        held.prove_current()?;
+        held.prove_current(&editor.places.within())?;
+        editor.prove_in_place()?;
+        if !evidence.is_current(&places)? {
+            return Ok(None);
+        }
         let records = Records::load(&places).map_err(|unread| match unread {
             Unread::Refused(refusal) => Error::Refused(refusal),
             Unread::Failed(fault) => fault.into(),
         })?;
         editor.refresh_links(&places)?;
         let (done, number) = (Deleted::default(), bin::new_number());
-        Ok(Self {
+        Ok(Some(Self {
             editor,
             places,
             records,
@@ -65,11 +77,11 @@ impl<'e> Session<'e> {
             held,
             since,
             bins: Vec::new(),
-            mounts: None,
+            evidence,
             intent: None,
             number,
             outside,
-        })
+        }))
     }
 
     pub(super) fn step(&self, name: &'static str) {
@@ -90,7 +102,7 @@ impl<'e> Session<'e> {
 
     /// Notes what is about to go, for the case that we are killed before the end.
     pub(super) fn intend(&mut self, intent: Intent) {
-        self.editor.note_intent(&intent);
+        self.note_intent(&intent);
         self.intent = Some(intent);
         self.step("proven");
     }
@@ -108,6 +120,9 @@ impl<'e> Session<'e> {
                 Err(error) => result = result.and(Err(error)),
             }
         }
+        if done.interrupted {
+            result = result.and(Err(Error::Interrupted));
+        }
         editor.step("emptied");
         if let (Some(intent), Ok(())) = (&intent, &result) {
             editor.forget_intent(intent);
@@ -117,13 +132,14 @@ impl<'e> Session<'e> {
         (done, result)
     }
 
-    /// Refuses if anything is mounted on, from or below a directory. The mounts are read once
-    /// under the locks: the library mounts a layer under the same lock.
-    pub(super) fn prove_unmounted(&mut self, doomed: &[mounted::Doomed<'_>]) -> Result<(), Refusal> {
-        if self.mounts.is_none() {
-            self.mounts = Some(Mounts::read()?);
-        }
-        self.mounts.as_ref().map_or(Ok(()), |mounts| mounts.prove_unused(doomed))
+    /// Refuses if anything is mounted on, from or below a directory.
+    pub(super) fn prove_unmounted(&self, doomed: &[mounted::Doomed<'_>]) -> Result<(), Refusal> {
+        self.evidence.prove_unused(doomed)
+    }
+
+    /// Refuses if a process belongs to a container; the session was opened to know that.
+    pub(super) fn prove_no_process(&self, id: &str) -> Result<(), Refusal> {
+        self.evidence.prove_no_process(id)
     }
 
     /// The links of a place; other drivers than overlay have none.
@@ -177,6 +193,13 @@ impl<'e> Session<'e> {
         self.discard_from(place, &layers, name)
     }
 
+    /// Takes a directory beside records out of the way; whether there was one.
+    pub(super) fn discard_object(&mut self, place: usize, of: Guards, name: &str) -> Result<bool, Error> {
+        let Some(records) = self.places[place].records(of) else { return Ok(false) };
+        let records = records.again()?;
+        self.discard_from(place, &records, name)
+    }
+
     /// Takes an entry of `from` out of the way: into a temporary directory if that can be, else
     /// it is removed where it is. Whether there was one.
     pub(super) fn discard_from(&mut self, place: usize, from: &Directory, name: &str) -> Result<bool, Error> {
@@ -197,7 +220,11 @@ impl<'e> Session<'e> {
         }
         let removal = from.remove_tree(name);
         self.done.in_place = true;
+        let interrupted = removal.interrupted;
         self.done.note(removal);
+        if interrupted {
+            return Err(Error::Interrupted);
+        }
         self.step("directory removed");
         Ok(true)
     }

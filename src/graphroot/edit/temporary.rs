@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
-use super::mounted::{self, Mounts};
+use super::mounted::{self, Evidence, Read};
 use super::{Deleted, Editor};
 use crate::graphroot::leaks::{self, Circumstances, Presence};
 use crate::graphroot::leftovers::{self, TOOLS};
@@ -17,7 +17,7 @@ use crate::graphroot::since;
 use crate::graphroot::units::Debris;
 use crate::inventory::{Consistency, Verdict};
 use crate::sys::processes::Processes;
-use crate::sys::quiet::{self, Entry};
+use crate::sys::quiet::Entry;
 
 impl Editor {
     /// Removes one entry of the graphroot's `tmp`, or of a temporary directory that the store's
@@ -31,16 +31,20 @@ impl Editor {
         let (Some(holder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(unknown().into());
         };
+        self.prove_in_place()?;
         let (parent, what) = self.temporary_directory(holder)?.ok_or_else(unknown)?;
-        let entry = quiet::list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
+        let within = self.places.within();
+        let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
         let entry: Entry = entry.ok_or_else(unknown)?;
         if what == Debris::Leftover && !leftovers::is_leftover(&entry) {
             return Err(unknown().into());
         }
-        let age = leaks::age(since::of_debris(what, path), Timestamp::now());
+        let age = leaks::age(since::of_debris(&within, what, path), &self.present());
         if !leaks::is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
+        let trusts = self.options.trust_pid_namespace;
+        let others = Evidence::of_directories(&[holder.to_path_buf()], Read::Processes, trusts)?;
         let known = Circumstances {
             consistency: Consistency::Consistent,
             mounted: false,
@@ -49,16 +53,17 @@ impl Editor {
             age,
             has_database: false,
             lost_container: None,
-            presence: presence(path),
+            doubt: (what == Debris::Leftover).then(|| leftovers::doubt(path)).flatten(),
+            presence: presence(others.processes(), path),
         };
         let (_, verdict, evidence) = leaks::debris(what, &known);
         if verdict != Verdict::Reclaim {
             return Err(Refusal::Busy { path: path.to_path_buf(), why: evidence }.into());
         }
-        Mounts::read()?.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
+        others.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
         self.step("proven");
         let removal = parent.remove_tree(name);
-        let failure = removal.failures.first().cloned();
+        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
         let mut done = Deleted { in_place: true, ..Deleted::default() };
         done.note(removal);
         match failure {
@@ -66,6 +71,7 @@ impl Editor {
                 let fault = Fault::new("removing", failure.path, failure.error);
                 Err(Error::from(fault).after(&done))
             }
+            None if interrupted => Err(Error::Interrupted.after(&done)),
             None => {
                 done.leftovers.push(path.to_path_buf());
                 Ok(done)
@@ -80,19 +86,19 @@ impl Editor {
             let directory = Directory::top(graphroot)?.below("tmp")?;
             return Ok(directory.map(|directory| (directory, Debris::Temporary)));
         }
-        match self.places.temporary.iter().any(|known| known == holder) {
-            true => Directory::top(holder).map(|directory| Some((directory, Debris::Leftover))),
-            false => Ok(None),
-        }
+        let known = self.places.temporary.iter().find(|known| known.path() == holder);
+        let directory = known.map(Directory::top).transpose()?;
+        Ok(directory.map(|directory| (directory, Debris::Leftover)))
     }
 }
 
 /// Who has a file below `path` open, or may come back to it.
-fn presence(path: &Path) -> Presence {
-    let Ok(all) = Processes::read() else { return Presence::Unknown("/proc cannot be read") };
+fn presence(all: &Processes, path: &Path) -> Presence {
     match all.holding(path) {
         Some(process) => Presence::Somebody(process.describe()),
-        None if !all.sees_all() => Presence::Unknown("not all processes can be looked at"),
+        None if !path.parent().is_some_and(|at| all.sees_all_that_reach(at)) => {
+            Presence::Unknown("not all processes can be looked at")
+        }
         None => Presence::Nobody { maker: all.running(&TOOLS).map(|process| process.describe()) },
     }
 }

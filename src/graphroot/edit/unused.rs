@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use super::error::{Error, Refusal};
 use super::intent::Intent;
 use super::layers::Doomed;
+use super::mounted::Read;
 use super::session::Session;
 use super::{Deleted, Editor};
 use crate::graphroot::leaks;
@@ -31,7 +32,7 @@ impl Editor {
     /// [`Error::Refused`] where it is not (any more) what it was taken for, where another layer
     /// lies on it, or where it is mounted. Others as they say.
     pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
-        Session::open(self)?.run(|session| {
+        Session::open(self, Read::Mounts)?.run(|session| {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
             let doomed = session.prove_layers(&[id.to_owned()])?;
@@ -51,7 +52,7 @@ impl Session<'_> {
                 return Err(Refusal::Changed { id: id.to_owned(), what }.into());
             }
             Unused::Unreferenced(wanted) => {
-                let age = leaks::age(layer.created, Timestamp::now());
+                let age = leaks::age(layer.created, &self.editor.present());
                 if age.is_none_or(|age| age < wanted) {
                     return Err(Refusal::Young { path: PathBuf::from(id), age, wanted }.into());
                 }

@@ -85,13 +85,14 @@ fn label(file: impl AsFd) -> Result<Option<Vec<u8>>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::root::Root;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn replaces_and_keeps_owner_and_mode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("layers.json");
-        let directory = Directory::top(dir.path()).unwrap();
+        let directory = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
         replace(&directory, "layers.json", b"[]", true, &|_| {}).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"[]");
         let root = nix::unistd::geteuid().is_root();
@@ -120,7 +121,7 @@ mod tests {
     fn a_failure_leaves_the_old_file_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("layers.json")).unwrap();
-        let directory = Directory::top(dir.path()).unwrap();
+        let directory = Directory::top(&Root::open(dir.path()).unwrap()).unwrap();
         replace(&directory, "layers.json", b"[]", false, &|_| {}).unwrap_err();
         assert!(dir.path().join("layers.json").is_dir());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -5,9 +5,11 @@ use std::path::Path;
 
 use super::Filler;
 use crate::graphroot::inspect::engine::Engine;
-use crate::graphroot::owner;
 use crate::graphroot::records::ContainerRecord;
-use crate::inventory::{Container, ContainerState, ImageIx, NodeIx, NodeKind, Owner, Size, Verdict};
+use crate::graphroot::{cri_o, owner};
+use crate::inventory::{
+    Consistency, Container, ContainerState, Finding, ImageIx, NodeIx, NodeKind, Owner, Size, Verdict,
+};
 
 impl Filler<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
@@ -43,10 +45,7 @@ impl Filler<'_> {
                     );
                 }
             }
-            let image = record.image.as_deref().and_then(|id| {
-                let elsewhere = || self.context.additional.iter().find_map(|store| store.images.get(id));
-                images.get(id).or_else(elsewhere).copied()
-            });
+            let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
             if let (Some(id), None) = (&record.image, image) {
                 let evidence = format!("its image {id} is in no store that was read");
                 self.broken(
@@ -59,6 +58,7 @@ impl Filler<'_> {
                 );
             }
             self.container(record, &directory, image, listed_bytes, mounted, holds);
+            self.image_volumes(images, &directory);
         }
     }
 
@@ -71,7 +71,7 @@ impl Filler<'_> {
         mounted: bool,
         holds: Vec<NodeIx>,
     ) {
-        let origin = owner::origin(record, directory);
+        let origin = owner::origin(&self.within, record, directory);
         let state = match (mounted, self.state_by_podman(&record.id)) {
             (true, _) => ContainerState::Running,
             // A database that says "running" may be of before the last boot.
@@ -91,9 +91,39 @@ impl Filler<'_> {
             state,
             sandbox: origin.sandbox,
             sandbox_id: origin.sandbox_id,
+            volumes: Vec::new(),
             listed_bytes,
             holds,
         });
+    }
+
+    fn find_image(&self, images: &HashMap<String, ImageIx>, id: &str) -> Option<ImageIx> {
+        let elsewhere = || self.context.additional.iter().find_map(|store| store.images.get(id));
+        images.get(id).or_else(elsewhere).copied()
+    }
+
+    /// Adds the images that the newest container, if it is CRI-O's, has mounted as volumes. Ids of OCI
+    /// artifacts are passed over.
+    fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) {
+        let newest = self.inventory.containers.last().filter(|container| container.owner == Owner::CriO);
+        if newest.is_none() {
+            return;
+        }
+        match cri_o::image_volumes(&self.within, directory) {
+            Ok(ids) => {
+                let volumes: Vec<_> = ids.iter().filter_map(|id| self.find_image(images, id)).collect();
+                self.inventory.containers.last_mut().into_iter().for_each(|one| one.volumes.extend(&volumes));
+            }
+            // It may use any image.
+            Err(error) => {
+                self.inventory.findings.push(Finding {
+                    path: directory.join("userdata/config.json"),
+                    message: format!("{error}; the image volumes of this container are unknown"),
+                    incomplete: true,
+                });
+                self.inventory.stores[self.context.store.get()].consistency = Consistency::Damaged;
+            }
+        }
     }
 
     fn state_by_podman(&self, id: &str) -> Option<ContainerState> {

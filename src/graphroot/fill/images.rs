@@ -5,11 +5,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::Filler;
-use super::leaks::changed;
 use crate::graphroot::labels;
 use crate::graphroot::records::ImageRecord;
 use crate::inventory::{Evidence, EvidenceKind, Image, ImageIx, NodeKind, Size, Verdict};
-use crate::sys::quiet;
+use crate::sys::quiet::Within;
 
 impl Filler<'_> {
     /// A record without any file still has a place in the chains.
@@ -62,7 +61,7 @@ impl Filler<'_> {
                     holds.push(node);
                 } else {
                     let evidence = format!("its layer {layer} is in no store that was read");
-                    let since = changed(&directory);
+                    let since = self.changed(&directory);
                     self.broken(
                         "image-layer-missing",
                         &record.id,
@@ -81,7 +80,7 @@ impl Filler<'_> {
                 names: record.names.clone(),
                 digests: record.digests.clone(),
                 created: record.created,
-                evidence: birth_of(&directory),
+                evidence: birth_of(&self.within, &directory),
                 is_list: record.layer.is_none() && is_list(record),
                 pinned_by: (self.context.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),
@@ -131,8 +130,8 @@ impl Filler<'_> {
 }
 
 /// When the image's directory was made here; the record has the date of the build.
-fn birth_of(directory: &Path) -> Vec<Evidence> {
-    let born = quiet::born(directory).ok().flatten();
+fn birth_of(within: &Within, directory: &Path) -> Vec<Evidence> {
+    let born = within.born(directory).ok().flatten();
     born.map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at }).into_iter().collect()
 }
 

@@ -8,18 +8,20 @@ use jiff::{SignedDuration, Timestamp};
 use super::Filler;
 use crate::graphroot::inspect::engine::Engine;
 use crate::graphroot::leaks::{self, Circumstances, Judgement, Presence};
-use crate::graphroot::leftovers::TOOLS;
+use crate::graphroot::leftovers::{self, TOOLS};
 use crate::graphroot::locks::LockFile;
 use crate::graphroot::needs;
 use crate::graphroot::since;
 use crate::graphroot::units::{Debris, Unit, What};
 use crate::inventory::{Consistency, Leak, NodeIx, Verdict};
 use crate::sys::processes::Processes;
-use crate::sys::quiet;
-
-pub(super) use crate::graphroot::since::changed;
 
 impl Filler<'_> {
+    /// When something was last changed.
+    pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
+        since::changed(&self.within, path)
+    }
+
     /// Something is recorded that does not exist, or leads nowhere.
     pub(super) fn broken(
         &mut self,
@@ -42,7 +44,7 @@ impl Filler<'_> {
             store: self.context.store,
             path,
             id: id.to_owned(),
-            since,
+            since: since.map(|since| self.context.present.dated(since)),
             verdict: if proven { verdict } else { Verdict::Report },
             evidence,
             holds: Vec::new(),
@@ -55,9 +57,10 @@ impl Filler<'_> {
             mounted: self.is_mounted(path),
             lock_held: None,
             has_link: true,
-            age: leaks::age(since, self.context.now),
+            age: leaks::age(since, self.context.present),
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
+            doubt: None,
             presence: Presence::Unknown("nobody was asked"),
         }
     }
@@ -89,7 +92,7 @@ impl Filler<'_> {
             store: self.context.store,
             path: path.to_path_buf(),
             id: id.to_owned(),
-            since,
+            since: since.map(|since| self.context.present.dated(since)),
             verdict,
             evidence,
             holds,
@@ -99,10 +102,11 @@ impl Filler<'_> {
     pub(super) fn debris(&mut self, units: &[Unit]) {
         for (unit, node) in units.iter().zip(self.nodes.clone()) {
             let What::Debris(what) = unit.what else { continue };
-            let since = since::of_debris(what, &unit.path);
+            let since = since::of_debris(&self.within, what, &unit.path);
             let mut known = self.circumstances(&unit.path, since);
-            known.has_link = quiet::facts(&unit.path.join("link")).is_ok();
+            known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
+            known.doubt = (what == Debris::Leftover).then(|| leftovers::doubt(&unit.path)).flatten();
             known.presence = match what {
                 Debris::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
                     leaks::Presence::Somebody("podman's own database".into())
@@ -128,7 +132,7 @@ impl Filler<'_> {
         };
         // A lock that cannot be opened or asked counts as held. Asking writes nothing, so a
         // sysroot is asked, too: it may be a running node's.
-        match LockFile::open(&lock) {
+        match LockFile::open(&self.within, &lock) {
             Ok(file) => Some(file?.is_held().unwrap_or(true)),
             Err(_) => Some(true),
         }
@@ -153,7 +157,7 @@ impl Filler<'_> {
             if record.incomplete {
                 let known = self.circumstances(&path, record.created);
                 let immutable =
-                    || [path.clone(), path.join("diff")].iter().any(|one| quiet::is_immutable(one));
+                    || [path.clone(), path.join("diff")].iter().any(|one| self.within.is_immutable(one));
                 let judged = match known.consistency {
                     Consistency::Consistent if known.mounted || immutable() => {
                         leaks::recorded::stuck(known.mounted)
@@ -173,19 +177,24 @@ impl Filler<'_> {
         }
     }
 
-    /// Who uses what is called `name`, or has a file below `path` open.
+    /// Who belongs to the container `id`, or has a file below `path` open.
     /// `makers` are programs that may be making it right now.
-    pub(super) fn presence(&self, name: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
+    pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
         if self.snapshot.places.foreign {
             return Presence::Unknown("it is another machine's disk");
         }
         let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
             return Presence::Unknown("/proc cannot be read");
         };
-        let user = all.naming(name).or_else(|| path.and_then(|path| all.holding(path)));
+        let user = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path)));
         match user {
             Some(process) => Presence::Somebody(process.describe()),
-            None if !all.sees_all() => Presence::Unknown("not all processes can be looked at"),
+            None if !path
+                .and_then(Path::parent)
+                .map_or_else(|| all.sees_all(), |at| all.sees_all_that_reach(at)) =>
+            {
+                Presence::Unknown("not all processes can be looked at")
+            }
             None => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
         }
     }

@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use super::leaks::changed;
 use crate::graphroot::inspect::data::DataWrong;
 use crate::graphroot::inspect::engine::Engine;
 use crate::graphroot::inspect::links::LinkFault;
 use crate::graphroot::inspect::mountpoints;
 use crate::graphroot::leaks::{self, Judgement, recorded};
 use crate::graphroot::units::{Unit, What, is_id};
-use crate::inventory::{Consistency, Finding, NodeIx, Owner, Verdict};
-use crate::sys::quiet;
+use crate::inventory::{Consistency, Finding, ImageIx, NodeIx, Owner, Verdict};
 
 impl Filler<'_> {
     /// Everything of this kind. From records that moved or are damaged nothing is concluded.
@@ -61,7 +59,7 @@ impl Filler<'_> {
                 }
                 // A layer that another program serves (stargz) never came as a tar.
                 let node = self.layers[at].map(|node| &self.inventory.nodes[node.get()].path);
-                if node.is_some_and(|path| quiet::facts(&path.join("additionallayer")).is_ok()) {
+                if node.is_some_and(|path| self.within.facts(&path.join("additionallayer")).is_ok()) {
                     continue;
                 }
                 let evidence = "the image still runs, but this layer can be neither pushed nor checked: pull the \
@@ -102,7 +100,7 @@ impl Filler<'_> {
                         "image {} has the name {name:?} as well: the library will take it from this one",
                         image.id
                     );
-                    self.note(("dup-name", Verdict::Repair, evidence), before, &path, changed(&path));
+                    self.note(("dup-name", Verdict::Repair, evidence), before, &path, self.changed(&path));
                 }
             }
         }
@@ -118,17 +116,18 @@ impl Filler<'_> {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
                     let node = metadata.and_then(|host| self.carve(host, &name, path));
                     let judged = recorded::stray_link(leads, used_by.as_deref());
-                    self.leak(judged, &name, path, changed(path), node.into_iter().collect());
+                    self.leak(judged, &name, path, self.changed(path), node.into_iter().collect());
                 }
-                LinkFault::Missing { layer, path } => {
+                LinkFault::Missing { layer, path, needed_by } => {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
                     let record = &snapshot.layers[*layer];
-                    self.note(recorded::missing_link(&name), &record.id, path, record.created);
+                    let judged = recorded::missing_link(&name, needed_by.as_deref());
+                    self.note(judged, &record.id, path, record.created);
                 }
                 LinkFault::Blank { layer, path, name } => {
                     let record = &snapshot.layers[*layer];
                     let judged = recorded::blank_link(name.as_deref());
-                    self.note(judged, &record.id, path, changed(path).or(record.created));
+                    self.note(judged, &record.id, path, self.changed(path).or(record.created));
                 }
             }
         }
@@ -140,7 +139,7 @@ impl Filler<'_> {
             let record = &snapshot.images[fault.image];
             let judged = recorded::data(&fault.what);
             // What is missing was taken out of the directory.
-            let since = changed(&fault.path).or_else(|| changed(fault.path.parent()?));
+            let since = self.changed(&fault.path).or_else(|| self.changed(fault.path.parent()?));
             if fault.what == DataWrong::Unfinished {
                 let name = fault.path.file_name().unwrap_or_default().to_string_lossy();
                 let host = self.images[fault.image];
@@ -157,7 +156,7 @@ impl Filler<'_> {
         let snapshot = self.snapshot;
         if let Engine::Unreadable(why) = &snapshot.inspection.engine {
             self.inventory.findings.push(Finding {
-                path: snapshot.places.graphroot.clone(),
+                path: snapshot.places.graphroot.to_path_buf(),
                 message: format!(
                     "podman's database cannot be read: {why}; what it does not know is not told"
                 ),
@@ -170,19 +169,14 @@ impl Filler<'_> {
         for (at, record) in snapshot.containers.iter().enumerate() {
             let container = &self.inventory.containers[first + at];
             let (owner, sandbox) = (container.owner, container.sandbox);
-            let age = leaks::age(record.created, self.context.now);
+            let age = leaks::age(record.created, self.context.present);
             let path = all.join(&record.id);
             let judged = match owner {
                 Owner::Buildah => {
                     let layer = record.layer.as_deref().and_then(|id| self.find_layer(id));
                     let mounted =
                         layer.is_some_and(|node| self.is_mounted(&self.inventory.nodes[node.get()].path));
-                    let presence = || match self.presence(&record.id, Some(&path), &[]) {
-                        leaks::Presence::Nobody { .. } => {
-                            self.presence(record.names.first().map_or("", String::as_str), None, &[])
-                        }
-                        other => other,
-                    };
+                    let presence = || self.presence(&record.id, Some(&path), &[]);
                     let old = age.is_some_and(|age| age >= leaks::GRACE);
                     old.then(|| recorded::external_container(age, mounted, &presence())).flatten()
                 }
@@ -232,6 +226,8 @@ impl Filler<'_> {
                             is deleted";
             self.note(("leaked-mount", Verdict::Keep, evidence.to_owned()), id, path, None);
         }
+        let volumes: Vec<_> = recorded.iter().filter(|id| by_layer.contains_key(**id)).copied().collect();
+        self.unused_volumes(&volumes, &by_layer);
         for entry in &tables.recorded {
             let is_merged = entry.path.file_name() == Some(OsStr::new("merged"));
             // Another graphroot may have the same runroot.
@@ -254,7 +250,35 @@ impl Filler<'_> {
                         .to_owned(),
                 ),
             };
-            self.note(judged, &entry.layer, &entry.file, changed(&entry.file));
+            self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
+        }
+    }
+
+    /// Mounted layers that are an image's, on a node of CRI-O, none of whose containers has that image as
+    /// a volume. CRI-O unmounts an image neither when its container ends nor when that is removed.
+    fn unused_volumes(&mut self, mounted: &[&str], paths: &HashMap<String, PathBuf>) {
+        let store = self.context.store;
+        let containers = || self.inventory.containers.iter().filter(|container| container.store == store);
+        if !containers().any(|container| container.owner == Owner::CriO) {
+            return;
+        }
+        let is_used = |id: &str| {
+            let named = |image: &ImageIx| self.inventory.images[image.get()].id == id;
+            containers().any(|container| container.volumes.iter().any(named))
+        };
+        let mut unused = Vec::new();
+        for image in &self.snapshot.images {
+            let layer = image.layer.as_deref().filter(|layer| mounted.contains(layer));
+            if let Some(path) = layer.and_then(|layer| paths.get(layer))
+                && !self.snapshot.images.iter().any(|other| other.layer == image.layer && is_used(&other.id))
+            {
+                unused.push((image.id.clone(), path.clone()));
+            }
+        }
+        for (id, path) in unused {
+            let evidence = "the image is mounted, and no container of CRI-O has it as a volume any more: nothing \
+                            deletes the image before it is unmounted";
+            self.note(("crio-image-volume", Verdict::Report, evidence.to_owned()), &id, &path, None);
         }
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn without_config(snapshot: &Snapshot) -> Vec<usize> {
     let mut found = Vec::new();
     for (at, record) in snapshot.containers.iter().enumerate() {
         let directory = all.join(&record.id);
-        if owner::origin(record, &directory).owner == Owner::CriO {
+        if owner::origin(&within, record, &directory).owner == Owner::CriO {
             let absent = |top: &PathBuf| {
                 let config = within.facts(&top.join(&record.id).join("userdata/config.json"));
                 config.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -184,7 +184,7 @@ mod tests {
                 .into(),
             ..ImageRecord::default()
         };
-        let within = Within::new([dir.path()]);
+        let within = Within::at([dir.path()]);
         let wrong: Vec<_> = of_image(&within, dir.path(), &image).into_iter().map(|(_, what)| what).collect();
         assert_eq!(
             wrong,

@@ -220,7 +220,7 @@ mod tests {
 
     fn places(graphroot: &Path) -> Places {
         Places {
-            graphroot: graphroot.to_path_buf(),
+            graphroot: crate::sys::root::Root::open(graphroot).unwrap(),
             imagestores: vec![],
             runroots: vec![],
             temporary: vec![],

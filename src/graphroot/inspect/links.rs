@@ -1,6 +1,10 @@
 //! The overlay driver's short names: `l/NAME` is a symlink to `../<id>/diff`, the layer's
 //! file `link` holds the name, and the file `lower` of its descendants holds `l/NAME`
 //! (container-libs, `storage/drivers/overlay/overlay.go`).
+//!
+//! Since library version 1.63 (Podman 6) a layer also has the file `lower-layers`, the ids of its
+//! parents, and is mounted by that. Older layers still need the names in `l/`, and that version no
+//! longer makes a missing one anew.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -35,6 +39,8 @@ pub(in crate::graphroot) enum LinkFault {
         layer: usize,
         /// Where the symlink belongs.
         path: PathBuf,
+        /// A layer directory whose `lower` has the name, without `lower-layers` beside it.
+        needed_by: Option<String>,
     },
     /// A recorded layer's `link` file is empty or missing.
     Blank {
@@ -78,7 +84,7 @@ pub(super) fn faults(snapshot: &Snapshot) -> Vec<LinkFault> {
         .filter(|(_, layer)| !layer.incomplete)
         .map(|(at, layer)| (layer.id.as_str(), at))
         .collect();
-    let mut lowers: Option<HashMap<String, String>> = None;
+    let mut lowers: Option<HashMap<String, User>> = None;
     let mut found = Vec::new();
     for area in &areas {
         let stray = area.unclaimed();
@@ -172,22 +178,35 @@ fn name_of(below: &Below, id: &str) -> io::Result<Name> {
     }
 }
 
-/// Which directory has a name in its `lower` file: the first one found, for each name.
-fn all_lowers(areas: &[Area]) -> HashMap<String, String> {
-    let mut all = HashMap::new();
+/// A directory that has a name in its `lower` file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) id: String,
+    /// It has no `lower-layers`: every library version mounts it by the name.
+    pub(super) needs_name: bool,
+}
+
+/// Which directory has a name in its `lower` file: one that needs the name, if there is one.
+fn all_lowers(areas: &[Area]) -> HashMap<String, User> {
+    let mut all: HashMap<String, User> = HashMap::new();
     for area in areas {
         let ids: Vec<_> = area.directories.keys().collect();
         let texts: Vec<_> = ids
             .into_par_iter()
             .filter_map(|id| {
-                let text = area.within.read(&area.driver.join(id).join("lower"), MOST_LOWER_BYTES).ok()?;
-                Some((id, text))
+                let directory = area.driver.join(id);
+                let text = area.within.read(&directory.join("lower"), MOST_LOWER_BYTES).ok()?;
+                let needs_name = area.within.facts(&directory.join("lower-layers")).is_err();
+                Some((User { id: id.clone(), needs_name }, text))
             })
             .collect();
-        for (id, text) in texts {
+        for (user, text) in texts {
             for part in String::from_utf8_lossy(&text).trim().split(':') {
                 let name = part.rsplit('/').next().unwrap_or(part).to_owned();
-                all.entry(name).or_insert_with(|| id.clone());
+                let known = all.entry(name).or_insert_with(|| user.clone());
+                if user.needs_name && !known.needs_name {
+                    *known = user.clone();
+                }
             }
         }
     }
@@ -206,7 +225,7 @@ pub(super) fn judge(
     layers: &HashMap<&str, usize>,
     stray: &[String],
     targets: &HashMap<String, OsString>,
-    mut used: impl FnMut(&str) -> Option<String>,
+    mut used: impl FnMut(&str) -> Option<User>,
 ) -> Vec<LinkFault> {
     let links = area.driver.join("l");
     let mut found = Vec::new();
@@ -227,7 +246,8 @@ pub(super) fn judge(
                 Some(Name::Known(_)) => Leads::Layer(id.to_owned()),
             },
         };
-        found.push(LinkFault::Stray { path: links.join(name), leads, used_by: used(name) });
+        let used_by = used(name).map(|user| user.id);
+        found.push(LinkFault::Stray { path: links.join(name), leads, used_by });
     }
     let mut directories: Vec<_> = area.directories.iter().collect();
     directories.sort_unstable_by_key(|(id, _)| *id);
@@ -237,7 +257,10 @@ pub(super) fn judge(
             Name::Known(name) if area.names.contains(name) => {}
             // A name with a slash leads elsewhere and is none of ours.
             Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {}
-            Name::Known(name) => found.push(LinkFault::Missing { layer, path: links.join(name) }),
+            Name::Known(name) => {
+                let needed_by = used(name).filter(|user| user.needs_name).map(|user| user.id);
+                found.push(LinkFault::Missing { layer, path: links.join(name), needed_by });
+            }
             Name::Blank => found.push(LinkFault::Blank {
                 layer,
                 path: area.driver.join(id).join("link"),

@@ -3,7 +3,7 @@
 //! under `mountpoints.lock` and writes the file anew before it lets go.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::MapAccess;
@@ -98,10 +98,10 @@ fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
             tables.files.push(file);
         }
     }
-    let areas: Vec<_> = places.areas().map(Path::to_path_buf).collect();
+    let areas: Vec<_> = places.areas().map(|root| root.to_path_buf()).collect();
     tables.mounts = mounts::below_in_all_namespaces(&areas)?;
     for directory in &directories {
-        let lock = LockFile::open_within(&within, &directory.join("mountpoints.lock"))?;
+        let lock = LockFile::open(&within, &directory.join("mountpoints.lock"))?;
         if lock.is_some_and(|lock| lock.has_writer().unwrap_or(true)) {
             return Ok(None);
         }

@@ -48,9 +48,14 @@ pub(in crate::graphroot) fn blank_link(name: Option<&str>) -> Judgement {
     ("empty-linkfile", Verdict::Repair, evidence)
 }
 
-/// Judges a layer's name that is not in `l/`.
-pub(in crate::graphroot) fn missing_link(name: &str) -> Judgement {
-    let evidence = format!("the layer's short name {name} is missing; the driver makes it anew at a mount");
+/// Judges a layer's name that is not in `l/`; `needed_by` is a layer that is mounted by that name.
+/// Library versions up to 1.62 make the name anew at a mount; later ones fail.
+pub(in crate::graphroot) fn missing_link(name: &str, needed_by: Option<&str>) -> Judgement {
+    let what = format!("the layer's short name {name} is missing");
+    let evidence = match needed_by {
+        Some(child) => format!("{what}; Podman 6 cannot mount layer {child}, which needs it, without repair"),
+        None => format!("{what}; no layer needs it to be mounted"),
+    };
     ("missing-l", Verdict::Repair, evidence)
 }
 

@@ -9,6 +9,7 @@ const QUIET: Circumstances = Circumstances {
     age: Some(SignedDuration::from_hours(100)),
     has_database: true,
     lost_container: None,
+    doubt: None,
     presence: Presence::Unknown("nobody was asked"),
 };
 
@@ -23,6 +24,7 @@ fn debris_by_circumstance() {
     let lockless = Circumstances { lock_held: None, ..QUIET };
     let fresh = Circumstances { lock_held: None, age: Some(SignedDuration::from_hours(1)), ..QUIET };
     let ageless = Circumstances { lock_held: None, age: None, ..QUIET };
+    let quiet_owner = Circumstances { presence: nobody(None), ..QUIET };
     let mounted = Circumstances { mounted: true, ..QUIET };
     let damaged = Circumstances { consistency: Consistency::Damaged, ..QUIET };
     let busy = Circumstances { consistency: Consistency::WriterActive, ..QUIET };
@@ -42,6 +44,8 @@ fn debris_by_circumstance() {
         (Debris::TempDirectory, held, "tempdirs-live", Keep),
         (Debris::TempRecord, busy, "tmp-json", Keep),
         (Debris::Volume, QUIET, "volume-orphan", Report),
+        (Debris::Leftover, quiet_owner.clone(), "vartmp", Reclaim),
+        (Debris::Leftover, Circumstances { doubt: Some("why".into()), ..quiet_owner }, "vartmp", Report),
     ];
     for (what, known, class, verdict) in cases {
         let judged = debris(what, &known);
@@ -114,6 +118,7 @@ fn circumstances() -> impl Strategy<Value = Circumstances> {
             age,
             has_database,
             lost_container: None,
+            doubt: None,
             presence,
         },
     )
@@ -166,7 +171,8 @@ fn only_old_unreferenced_layers_go() {
 fn a_clock_set_back_makes_nothing_old() {
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let later: Timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
-    assert_eq!(age(Some(later), now), Some(SignedDuration::ZERO));
-    assert_eq!(age(Some(now), later), Some(SignedDuration::from_hours(365 * 24)));
-    assert_eq!(age(None, now), None);
+    let [now, later] = [now, later].map(|at| (at, Present::at(at, Vec::new())));
+    assert_eq!(age(Some(later.0), &now.1), Some(SignedDuration::ZERO));
+    assert_eq!(age(Some(now.0), &later.1), Some(SignedDuration::from_hours(365 * 24)));
+    assert_eq!(age(None, &now.1), None);
 }

@@ -25,7 +25,7 @@ impl Bed {
             std::fs::write(directory.join(format!("{what}.lock")), [7; 64]).unwrap();
         }
         let places = Places {
-            graphroot,
+            graphroot: Root::open(&graphroot).unwrap(),
             imagestores: Vec::new(),
             temporary: vec![],
             runroots: Vec::new(),

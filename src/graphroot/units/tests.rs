@@ -3,6 +3,7 @@ use crate::graphroot::inspect::Inspection;
 use crate::graphroot::inspect::engine::{Engine, Known};
 use crate::graphroot::records::{ContainerRecord, ImageRecord, LayerRecord};
 use crate::graphroot::snapshot::{Listing, Places};
+use crate::sys::root::Root;
 
 const LAYER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 const WRITABLE: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
@@ -23,7 +24,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
         .collect();
     Snapshot::for_tests(
         Places {
-            graphroot: root,
+            graphroot: Root::for_tests(&root),
             imagestores: vec![],
             temporary: vec![],
             runroots: vec![],
@@ -251,12 +252,12 @@ fn what_lies_beside_the_store_of_the_engines() {
 #[test]
 fn leftovers_lie_below_roots_of_their_own() {
     let mut read = snapshot("overlay", true, &[("", &["overlay/"])]);
-    read.places.temporary = vec!["/var/tmp".into()];
-    let entry = Entry { name: "buildah7".into(), kind: Kind::Directory };
+    read.places.temporary = vec![Root::for_tests(Path::new("/var/tmp"))];
+    let entry = Entry { name: "buildah4089947572".into(), kind: Kind::Directory };
     read.listing.insert("/var/tmp".into(), vec![entry]);
     let units = sort(&read);
     let found = units.iter().find(|unit| unit.what == What::Debris(Debris::Leftover)).unwrap();
-    assert_eq!(found.path, Path::new("/var/tmp/buildah7"));
+    assert_eq!(found.path, Path::new("/var/tmp/buildah4089947572"));
     let (root, below, _) = &found.parts[0];
     assert_eq!(read.places.roots()[*root].join(below), found.path);
 }

@@ -8,7 +8,7 @@ use crate::inventory::{
 /// Why an image stays, the strongest reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// A container was made from it, or something elsewhere needs it.
+    /// A container was made from it or has it mounted as a volume, or something elsewhere needs it.
     InUse,
     /// Configuration keeps it.
     Pinned,
@@ -38,7 +38,7 @@ impl Standing {
 #[must_use]
 pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     let image: &Image = &inventory.images[at.get()];
-    if inventory.containers.iter().any(|container| container.image == Some(at))
+    if inventory.containers.iter().any(|container| container.uses(at))
         || inventory.uses_of(at).next().is_some()
         || refs.needed_elsewhere(inventory, at).is_some()
     {

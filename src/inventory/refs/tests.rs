@@ -59,6 +59,7 @@ fn container(image: Option<usize>, holds: &[usize]) -> Container {
         state: ContainerState::Unknown,
         sandbox: false,
         sandbox_id: None,
+        volumes: Vec::new(),
         listed_bytes: None,
         holds: holds.iter().map(|at| (*at).into()).collect(),
     }

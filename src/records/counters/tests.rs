@@ -5,7 +5,7 @@ use rusqlite::Transaction;
 
 use super::*;
 use crate::records::db::{Access, Records};
-use crate::records::runs::{self, Deletion, End, Kind, Reason, RunKey, Start};
+use crate::records::runs::{self, Certainty, Deletion, End, Kind, Reason, RunKey, Start};
 use crate::records::{files, known, schema};
 
 fn at(seconds: i64) -> Timestamp {
@@ -25,6 +25,7 @@ fn deletion(measured_bytes: Option<i64>) -> Deletion {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
+        outcome: Certainty::Seen,
     }
 }
 

@@ -19,10 +19,11 @@ use super::db::{Error, PATIENCE, Records};
 use super::files::DATABASE;
 use super::health::Degraded;
 use super::place::Place;
-use super::runs::{Deletion, End, Event, Start};
+use super::runs::{BEGUN, Certainty, Deletion, End, Event, Start};
 use super::save::{self, catch_up};
 use super::spool::{Note, Spool, Waiting};
 use crate::inventory::StoreKey;
+use crate::sys::stop;
 
 /// How long a deletion waits for another writer, and then for a program that is not ours:
 /// together a second.
@@ -56,6 +57,8 @@ pub struct Journal {
     rest: Option<Instant>,
     /// A newer layersweep owns it.
     newer: bool,
+    /// Position of the deletion that was begun and whose outcome is open.
+    open: Option<usize>,
     /// Runs that waited have been saved.
     caught_up: bool,
     /// Something of it has been written somewhere.
@@ -80,7 +83,7 @@ pub struct Ended {
 }
 
 impl Journal {
-    /// Begins the record of a run. Nothing is written before [`Self::acting`], the first event
+    /// Begins the record of a run. Nothing is written before [`Self::begins`], the first event
     /// or the end: a run with nothing to do writes once.
     pub fn begin(place: &Place, start: Start) -> Self {
         Self {
@@ -93,6 +96,7 @@ impl Journal {
             files: Vec::new(),
             rest: None,
             newer: false,
+            open: None,
             caught_up: false,
             begun: false,
             lost: None,
@@ -115,11 +119,32 @@ impl Journal {
         (self.record.start.run_id, self.record.start.started) = (run_id, started);
     }
 
-    /// Something is about to be deleted: if the run is killed meanwhile, it has a record. Does
-    /// nothing where it has one already.
-    pub fn acting(&mut self) {
-        if !self.begun {
-            self.save(SHORT);
+    /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
+    /// record, and a later scan says what came of it. What follows is [`Self::gone`],
+    /// [`Self::refused`], [`Self::spared`], or nothing where nobody can tell.
+    pub fn begins(&mut self, deletion: Deletion) {
+        let error = Some(BEGUN.to_owned());
+        let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
+        self.record.entries.push(Entry { deletion, key: None, attempt: None, spared: false });
+        self.open = Some(self.record.len() - 1);
+        self.save(SHORT);
+    }
+
+    /// What was begun was not asked for after all.
+    pub fn spared(&mut self) {
+        let Some(position) = self.open.take() else { return };
+        if let Some(entry) = self.record.entries.get_mut(position) {
+            entry.spared = true;
+            self.changed(position);
+        }
+    }
+
+    /// What came of what was begun nobody can tell now; why.
+    pub fn unproven(&mut self, why: &str) {
+        let Some(position) = self.open.take() else { return };
+        if let Some(entry) = self.record.entries.get_mut(position) {
+            entry.deletion.error = Some(format!("{why}; whether it is gone is not known yet"));
+            self.changed(position);
         }
     }
 
@@ -127,7 +152,7 @@ impl Journal {
     /// that would not go. What came of it may follow as [`Self::measured`] at the position that
     /// is returned.
     pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreKey>) -> usize {
-        self.add(Entry { deletion, key: store.cloned().map(Key), attempt: None })
+        self.add(Entry { deletion, key: store.cloned().map(Key), attempt: None, spared: false })
     }
 
     /// What came of the deletion at `position`.
@@ -142,16 +167,14 @@ impl Journal {
         entry.deletion.measured_bytes = measured_bytes;
         entry.deletion.byproduct_bytes = byproduct_bytes;
         entry.deletion.usage_after_percent = usage_after_percent;
-        self.from = self.from.min(position);
-        self.piece = self.piece.min(position);
-        self.save(SHORT);
+        self.changed(position);
     }
 
     /// Something would not go: `deletion.error` says why. `attempt` is what is remembered of an
     /// image and its store.
     pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreKey, Attempt)>) {
         let (key, attempt) = attempt.map(|(store, attempt)| (Key(store.clone()), attempt)).unzip();
-        self.add(Entry { deletion, key, attempt });
+        self.add(Entry { deletion, key, attempt, spared: false });
     }
 
     /// What the kubelet would tell its node.
@@ -175,7 +198,8 @@ impl Journal {
     pub fn end(mut self, end: End) -> Ended {
         self.record.end = Some(end);
         self.rest = None;
-        let kept = self.save(PATIENCE);
+        // After a signal there is no time to wait in; what is not saved waits in the spool.
+        let kept = self.save(if stop::is_asked() { SHORT } else { PATIENCE });
         if !kept {
             let survives = self.place.run_spool();
             let survives = survives.first().filter(|_| survives.len() > 1);
@@ -189,9 +213,23 @@ impl Journal {
     }
 
     fn add(&mut self, entry: Entry) -> usize {
-        self.record.entries.push(entry);
+        let Some(position) = self.open.take() else {
+            self.record.entries.push(entry);
+            self.save(SHORT);
+            return self.record.len() - 1;
+        };
+        if let Some(begun) = self.record.entries.get_mut(position) {
+            *begun = entry;
+        }
+        self.changed(position);
+        position
+    }
+
+    /// The entry at `position` is another one now.
+    fn changed(&mut self, position: usize) {
+        self.from = self.from.min(position);
+        self.piece = self.piece.min(position);
         self.save(SHORT);
-        self.record.len() - 1
     }
 
     /// Saves what has changed, in the database or else in the spool; whether all of it is in

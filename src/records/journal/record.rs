@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::inventory::{Filesystem, StoreKey};
 use crate::records::attempts::{self, Attempt};
-use crate::records::runs::{self, Deletion, End, Event, Kind, Start};
+use crate::records::runs::{self, Certainty, Deletion, End, Event, Kind, Start};
 use crate::records::sighting::StoreKeyText;
 use crate::records::usage;
 
@@ -33,6 +33,9 @@ pub struct Entry {
     pub key: Option<Key>,
     /// It would not go: not before this again.
     pub attempt: Option<Attempt>,
+    /// It was begun, but not asked for after all: there is nothing to tell.
+    #[serde(default)]
+    pub spared: bool,
 }
 
 /// A [`StoreKey`] as it is written down.
@@ -52,10 +55,10 @@ impl RunRecord {
         self.first.saturating_add(self.entries.len())
     }
 
-    /// It has no entry.
+    /// It has no entry to tell of.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.iter().all(|entry| entry.spared)
     }
 
     /// The piece from position `first` on.
@@ -90,7 +93,14 @@ pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) ->
         if position < from {
             continue;
         }
+        if entry.spared {
+            runs::spared(tx, run, position)?;
+            continue;
+        }
         runs::deleted(tx, run, position, &entry.deletion)?;
+        if entry.deletion.outcome == Certainty::Unknown {
+            continue;
+        }
         let (Some(Key(store)), Kind::Image) = (&entry.key, entry.deletion.kind) else { continue };
         let (id, at) = (&entry.deletion.id, entry.deletion.at);
         match (&entry.attempt, &entry.deletion.error) {

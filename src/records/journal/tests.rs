@@ -33,6 +33,7 @@ fn deletion(number: usize) -> Deletion {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
+        outcome: Certainty::Seen,
     }
 }
 
@@ -298,7 +299,7 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
     let dir = tempfile::tempdir().unwrap();
     let place = Place::local(dir.path());
     let mut journal = Journal::begin(&place, start());
-    journal.acting();
+    journal.begins(deletion(0));
     let shown = || {
         let records = Records::open(dir.path(), Access::Read).unwrap();
         let (runs, _) = records
@@ -347,4 +348,66 @@ fn which_runs_failed() {
     late.end = Some(End::of(at(6), Outcome::Failed));
     put(&tx, &late).unwrap();
     assert!(!failed());
+}
+
+fn outcomes(dir: &std::path::Path) -> Vec<(String, runs::Certainty, bool)> {
+    let records = Records::open(dir, Access::Read).unwrap();
+    let (runs, _) =
+        records.read(|from| runs::list(from, &runs::Query { quiet: true, ..Default::default() })).unwrap();
+    let deletions = runs.into_iter().flat_map(|run| run.deletions);
+    deletions.map(|one| (one.id, one.outcome, one.error.is_none())).collect()
+}
+
+#[test]
+fn what_was_begun_is_unknown_until_somebody_says_what_came_of_it() {
+    use runs::{Certainty, Confirmed};
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::local(dir.path());
+    let id = |number: usize| deletion(number).id;
+    let mut journal = Journal::begin(&place, start());
+    journal.begins(deletion(0));
+    assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Unknown, false)]);
+    journal.gone(deletion(0), None);
+    journal.begins(deletion(1));
+    journal.spared();
+    assert_eq!(outcomes(dir.path()), [(id(0), Certainty::Seen, true)]);
+    journal.begins(deletion(2));
+    journal.refused(Deletion { error: Some("busy".into()), ..deletion(2) }, None);
+    for number in [3, 4, 5] {
+        journal.begins(deletion(number));
+        journal.unproven("it did not answer");
+    }
+    journal.begins(deletion(6));
+    drop(journal);
+    let unknown = |number| (id(number), Certainty::Unknown, false);
+    let so_far = [(id(0), Certainty::Seen, true), (id(2), Certainty::Seen, false)];
+    let all = |rest: [_; 4]| [&so_far[..], &rest].concat();
+    assert_eq!(outcomes(dir.path()), all([unknown(3), unknown(4), unknown(5), unknown(6)]));
+    let counted = |name: &str| -> i64 {
+        let connection = Connection::open(dir.path().join(DATABASE)).unwrap();
+        let sum = "SELECT coalesce(sum(value), 0) FROM counters WHERE name = ?1";
+        connection.query_row(sum, [name], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((counted("deletions"), counted("failures")), (1, 1));
+    // The run may be under way: only what is certain to be over is looked at.
+    let confirm = |at: Timestamp, idle: bool| {
+        let mut records = Records::open(dir.path(), Access::Write).unwrap();
+        let fate = |one: &Deletion| match one.id {
+            ref one if *one == id(3) => Some(Confirmed::Gone),
+            ref one if *one == id(4) => Some(Confirmed::There),
+            ref one if *one == id(6) => Some(Confirmed::Gone),
+            _ => None,
+        };
+        records.write(|tx| runs::confirm(tx, at, || idle, fate)).unwrap()
+    };
+    assert_eq!(confirm(at(100), false), 0);
+    assert_eq!(confirm(at(3), true), 0, "a scan from before tells nothing");
+    assert_eq!(confirm(at(6), true), 2);
+    let confirmed = |number, gone| (id(number), Certainty::Confirmed, gone);
+    assert_eq!(
+        outcomes(dir.path()),
+        all([confirmed(3, true), confirmed(4, false), unknown(5), unknown(6)]),
+        "the last was begun when the scan ran"
+    );
+    assert_eq!((counted("deletions"), counted("failures")), (2, 2));
 }

@@ -208,7 +208,7 @@ fn run(row: &Row<'_>) -> rusqlite::Result<Act> {
     })
 }
 
-fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
+pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
     Ok(Deletion {
         at: time(row, "at")?,
         kind: row.get("kind")?,
@@ -221,6 +221,7 @@ fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
         byproduct_bytes: unsigned(row, "byproduct_bytes")?,
         usage_after_percent: row.get("usage_after_percent")?,
         error: row.get("error")?,
+        outcome: row.get("outcome")?,
     })
 }
 

@@ -34,6 +34,7 @@ fn deletion(at: Timestamp, kind: Kind) -> Deletion {
         byproduct_bytes: 0,
         usage_after_percent: None,
         error: None,
+        outcome: Certainty::Seen,
     }
 }
 

@@ -78,7 +78,7 @@ prop_compose! {
         ]),
         sandbox in any::<bool>(), bytes in any::<u64>(),
     ) -> SeenContainer {
-        SeenContainer { store, id, name, owner, image, image_id, created, state, sandbox, bytes }
+        SeenContainer { store, id, name, owner, image, volumes: vec![], image_id, created, state, sandbox, bytes }
     }
 }
 

@@ -120,7 +120,7 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
         .containers
         .iter()
         .enumerate()
-        .filter(|(_, container)| container.image == Some(at))
+        .filter(|(_, container)| container.uses(at))
         .map(|(container, _)| user(survey, Root::Container(container.into())))
         .collect();
     let mut elsewhere: Vec<_> = inventory.uses_of(at).collect();

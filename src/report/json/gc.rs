@@ -12,6 +12,7 @@ use crate::gc::kubelet;
 use crate::gc::leaks::plan::Plan as LeakPlan;
 use crate::gc::leaks::run::{ProblemKind, Ran as LeaksRan};
 use crate::gc::plan::{End, FilesystemPlan, Plan, Step, Trigger, Verdict};
+use crate::gc::run::untag::{self, Untag};
 use crate::gc::run::{Deletion, Ran, Stopped};
 use crate::gc::space::{Doubt, Measured, Targets};
 use crate::inventory::{FilesystemIx, ImageIx, Inventory};
@@ -104,7 +105,8 @@ pub struct GcFilesystemDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeletedDoc {
-    /// `image`, `container`, `sandbox` or `log`.
+    /// `image`, `container`, `sandbox`, `log`, `leak`, or `name`: an image lost this name and keeps
+    /// others.
     pub kind: &'static str,
     /// Its id.
     pub id: String,
@@ -135,7 +137,7 @@ pub struct DeletedDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptDoc {
-    /// `image`, `container`, `sandbox` or `log`.
+    /// `image`, `container`, `sandbox`, `log` or `name`.
     pub kind: &'static str,
     /// Its id.
     pub id: String,
@@ -409,10 +411,13 @@ fn story(inventory: &Inventory, story: &Story) -> StoryDoc {
 
 /// A run that ended early has failed, wherever it stood then.
 fn outcome(facts: &GcFacts<'_>) -> &'static str {
+    let stopped = facts.ran.and_then(|ran| ran.stopped.as_ref());
     match facts.plan.verdict {
-        _ if facts.ran.is_some_and(|ran| ran.stopped.is_some()) => "failed",
+        _ if matches!(stopped, Some(Stopped::Closed(_))) => "refused",
+        _ if stopped.is_some() => "failed",
         Verdict::NotNeeded => "not_needed",
         Verdict::Reached => "reached",
+        Verdict::NotReached if facts.ran.is_some_and(|ran| ran.left_aside) => "refused",
         Verdict::NotReached => "not_reached",
         Verdict::Failed => "failed",
     }
@@ -531,8 +536,7 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
     let sum = deleted.iter().fold(0_u64, |sum, one| sum.saturating_add(one.predicted_bytes));
     document.predicted_bytes = document.predicted_bytes.saturating_add(sum);
     if let (Some(ran), Some(measured)) = (ran, &mut document.measured_bytes) {
-        let came = ran.deletions.iter().filter_map(|done| done.measured_bytes);
-        *measured = came.fold(*measured, i64::saturating_add);
+        *measured = measured.saturating_add(ran.measured_bytes());
     }
     let problems = ran.into_iter().flat_map(|ran| &ran.problems);
     for problem in problems.filter(|problem| problem.kind != ProblemKind::Kept) {
@@ -544,6 +548,60 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
     }
     if document.outcome == "not_needed" && !deleted.is_empty() {
         document.outcome = "reached";
+    }
+    // Of a deletion something stays: a failure on the way, whatever was reached.
+    let in_part = ran.is_some_and(|ran| ran.problems.iter().any(|one| one.kind == ProblemKind::InPart));
+    if in_part && matches!(document.outcome, "not_needed" | "reached") {
+        document.outcome = "failed";
+    }
+    deleted.append(&mut document.deleted);
+    document.deleted = deleted;
+}
+
+/// Adds the names that were taken from images which keep others, before all else; without a time,
+/// those that would be. One whose turn did not come has no outcome.
+pub fn add_untagged<'a>(
+    document: &mut GcDoc,
+    inventory: &Inventory,
+    untags: impl Iterator<Item = (&'a Untag, untag::Outcome)>,
+    at: Option<Timestamp>,
+) {
+    let mut deleted = Vec::new();
+    let mut all = true;
+    let mut any = false;
+    for (one, outcome) in untags {
+        any = true;
+        let image = image(inventory, one.image);
+        all &= outcome == untag::Outcome::Done;
+        match outcome {
+            untag::Outcome::Done => deleted.extend(one.names.iter().map(|name| DeletedDoc {
+                kind: "name",
+                id: image.id.clone(),
+                names: vec![name.clone()],
+                store: inventory.stores[image.store.get()].root.to_string_lossy().into_owned(),
+                reason: "request",
+                predicted_bytes: 0,
+                measured_bytes: at.map(|_| 0),
+                usage_after_percent: None,
+                at,
+                group: None,
+                byproduct_bytes: 0,
+                differs: false,
+            })),
+            untag::Outcome::Kept(ruling) => document.kept.push(KeptDoc {
+                kind: "name",
+                id: image.id.clone(),
+                names: one.names.clone(),
+                rule: ruling.rule,
+                detail: ruling.detail,
+            }),
+            untag::Outcome::Refused(message) => {
+                document.errors.push(GcErrorDoc { id: Some(image.id.clone()), step: "untag".into(), message })
+            }
+        }
+    }
+    if any && matches!(document.outcome, "not_needed" | "reached") {
+        document.outcome = if all { "reached" } else { "not_reached" };
     }
     deleted.append(&mut document.deleted);
     document.deleted = deleted;

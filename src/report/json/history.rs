@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::SCHEMA_VERSION;
 use crate::gc::measure::tolerance;
 use crate::records::pictures::Kept;
-use crate::records::runs::{Act, Deletion, Event, Outcome, Quiet, RunError};
+use crate::records::runs::{Act, Certainty, Deletion, Event, Outcome, Quiet, RunError};
 use crate::records::usage::{Point, Range, Series};
 
 /// `layersweep history`.
@@ -141,7 +141,12 @@ pub struct DeletionDoc {
     /// When.
     #[cfg_attr(test, schemars(with = "String"))]
     pub at: Timestamp,
-    /// Why it failed; null where it went well.
+    /// `gone`; `failed`: it is still there; `unknown`: the run ended, or was killed, before that was
+    /// known, and no scan has looked since.
+    pub outcome: &'static str,
+    /// The run could not tell, and a later scan did.
+    pub confirmed: bool,
+    /// Why it failed, or why its outcome is unknown; null where it went well.
     pub error: Option<String>,
 }
 
@@ -433,6 +438,12 @@ fn deletion(deletion: Deletion) -> DeletionDoc {
             && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
         usage_after_percent: deletion.usage_after_percent.map(two_decimals),
         at: deletion.at,
+        outcome: match (deletion.outcome, &deletion.error) {
+            (Certainty::Unknown, _) => "unknown",
+            (_, None) => "gone",
+            (_, Some(_)) => "failed",
+        },
+        confirmed: deletion.outcome == Certainty::Confirmed,
         error: deletion.error,
     }
 }

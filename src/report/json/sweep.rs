@@ -43,7 +43,8 @@ pub struct SweepDoc {
     /// Bytes that were expected to come back from what was to be deleted; without `--delete`,
     /// from what it would delete.
     pub predicted_bytes: u64,
-    /// Bytes that came back; null where nothing was to be deleted. Negative where others wrote
+    /// Bytes that came back, from what was removed in part as well; null where nothing was to be
+    /// deleted. Negative where others wrote
     /// more meanwhile.
     pub measured_bytes: Option<i64>,
     /// What was deleted, in order; for a dry run, what would be.
@@ -143,6 +144,8 @@ pub struct SweepErrorDoc {
     pub step: String,
     /// Why.
     pub message: String,
+    /// Bytes that came back all the same, where the object was removed in part; null otherwise.
+    pub measured_bytes: Option<i64>,
 }
 
 /// What was to be done.
@@ -223,23 +226,27 @@ fn add_run(document: &mut SweepDoc, facts: &SweepFacts<'_>, ran: &Ran) {
         })
         .collect();
     document.repaired = ran.repaired.iter().map(|at| repaired(facts, *at)).collect();
-    let measured = ran.deletions.iter().filter_map(|done| done.measured_bytes);
-    document.measured_bytes = facts.delete.then(|| measured.fold(0, i64::saturating_add));
+    document.measured_bytes = facts.delete.then(|| ran.measured_bytes());
     for problem in &ran.problems {
         match problem.kind {
             ProblemKind::Kept => document.kept.push(spare(facts, problem)),
-            ProblemKind::Locked | ProblemKind::Failed => document.errors.push(SweepErrorDoc {
-                id: Some(leak_at(facts, problem.entry).id.clone()),
-                step: problem.kind.step().to_owned(),
-                message: problem.message.clone(),
-            }),
+            ProblemKind::Locked | ProblemKind::InPart | ProblemKind::Failed => {
+                document.errors.push(SweepErrorDoc {
+                    id: Some(leak_at(facts, problem.entry).id.clone()),
+                    step: problem.kind.step().to_owned(),
+                    message: problem.message.clone(),
+                    measured_bytes: problem.measured_bytes,
+                })
+            }
         }
     }
     if ran.stopped {
         let message = "a signal ended the run before its plan did".to_owned();
-        document.errors.push(SweepErrorDoc { id: None, step: "stop".into(), message });
+        let step = "stop".into();
+        document.errors.push(SweepErrorDoc { id: None, step, message, measured_bytes: None });
     }
-    let failed = ran.stopped || ran.problems.iter().any(|problem| problem.kind == ProblemKind::Failed);
+    let failed = |problem: &Problem| matches!(problem.kind, ProblemKind::InPart | ProblemKind::Failed);
+    let failed = ran.stopped || ran.problems.iter().any(failed);
     let locked = ran.problems.iter().any(|problem| problem.kind == ProblemKind::Locked);
     document.outcome = match (failed, locked) {
         (true, _) => "failed",
@@ -270,7 +277,12 @@ pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at:
         deleted: Vec::new(),
         repaired: Vec::new(),
         kept: Vec::new(),
-        errors: vec![SweepErrorDoc { id: None, step: "begin".into(), message: message.to_owned() }],
+        errors: vec![SweepErrorDoc {
+            id: None,
+            step: "begin".into(),
+            message: message.to_owned(),
+            measured_bytes: None,
+        }],
         outcome: "refused",
         warnings: Vec::new(),
     }

@@ -161,12 +161,12 @@ const DELETING: [(Command, &[Outcome], &[Kind]); 3] = [
     (
         Command::Gc,
         &[Outcome::NotNeeded, Outcome::Reached, Outcome::NotReached, Outcome::Failed, Outcome::Refused],
-        Kind::ALL,
+        &[Kind::Image, Kind::Container, Kind::Sandbox, Kind::Log, Kind::Leak],
     ),
     (
         Command::Rm,
         &[Outcome::NotNeeded, Outcome::Reached, Outcome::NotReached, Outcome::Failed, Outcome::Refused],
-        &[Kind::Image],
+        &[Kind::Image, Kind::Name],
     ),
     (
         Command::Sweep,

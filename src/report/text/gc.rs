@@ -96,6 +96,7 @@ fn deletions(document: &GcDoc, screen: &Screen) -> String {
         let mut cells = vec![
             match deleted.kind {
                 "image" => names(&deleted.names),
+                "name" => format!("untagged {}", names(&deleted.names)),
                 kind => format!("{kind} {}", names(&deleted.names)),
             },
             // A log has no id but its path.
@@ -204,6 +205,7 @@ fn counted(document: &GcDoc) -> String {
         ("sandbox", "sandboxes"),
         ("log", "logs"),
         ("image", "images"),
+        ("name", "names"),
     ];
     let parts: Vec<_> = kinds.into_iter().filter_map(several).collect();
     match parts.as_slice() {

@@ -33,7 +33,9 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         for (deletion, line) in run.deleted.iter().zip(lines.by_ref()) {
             out.push_str(&format!("{line}\n"));
             if let Some(error) = &deletion.error {
-                out.push_str(&format!("{:12}failed: {}\n", "", safe(error)));
+                out.push_str(&format!("{:12}{}: {}\n", "", deletion.outcome, safe(error)));
+            } else if deletion.confirmed {
+                out.push_str(&format!("{:12}gone, as a later scan saw\n", ""));
             }
         }
     }

@@ -113,7 +113,9 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     }
     for error in &document.errors {
         let id = error.id.as_deref().map(|id| format!("{} ", safe(id))).unwrap_or_default();
-        out.push_str(&format!("failed: {id}({}): {}\n", error.step, safe(&error.message)));
+        let came = error.measured_bytes.map(|came| format!("; {} came free", signed_bytes(came)));
+        let (message, came) = (safe(&error.message), came.unwrap_or_default());
+        out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.step));
     }
     if document.outcome == "not_needed" {
         out.push_str("There was nothing to delete.\n");

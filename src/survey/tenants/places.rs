@@ -41,7 +41,7 @@ pub(super) fn find(survey: &Survey, known: &Known) -> Vec<Place> {
         // The kind of a store's place says nothing.
         add(TenantKind::Directory, store.root.clone(), false, true);
         for imagestore in survey.places.get(at).into_iter().flatten().flat_map(|places| &places.imagestores) {
-            add(TenantKind::Directory, imagestore.clone(), false, true);
+            add(TenantKind::Directory, imagestore.to_path_buf(), false, true);
         }
     }
     let kubelet = known.places.roots.iter().map(|root| (KubeletVolumes, root.join("pods"), true));

@@ -6,21 +6,23 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use jiff::Timestamp;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{Entry, Facts, Kind};
 use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
+use crate::sys::root::Root;
 
-/// The directories of one store. How one of them is reached is the configuration's affair
-/// and may lead through symlinks; below it none is followed. Mounts below it are entered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The open directories of a store. Below them no symlink is followed, and whatever is exchanged
+/// for one of them later is not seen. Mounts below one are entered if nobody but root could have
+/// mounted there: a user's filesystem need never answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Within {
-    roots: Vec<PathBuf>,
+    roots: Vec<Root>,
 }
 
 /// A symlink where a directory or a file should be.
@@ -43,8 +45,38 @@ pub fn is_symlink(error: &io::Error) -> bool {
 
 impl Within {
     /// Reads below `roots`; a path in several of them is taken from the innermost.
-    pub fn new<'a>(roots: impl IntoIterator<Item = &'a Path>) -> Self {
-        Self { roots: roots.into_iter().map(Path::to_path_buf).collect() }
+    pub fn new<'a>(roots: impl IntoIterator<Item = &'a Root>) -> Self {
+        Self { roots: roots.into_iter().cloned().collect() }
+    }
+
+    /// Opens directories that the configuration of root's programs names; what cannot be opened
+    /// covers nothing.
+    pub fn at<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+        let opened = paths.into_iter().filter_map(|path| Root::open_in(path, Path::new("/")).ok());
+        Self { roots: opened.collect() }
+    }
+
+    /// The directories of both.
+    pub fn extend(&mut self, other: Self) {
+        self.roots.extend(other.roots);
+    }
+
+    /// Whether a path lies in one of the directories.
+    #[must_use]
+    pub fn covers(&self, path: &Path) -> bool {
+        self.root_of(path).is_some()
+    }
+
+    /// Whether a path in one of the directories may lead into a mount.
+    #[must_use]
+    pub fn enters_mounts(&self, path: &Path) -> bool {
+        self.root_of(path).is_some_and(|(root, _)| root.way().is_trusted())
+    }
+
+    /// The innermost directory that holds `path`, and the rest of the path.
+    fn root_of<'p>(&self, path: &'p Path) -> Option<(&Root, &'p Path)> {
+        let roots = self.roots.iter().filter_map(|root| Some((root, path.strip_prefix(root).ok()?)));
+        roots.min_by_key(|(_, below)| below.components().count())
     }
 
     /// As [`super::list`].
@@ -103,27 +135,59 @@ impl Within {
         super::read_whole(self.open_file(path)?, limit)
     }
 
+    /// As [`super::born`].
+    ///
+    /// # Errors
+    /// As there, and where the way leads through a symlink.
+    pub fn born(&self, path: &Path) -> io::Result<Option<Timestamp>> {
+        super::born_of(self.open(path, HANDLE)?.as_fd())
+    }
+
+    /// As [`super::weight`].
+    ///
+    /// # Errors
+    /// As there, and where the way leads through a symlink.
+    pub fn weight(&self, path: &Path) -> io::Result<(u64, u64)> {
+        Ok(super::weight_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
+    }
+
+    /// The newest time of modification of `path` and all below it, mounts excepted; `None` where
+    /// there are more than `most` inodes.
+    ///
+    /// # Errors
+    /// When something cannot be examined.
+    pub fn newest_below(&self, path: &Path, most: usize) -> io::Result<Option<Timestamp>> {
+        super::newest(self.open(path, HANDLE)?, most)
+    }
+
+    /// As [`super::is_immutable`].
+    #[must_use]
+    pub fn is_immutable(&self, path: &Path) -> bool {
+        let regular = self.facts(path).is_ok_and(|facts| matches!(facts.kind, Kind::Directory | Kind::File));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOATIME;
+        regular && self.open(path, flags).is_ok_and(|open| super::has_immutable_flag(open.as_fd()))
+    }
+
+    /// Opens anything to examine it: neither a device nor a fifo is woken.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or the way leads through a symlink.
+    pub fn handle(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open(path, HANDLE)
+    }
+
     fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-        let roots = self.roots.iter().filter_map(|root| Some((root, path.strip_prefix(root).ok()?)));
-        let Some((root, below)) = roots.min_by_key(|(_, below)| below.components().count()) else {
+        let Some((root, below)) = self.root_of(path) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "lies in no directory of the store"));
         };
-        let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let start = rustix::fs::openat(CWD, root, way, Mode::empty())?;
-        let opener = opener(start.as_fd());
-        match opener.beneath(start.as_fd(), below, flags, true) {
+        let opener = Opener::usual(root.fd());
+        match opener.beneath(root.fd(), below, flags, root.way().is_trusted()) {
             Err(error @ (Errno::LOOP | Errno::NOTDIR)) => {
-                Err(symlink_on(opener, &start, root, below).unwrap_or(error.into()))
+                Err(symlink_on(opener, root, below).unwrap_or(error.into()))
             }
             other => other.map_err(io::Error::from),
         }
     }
-}
-
-/// The same for all stores: what the kernel lets us use.
-fn opener(directory: BorrowedFd<'_>) -> Opener {
-    static OPENER: OnceLock<Opener> = OnceLock::new();
-    *OPENER.get_or_init(|| Opener::detect(directory))
 }
 
 /// A directory of a store, made by [`Within::below`]. Reading through it takes half of the
@@ -140,7 +204,7 @@ impl Below {
     /// As [`super::read`], and where the way leads through a symlink.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let start = self.start.as_fd();
-        let opener = opener(start);
+        let opener = Opener::usual(start);
         let handle = opener.beneath(start, path, HANDLE, true)?;
         if super::facts_of(&rustix::fs::fstat(&handle)?).kind != Kind::File {
             return Err(super::not_regular());
@@ -157,11 +221,11 @@ fn not_followed(path: &Path) -> io::Error {
 }
 
 /// The first symlink on the way, which is why it could not be gone.
-fn symlink_on(opener: Opener, start: &OwnedFd, root: &Path, below: &Path) -> Option<io::Error> {
+fn symlink_on(opener: Opener, root: &Root, below: &Path) -> Option<io::Error> {
     let mut way = PathBuf::new();
     for part in below.components() {
         way.push(part);
-        let handle = opener.beneath(start.as_fd(), &way, HANDLE, true).ok()?;
+        let handle = opener.beneath(root.fd(), &way, HANDLE, root.way().is_trusted()).ok()?;
         if super::facts_of(&rustix::fs::fstat(handle).ok()?).kind == Kind::Symlink {
             return Some(not_followed(&root.join(way)));
         }
@@ -193,20 +257,21 @@ mod tests {
 
         // The root itself may be reached through one.
         for root in ["store", "way"] {
-            let store = Within::new([at(root).as_path()]);
-            let path = |path: &str| at(root).join(path);
+            let root = Root::open(&at(root)).unwrap();
+            let store = Within::new([&root]);
+            let path = |path: &str| root.join(path);
             assert_eq!(store.read(&path("a/b/file"), 5).unwrap(), b"12345");
             assert_eq!(store.facts(&path("a/b/file")).unwrap().length, 5);
             assert_eq!(store.facts(&path("out")).unwrap().kind, Kind::Symlink);
             assert_eq!(store.list(&path("a")).unwrap(), super::super::list(&path("a")).unwrap());
-            assert_eq!(store.list(&at(root)).unwrap().len(), 3);
+            assert_eq!(store.list(&root).unwrap().len(), 3);
             assert!(
                 !is_symlink(&store.list(&path("a/b/file")).unwrap_err()),
                 "a file is only not a directory"
             );
             assert_eq!(store.read(&path("none/x"), 5).unwrap_err().kind(), io::ErrorKind::NotFound);
             for way in ["out/b", "in/b"] {
-                let link = at(root).join(way.split_once('/').unwrap().0);
+                let link = root.join(way.split_once('/').unwrap().0);
                 let expected = format!("{} is a symlink; not followed", link.display());
                 let errors = [
                     store.list(&path(way)).map(drop),

@@ -4,15 +4,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode};
 
 use super::Sysroot;
+use crate::sys::{beneath, root};
 
 /// What a directory entry is, without following it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,21 +53,16 @@ impl Sysroot {
     /// # Errors
     /// As [`Self::read`], but for the encoding.
     pub fn read_bytes(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        let placed = self.resolve(path)?;
+        let (handle, placed) = self.handle(path)?;
         // Looked at before it is opened: opening a device or a FIFO can have effects.
-        let kind = std::fs::symlink_metadata(&placed)?.file_type();
-        if kind.is_char_device() && placed == Path::new("/dev/null") {
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode);
+        if kind == FileType::CharacterDevice && placed == Path::new("/dev/null") {
             return Ok(Vec::new());
         }
-        if !kind.is_file() {
-            return Err(not_a_file(kind.is_dir()));
+        if kind != FileType::RegularFile {
+            return Err(not_a_file(kind == FileType::Directory));
         }
-        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let file = File::from(open_without_trace(&placed, flags)?);
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(not_a_file(metadata.is_dir()));
-        }
+        let file = File::from(beneath::reopen(handle.as_fd())?);
         let mut bytes = Vec::new();
         file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit_bytes {
@@ -78,13 +72,21 @@ impl Sysroot {
         Ok(bytes)
     }
 
+    /// What a path leads to, opened only to be examined, and where that is.
+    fn handle(&self, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+        if !self.is_foreign() {
+            return root::find(&std::path::absolute(path)?);
+        }
+        let placed = self.resolve(path)?;
+        Ok((rustix::fs::openat(CWD, &placed, beneath::HANDLE, Mode::empty())?, placed))
+    }
+
     /// What is in a directory inside the root, sorted by name as bytes.
     ///
     /// # Errors
     /// When it cannot be found or listed, or is no directory.
     pub fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        let placed = self.resolve(path)?;
-        let fd = open_without_trace(&placed, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let fd = self.open(path)?.directory()?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&fd)? {
             let entry = entry?;
@@ -107,16 +109,6 @@ impl Sysroot {
         }
         entries.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(entries)
-    }
-}
-
-/// Opens what holds no symlinks any more, and leaves its access time alone. Only its owner and
-/// root may ask for that; for anybody else the kernel's own rules apply.
-fn open_without_trace(placed: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::openat(CWD, placed, flags | OFlags::NOATIME, Mode::empty()) {
-        Err(Errno::PERM) => Ok(rustix::fs::openat(CWD, placed, flags, Mode::empty())?),
-        other => Ok(other?),
     }
 }
 

@@ -14,7 +14,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub use groups::InodeChunks;
@@ -22,8 +21,10 @@ pub use notes::{FsNumber, Notes};
 pub use of_unit::{UnitInodes, Window};
 
 use crate::sys::beneath;
+use crate::sys::quiet::Within;
 use crate::sys::xfs::inumbers::{self, INODES_PER_CHUNK, InodeChunk};
 use crate::sys::xfs::{self, XfsGeometry};
+use crate::usage::top::Top;
 use groups::Groups;
 use notes::Note;
 
@@ -72,13 +73,10 @@ struct Held {
 impl Filesystems {
     /// Those of them that `roots` lie on.
     #[must_use]
-    pub fn of(roots: &[PathBuf]) -> Self {
+    pub fn of(roots: &[PathBuf], within: &Within) -> Self {
         let found = Self::default();
-        for root in roots {
-            // The caller's own paths: symlinks in them are followed.
-            if let Ok(fd) = rustix::fs::open(root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-                found.number(fd.as_fd());
-            }
+        for top in Top::all(roots, within).iter().flatten() {
+            found.number(top.fd());
         }
         found
     }

@@ -14,8 +14,10 @@ use super::types::Tally;
 use super::worker::Worker;
 use crate::usage::btrfs;
 
-/// Names are examined as they are: no symlink followed, no automount triggered.
-pub const AS_IT_IS: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
+/// Names are examined as they are: no symlink followed, no automount triggered, and nobody asked
+/// who need not answer (the process behind a user's FUSE mount on one of the names).
+pub const AS_IT_IS: AtFlags =
+    AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 
 /// The directory that is being read.
 #[derive(Debug)]

@@ -17,11 +17,9 @@ mod start;
 mod types;
 mod worker;
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 
 pub use types::{
@@ -31,6 +29,7 @@ pub use types::{
 use crate::sys::beneath::Opener;
 use crate::sys::mounts::{self, Mount};
 use crate::usage::inode_chunks::{Filesystems, InodeHoldings};
+use crate::usage::top::Top;
 use counters::Counters;
 use extents::{Ask, Collector};
 use links::Links;
@@ -62,7 +61,7 @@ pub fn measure(roots: &[PathBuf], trees: &[Tree], options: &WalkOptions<'_>) -> 
 #[derive(Debug)]
 struct Walk<'a> {
     root_paths: &'a [PathBuf],
-    roots: Vec<rustix::io::Result<OwnedFd>>,
+    roots: Vec<rustix::io::Result<Top>>,
     trees: &'a [Tree],
     next_tree: AtomicUsize,
     opener: Opener,
@@ -79,17 +78,13 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(root_paths: &'a [PathBuf], trees: &'a [Tree], options: &WalkOptions<'a>, ask: Ask) -> Self {
-        // The caller's own paths: symlinks in them are followed.
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let roots: Vec<_> =
-            root_paths.iter().map(|path| rustix::fs::open(path, flags, Mode::empty())).collect();
+        let roots = Top::all(root_paths, &options.within);
         let apart = options.apart.iter().filter_map(|at| {
-            let stat = rustix::fs::fstat(roots.get(*at)?.as_ref().ok()?).ok()?;
+            let stat = rustix::fs::fstat(roots.get(*at)?.as_ref().ok()?.fd()).ok()?;
             Some((stat.st_dev, stat.st_ino))
         });
         let apart = apart.collect();
-        let any = roots.iter().find_map(|root| root.as_ref().ok());
-        let opener = any.map_or(Opener::Openat2, |root| Opener::detect(root.as_fd()));
+        let opener = Top::opener(&roots);
         let collector = Collector::new(ask);
         let mounts = if collector.collects() {
             mounts::read().unwrap_or_else(|error| {

@@ -1,32 +1,29 @@
 //! Starting on a tree that the caller named.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::place::Place;
 use super::queue::Origin;
 use super::types::{Tree, TreeScope};
 use super::worker::Worker;
-use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id, mount_id_of_handle};
-use crate::sys::mounts::{self, underlying};
+use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id};
+use crate::usage::top::Top;
 
 impl Worker<'_, '_> {
     pub fn start(&mut self, at: usize) {
         let walk = self.walk;
         let tree = &walk.trees[at];
         let root = match walk.roots.get(tree.root) {
-            Some(Ok(root)) => root.as_fd(),
+            Some(Ok(root)) => root,
             Some(Err(error)) => return self.fail(at, &Place::start(), None, "opening", *error),
             None => return self.fail(at, &Place::start(), None, "opening", Errno::INVAL),
         };
         if tree.scope == TreeScope::EntryOnly {
             return self.count_start(at, root, tree);
         }
-        // A mount below a root hides what the root's filesystem has there, and shows another one's:
-        // a running container's `merged` shows the whole image.
-        match self.open_start(root, tree, DIRECTORY) {
+        match root.open(walk.opener, &tree.path, DIRECTORY) {
             Err(Errno::XDEV) => self.note_mount(at, &Place::start(), None),
             Ok(fd) => {
                 let origin = self.origin(at, fd.as_fd());
@@ -43,13 +40,13 @@ impl Worker<'_, '_> {
     }
 
     /// Counts the start of a tree without what lies below it.
-    fn count_start(&mut self, at: usize, root: BorrowedFd<'_>, tree: &Tree) {
+    fn count_start(&mut self, at: usize, root: &Top, tree: &Tree) {
         let place = Place::start();
         let held;
         let handle = if tree.path.as_os_str().is_empty() {
-            root
+            root.fd()
         } else {
-            match self.open_start(root, tree, HANDLE) {
+            match root.open(self.walk.opener, &tree.path, HANDLE) {
                 Ok(fd) => held = fd,
                 Err(Errno::XDEV) => return self.note_mount(at, &place, None),
                 Err(error) => return self.fail(at, &place, None, "opening", error),
@@ -62,25 +59,6 @@ impl Worker<'_, '_> {
         };
         let origin = self.origin(at, handle);
         self.count_alone(origin, handle, &place, None, &stat);
-    }
-
-    /// Opens the start of a tree; `XDEV` where that, or a directory on the way, is a mount that shows
-    /// something else than it covers. Storage drivers and systemd units mount directories on
-    /// themselves.
-    fn open_start(&self, root: BorrowedFd<'_>, tree: &Tree, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let opener = self.walk.opener;
-        match opener.beneath(root, &tree.path, flags, false) {
-            Err(Errno::XDEV) => {}
-            other => return other,
-        }
-        // A handle asks nothing of the filesystem that is mounted there.
-        let handle = opener.beneath(root, &tree.path, HANDLE, true)?;
-        let mounts = mounts::read().map_err(|_| Errno::XDEV)?;
-        let mount = |fd: BorrowedFd<'_>| Some(underlying(&mounts, mount_id_of_handle(fd).ok()?)?.id);
-        match mount(root).is_some() && mount(root) == mount(handle.as_fd()) {
-            true => opener.beneath(root, &tree.path, flags, true),
-            false => Err(Errno::XDEV),
-        }
     }
 
     fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> Origin {

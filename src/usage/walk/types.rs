@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
+use crate::sys::quiet::Within;
 use crate::usage::inode_chunks::InodeHoldings;
 
 /// What to walk, and which unit gets the bytes.
@@ -59,6 +60,8 @@ pub struct WalkOptions<'a> {
     /// Positions of roots that trees of their own count, in this walk or another: where one
     /// of these directories lies below a tree, the tree leaves it and all below it out.
     pub apart: &'a [usize],
+    /// The stores' open directories: roots in them are opened through these.
+    pub within: Within,
     /// Counters that another thread may watch.
     pub progress: Option<&'a Progress>,
 }

@@ -181,7 +181,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         let opener = self.walk.opener;
         let root = root.ok_or(Errno::NOENT)?;
         let pieces = frame.place.pieces();
-        let mut fd = opener.beneath(root.as_fd(), &tree.path, DIRECTORY, true)?;
+        let mut fd = root.open(opener, &tree.path, DIRECTORY)?;
         for piece in &pieces {
             // Mounts may be passed, because it must be the very directory that was read.
             fd = opener.beneath(fd.as_fd(), piece, DIRECTORY, true)?;

@@ -30,7 +30,7 @@ pub(super) trait Way {
 #[derive(Clone, Copy)]
 pub(super) struct How<'a> {
     pub(super) scope: Scope,
-    /// Set by a signal: finish the deletion in flight and report.
+    /// Set by a signal: nothing more is begun.
     pub(super) stop: &'a AtomicBool,
     /// How long to wait for late frees.
     pub(super) patience: Patience,
@@ -80,6 +80,9 @@ pub(super) fn run<W: Way>(
                 ran.blind(&blind, how.stop);
                 return Ok(ran);
             }
+            if ran.stopped.is_some() {
+                return Ok(ran);
+            }
         }
     }
     Ok(ran)
@@ -106,9 +109,17 @@ fn one<W: Way>(
     }
     witness.begins(&doomed);
     let before = account.before(&doomed);
-    match way.remove(&doomed)? {
+    let removed = way.remove(&doomed).inspect_err(|blind| witness.unproven(&doomed, &blind.what))?;
+    match removed {
         Done::Gone => {}
+        Done::Unknown { message } => {
+            witness.unproven(&doomed, &message);
+            ran.plan.problems.push(Problem { id: Some(doomed.id.clone()), step: "remove", message });
+            ran.stopped = Some(Stopped::Signal);
+            return Ok(());
+        }
         Done::Kept { rule, detail } => {
+            witness.spared(&doomed);
             ran.plan.spare(doomed, rule, detail);
             return Ok(());
         }

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Collector, Doomed, Kind, files, look, proof};
-use crate::cri::{CriError, RuntimeContainerState};
+use crate::cri::{CriError, Problem, RuntimeContainerState};
 use crate::gc::run::hands::Blind;
 use crate::inventory::Consistency;
+use crate::sys::stop;
 
 /// A record may outlive the runtime's answer for a moment.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
@@ -22,10 +23,16 @@ pub(super) enum Done {
     Kept { rule: &'static str, detail: String },
     /// It is still there.
     Refused { step: &'static str, message: String },
+    /// A signal came before that is known.
+    Unknown { message: String },
 }
 
 fn refused(step: &'static str, message: impl Into<String>) -> Done {
     Done::Refused { step, message: message.into() }
+}
+
+fn unknown(error: &CriError) -> Done {
+    Done::Unknown { message: error.to_string() }
 }
 
 pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<Done, Blind> {
@@ -40,11 +47,13 @@ pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<Done,
             after(collector, doomed, client.remove_container(&doomed.id))
         }
         Kind::Sandbox => match client.stop_sandbox(&doomed.id) {
+            Err(error) if error.problem == Problem::Left => Ok(unknown(&error)),
             Err(error) => Ok(refused("stop", error.to_string())),
             Ok(()) => after(collector, doomed, client.remove_sandbox(&doomed.id)),
         },
         Kind::Log => Ok(match files::remove(collector, doomed) {
             Ok(()) => Done::Gone,
+            Err(message) if stop::is_asked() => Done::Unknown { message },
             Err(message) => refused("remove", message),
         }),
     }
@@ -53,6 +62,9 @@ pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<Done,
 /// Stops a container of unknown state; `None`: it has ended for sure.
 fn stopped(collector: &Collector<'_>, id: &str) -> Result<Option<Done>, Blind> {
     if let Err(error) = collector.client.stop_container(id, GRACE) {
+        if error.problem == Problem::Left {
+            return Ok(Some(unknown(&error)));
+        }
         return Ok(Some(refused("stop", error.to_string())));
     }
     let state = collector.client.container(id).map_err(|error| look::blind(&error))?.map(|one| one.state);
@@ -69,7 +81,7 @@ fn stopped(collector: &Collector<'_>, id: &str) -> Result<Option<Done>, Blind> {
 fn after(collector: &Collector<'_>, doomed: &Doomed, answer: Result<(), CriError>) -> Result<Done, Blind> {
     if let Err(error) = &answer
         && !error.problem.leaves_doubt()
-        && !matches!(error.problem, crate::cri::Problem::NotFound(_))
+        && !matches!(error.problem, Problem::NotFound(_))
     {
         return Ok(refused("remove", error.to_string()));
     }
@@ -89,6 +101,11 @@ fn after(collector: &Collector<'_>, doomed: &Doomed, answer: Result<(), CriError
             // A runtime that has died cannot be asked; what its records lack it has removed.
             Err(_) if !recorded && !damaged => return Ok(Done::Gone),
             _ => {}
+        }
+        if stop::is_asked() {
+            let message = answer.err().map(|error| error.to_string());
+            let message = message.unwrap_or_else(|| "ended by a signal before it was gone".into());
+            return Ok(Done::Unknown { message });
         }
         if began.elapsed() >= GONE_WITHIN || answer.is_err() && began.elapsed() >= GONE_WITHIN / 5 {
             let message = match answer {

@@ -48,7 +48,7 @@ pub struct Direct<'a> {
     pub places: &'a Places,
     /// What to go by.
     pub policy: &'a Policy,
-    /// Set by a signal: finish the deletion in flight and report.
+    /// Set by a signal: nothing more is begun.
     pub stop: &'a AtomicBool,
 }
 
@@ -215,6 +215,9 @@ impl Way for OnDisk<'_> {
                 tell(&doomed.id, &deleted);
                 Done::Gone
             }
+            // That is no container's fault, and the next one would fare no better.
+            Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => return Err(store_bars(&error)),
+            Err(error) if error.bars_store() => return Err(store_bars(&error)),
             Err(Error::Refused(refusal @ (Refusal::Process { .. } | Refusal::Mounted { .. }))) => {
                 kept("running", format!("by its record it has ended, but {refusal}"))
             }
@@ -225,11 +228,19 @@ impl Way for OnDisk<'_> {
                     tracing::warn!(container = doomed.id, "its record is gone, but {cause}");
                     return Ok(Done::Gone);
                 }
-                Done::Refused { step: "remove", message: format!("stopped on the way: {cause}") }
+                let message = format!("stopped on the way: {cause}");
+                match cause.is_interrupted() {
+                    true => Done::Unknown { message },
+                    false => Done::Refused { step: "remove", message },
+                }
             }
             Err(error) => Done::Refused { step: "remove", message: error.to_string() },
         })
     }
+}
+
+fn store_bars(error: &Error) -> Blind {
+    Blind { what: error.to_string(), stale: false }
 }
 
 fn kept(rule: &'static str, detail: String) -> Done {

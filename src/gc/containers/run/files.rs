@@ -20,7 +20,7 @@ use crate::gc::run::hands::Blind;
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
 use crate::sys::beneath::{self, Opener};
-use crate::sys::{namespaces, removal};
+use crate::sys::{namespaces::Mounts, removal};
 
 /// The rule that keeps something, and why; `None`: it goes.
 type Ruling = Option<(&'static str, String)>;
@@ -238,17 +238,15 @@ fn belongs(path: &Path, log: &str) -> bool {
 
 /// Why mounts, in whatever namespace, forbid the removal.
 fn mounted(path: &Path) -> Option<String> {
-    // A process that ends while its mounts are read is an error, too.
-    let seen = match namespaces::all().or_else(|_| namespaces::all()) {
-        Ok(seen) => seen,
+    let area = path.parent().unwrap_or(path).to_path_buf();
+    let all = match Mounts::read(&[area]) {
+        Ok(all) => all,
         Err(error) => return Some(format!("the mounts of all processes cannot be read: {error}")),
     };
-    let place = namespaces::locate(path, &seen)?;
-    let user = seen.iter().find(|seen| {
-        seen.mount.mount_point.starts_with(path)
-            || seen.shows.is_within(&place)
-            || seen.covers.as_ref().is_some_and(|covers| covers.is_within(&place))
-    })?;
+    if let Some(unknown) = all.unknown_views().first() {
+        return Some(format!("the mounts of all processes cannot be read: {unknown}"));
+    }
+    let user = all.user(path, &[])?;
     Some(format!("process {} has it, or something in it, mounted", user.pid))
 }
 
@@ -275,6 +273,7 @@ pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<(), S
     }
     let done = removal::remove(directory.as_fd(), &base.join(parent), name);
     match done.failures.first() {
+        None if done.interrupted => Err("ended by a signal".into()),
         None => Ok(()),
         Some(failure) => Err(failure.to_string()),
     }

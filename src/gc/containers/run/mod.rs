@@ -180,6 +180,10 @@ pub struct Ran {
 pub trait Witness {
     /// Something is about to be deleted; its proof is complete.
     fn begins(&mut self, _doomed: &Doomed) {}
+    /// What was begun last was not touched after all.
+    fn spared(&mut self, _doomed: &Doomed) {}
+    /// Whether what was begun last is gone is not known.
+    fn unproven(&mut self, _doomed: &Doomed, _message: &str) {}
     /// It is gone, as runtime and disk prove; what it gave back is not yet measured.
     fn gone(&mut self, _doomed: &Doomed) {}
     /// The result was measured.
@@ -209,7 +213,7 @@ pub struct Collector<'a> {
     pub policy: &'a Policy,
     /// What to collect.
     pub scope: Scope,
-    /// Set by a signal: finish the deletion in flight and report.
+    /// Set by a signal: nothing more is begun.
     pub stop: &'a AtomicBool,
     /// How long to wait for late frees.
     pub patience: Patience,

@@ -23,7 +23,11 @@ fn found(area: &Area, targets: &[(&str, char)], lowers: &[&str]) -> Vec<LinkFaul
         .iter()
         .map(|(name, letter)| ((*name).to_owned(), format!("../{}/diff", id(*letter)).into()))
         .collect();
-    let used = |name: &str| lowers.contains(&name).then(|| "child".to_owned());
+    // A name in lower case stands for one that only newer layers have in their `lower`.
+    let used = |name: &str| {
+        let known = lowers.iter().find(|lower| lower.eq_ignore_ascii_case(name))?;
+        Some(User { id: "child".into(), needs_name: *known == name })
+    };
     judge(area, &layers, &area.unclaimed(), &targets, used)
 }
 
@@ -33,6 +37,10 @@ fn stray(name: &str, leads: Leads, used_by: Option<&str>) -> LinkFault {
         leads,
         used_by: used_by.map(str::to_owned),
     }
+}
+
+fn missing(needed_by: Option<&str>) -> LinkFault {
+    LinkFault::Missing { layer: 1, path: "/g/overlay/l/B".into(), needed_by: needed_by.map(str::to_owned) }
 }
 
 #[test]
@@ -48,10 +56,9 @@ fn every_fault_of_a_short_name() {
         [stray("C", Leads::Layer(id('a')), Some("child"))]
     );
     assert_eq!(found(&area(&["A", "B", "C"], &whole), &[], &[]), [stray("C", Leads::Unread, None)]);
-    assert_eq!(
-        found(&area(&["A"], &whole), &[], &[]),
-        [LinkFault::Missing { layer: 1, path: "/g/overlay/l/B".into() }]
-    );
+    assert_eq!(found(&area(&["A"], &whole), &[], &[]), [missing(None)]);
+    assert_eq!(found(&area(&["A"], &whole), &[], &["B"]), [missing(Some("child"))]);
+    assert_eq!(found(&area(&["A"], &whole), &[], &["b"]), [missing(None)]);
     let blank = [('a', Some("A")), ('b', None)];
     let link: PathBuf = format!("/g/overlay/{}/link", id('b')).into();
     assert_eq!(

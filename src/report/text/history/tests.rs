@@ -1,7 +1,7 @@
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::records::runs::{Act, Command, Deletion, Event, Kind, Outcome, Quiet, Reason};
+use crate::records::runs::{Act, Certainty, Command, Deletion, Event, Kind, Outcome, Quiet, Reason};
 use crate::report::json::{self, Origin};
 
 fn at(text: &str) -> Timestamp {
@@ -21,6 +21,7 @@ fn act() -> Act {
         byproduct_bytes: 0,
         usage_after_percent: Some(79.04),
         error: error.map(str::to_owned),
+        outcome: Certainty::Seen,
     };
     Act {
         run_id: "r".into(),

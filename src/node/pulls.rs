@@ -1,0 +1,144 @@
+//! Pulls of images that the kubelet has under way (KEP-2535, on by default from Kubernetes 1.35).
+//!
+//! Before a pull the kubelet writes `<root>/image_manager/pulling/sha256-<hex>`, and takes it away when
+//! the pull has ended (kubernetes `pkg/kubelet/images/pullmanager/fs_pullrecords.go`). After a crash
+//! it does so when it starts.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::NamedImage;
+use super::kubelet::Kubelet;
+use super::places;
+use crate::inventory::Finding;
+use crate::sys::sysroot::Sysroot;
+
+/// An intent is a few hundred bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The kubelet pulls a few images at a time; a restarted one that met many pods some hundreds.
+const MAX_FILES: usize = 10_000;
+
+/// `ImagePullIntent`, of every version.
+#[derive(Deserialize)]
+struct Intent {
+    kind: String,
+    image: String,
+}
+
+/// What is being pulled.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pulls {
+    /// The images, by the reference that the pods have.
+    pub images: Vec<NamedImage>,
+    /// Intents that could not be read or understood.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads the intents below the kubelet's own directory: `configured`, else each that its flags name,
+/// and the usual one.
+#[must_use]
+pub fn read(root: &Sysroot, configured: Option<&Path>) -> Pulls {
+    let mut roots = match configured {
+        Some(configured) => vec![configured.to_path_buf()],
+        None => {
+            let said = Kubelet::read(root).flag("--root-dir").into_iter();
+            said.map(|setting| setting.value.into()).chain([places::ROOT.into()]).collect()
+        }
+    };
+    let mut seen = HashSet::new();
+    roots.retain(|root: &PathBuf| root.is_absolute() && seen.insert(root.clone()));
+    let mut pulls = Pulls::default();
+    for kubelet in roots {
+        pulls.below(root, &kubelet.join("image_manager/pulling"));
+    }
+    pulls
+}
+
+impl Pulls {
+    fn below(&mut self, root: &Sysroot, directory: &Path) {
+        let entries = match root.list(directory) {
+            Ok(entries) => entries,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return,
+            Err(error) => return self.finding(directory, &error.to_string()),
+        };
+        // One that is being written has another name.
+        let names = entries.into_iter().map(|entry| entry.name);
+        let intents = names.filter(|name| name.to_str().is_some_and(is_intent)).take(MAX_FILES);
+        for name in intents {
+            let path = directory.join(name);
+            let text = match root.read(&path, MAX_FILE_BYTES) {
+                Ok(text) => text,
+                // The pull has ended.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => {
+                    self.finding(&path, &error.to_string());
+                    continue;
+                }
+            };
+            match serde_json::from_str::<Intent>(&text) {
+                Ok(Intent { kind, image }) if kind == "ImagePullIntent" && !image.is_empty() => {
+                    self.images.push(NamedImage { reference: image, source: path.display().to_string() });
+                }
+                Ok(Intent { kind, .. }) => self.finding(&path, &format!("{kind:?} is no intent of a pull")),
+                Err(error) => self.finding(&path, &error.to_string()),
+            }
+        }
+    }
+
+    fn finding(&mut self, path: &Path, why: &str) {
+        let message = format!("{why}; an image that the kubelet is pulling may be unknown");
+        self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
+    }
+}
+
+fn is_intent(name: &str) -> bool {
+    let hex = name.strip_prefix("sha256-");
+    hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn intents_of_every_version() {
+        let node = tempfile::tempdir().unwrap();
+        let sysroot = Sysroot::at(node.path());
+        assert_eq!(read(&sysroot, None), Pulls::default(), "no kubelet");
+        let write = |root: &str, name: &str, text: &str| {
+            let directory = node.path().join(root).join("image_manager/pulling");
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(name), text).unwrap();
+        };
+        let name = |digit: &str| format!("sha256-{}", digit.repeat(64));
+        let intent = |version: &str, image: &str| {
+            let api = format!("imagemanager.kubelet.config.k8s.io/{version}");
+            format!(r#"{{"kind":"ImagePullIntent","apiVersion":"{api}","image":"{image}"}}"#)
+        };
+        let usual = "var/lib/kubelet";
+        write(usual, &name("a"), &intent("v1alpha1", "quay.io/app:1"));
+        write(usual, &name("b"), &intent("v1beta1", "busybox"));
+        write(usual, &name("c"), r#"{"kind":"ImagePulledRecord","image":"x"}"#);
+        write(usual, &name("d"), "{");
+        write(usual, &format!("{}.tmp", name("e")), &intent("v1beta1", "half"));
+        write(usual, "README", "no intent");
+        write("data/k", &name("f"), &intent("v1beta1", "elsewhere"));
+        let references = |pulls: &Pulls| {
+            let mut all: Vec<_> = pulls.images.iter().map(|image| image.reference.clone()).collect();
+            all.sort();
+            all
+        };
+        let pulls = read(&sysroot, None);
+        assert_eq!(references(&pulls), ["busybox", "quay.io/app:1"]);
+        assert_eq!(pulls.findings.len(), 2, "{:?}", pulls.findings);
+        assert_eq!(references(&read(&sysroot, Some(Path::new("/data/k")))), ["elsewhere"]);
+        let flags = node.path().join("var/lib/kubelet/kubeadm-flags.env");
+        fs::write(flags, "KUBELET_KUBEADM_ARGS=\"--root-dir=/data/k\"").unwrap();
+        assert_eq!(references(&read(&sysroot, None)), ["busybox", "elsewhere", "quay.io/app:1"]);
+    }
+}

@@ -1,0 +1,367 @@
+//! Quadlets: units from which podman's generator makes services (podman-systemd.unit(5)), and the
+//! images that those need to come back after a restart.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::kubelet::is_absent;
+use super::{NamedImage, Unreadable, manifest};
+use crate::inventory::Finding;
+use crate::sys::root::Root;
+use crate::sys::sysroot::{EntryKind, Sysroot};
+
+/// Where root's units are.
+pub const SYSTEM: [&str; 3] =
+    ["/run/containers/systemd", "/etc/containers/systemd", "/usr/share/containers/systemd"];
+
+/// Where units lie that an administrator gives to users: to all, or in a directory of that number to
+/// one. The generator of root leaves these out.
+pub const OF_USERS: [&str; 2] = ["/etc/containers/systemd/users", "/usr/share/containers/systemd/users"];
+
+/// A unit is a page of text, a manifest a few.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Files of one place that are read.
+const MOST_FILES: usize = 10_000;
+/// Directories below one another.
+const DEEPEST: usize = 16;
+
+/// A directory of units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its path inside the root.
+    pub path: PathBuf,
+    /// It is another user's: what cannot be read there is that user's problem, and nothing is
+    /// followed that leads out of it.
+    pub foreign: bool,
+}
+
+/// What units name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quadlets {
+    /// The images, in order of the files that name them.
+    pub images: Vec<NamedImage>,
+    /// What was not understood, and what that means.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads the units in `place` and below it, drop-ins included.
+///
+/// `Image=` of containers, images and volumes, `ImageTag=` of images and builds, image mounts, and the
+/// images of the manifests that `Yaml=` names count, wherever they stand: one that a drop-in overrides
+/// is kept as well.
+///
+/// # Errors
+/// When something exists and cannot be read, in a place that is not foreign: then it is unknown which
+/// images have to stay.
+pub fn read(root: &Sysroot, place: &Place) -> Result<Quadlets, Unreadable> {
+    let mut reader =
+        Reader { root, foreign: place.foreign, seen: HashSet::new(), files: 0, found: Quadlets::default() };
+    reader.directory(&place.path, 0)?;
+    Ok(reader.found)
+}
+
+struct Reader<'a> {
+    root: &'a Sysroot,
+    foreign: bool,
+    /// Directories that were read, as they lie for us: symlinks can lead in circles.
+    seen: HashSet<PathBuf>,
+    files: usize,
+    found: Quadlets,
+}
+
+impl Reader<'_> {
+    fn directory(&mut self, path: &Path, depth: usize) -> Result<(), Unreadable> {
+        let placed = match self.root.resolve(path) {
+            Ok(placed) => placed,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return self.unreadable(path, error),
+        };
+        // `users` below root's own places is for others.
+        let is_others = |users: &&str| Path::new(users) == path && depth > 0;
+        if !self.seen.insert(placed.clone()) || OF_USERS.iter().any(|users| is_others(&users)) {
+            return Ok(());
+        }
+        // A user can mount what never answers, and put symlinks anywhere.
+        if self.foreign
+            && !self.root.is_foreign()
+            && let Err(error) = Root::open(&placed)
+        {
+            return self.unreadable(path, error);
+        }
+        let entries = match self.root.list(path) {
+            Ok(entries) => entries,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
+            Err(error) => return self.unreadable(path, error),
+        };
+        for entry in entries {
+            let below = path.join(&entry.name);
+            let name = entry.name.as_bytes();
+            // One user's.
+            if OF_USERS.iter().any(|users| Path::new(users) == path) && name.iter().all(u8::is_ascii_digit) {
+                continue;
+            }
+            if entry.kind == EntryKind::Symlink && self.foreign {
+                if is_unit(&below) {
+                    self.finding(&below, "is a symlink of a user, which is not followed".into());
+                }
+                continue;
+            }
+            if is_unit(&below) || (name.ends_with(b".conf") && is_drop_in(path)) {
+                self.files += 1;
+                if self.files > MOST_FILES {
+                    self.finding(path, format!("more than {MOST_FILES} units; the rest names nothing"));
+                    return Ok(());
+                }
+                self.file(&below)?;
+            } else if entry.kind != EntryKind::File && depth < DEEPEST {
+                self.directory(&below, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path) -> Result<(), Unreadable> {
+        let Some(bytes) = self.bytes(path)? else { return Ok(()) };
+        let source = path.display().to_string();
+        for value in unit(&String::from_utf8_lossy(&bytes)) {
+            match value {
+                // Another unit, which is read by itself.
+                Value::Image(image) if is_unit(Path::new(&image)) => {}
+                Value::Image(image) if image.contains('%') => self.finding(
+                    path,
+                    format!("the specifiers of {image:?} are not replaced: what it means is not protected"),
+                ),
+                Value::Image(reference) => {
+                    self.found.images.push(NamedImage { reference, source: source.clone() });
+                }
+                Value::Yaml(file) => {
+                    let file = path.parent().unwrap_or(Path::new("/")).join(file);
+                    // What a user names need not be that user's.
+                    let within = path.parent().is_some_and(|parent| file.starts_with(parent));
+                    let plain = file.components().all(|part| part != std::path::Component::ParentDir);
+                    if self.foreign && !(within && plain && self.is_plain(&file)) {
+                        self.finding(path, format!("{} is not read for a user", file.display()));
+                        continue;
+                    }
+                    let Some(bytes) = self.bytes(&file)? else { continue };
+                    let source = file.display().to_string();
+                    let images = manifest::read(&bytes).images.into_iter();
+                    self.found
+                        .images
+                        .extend(images.map(|reference| NamedImage { reference, source: source.clone() }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is a file itself, and its directory one that was vetted.
+    fn is_plain(&self, file: &Path) -> bool {
+        let placed = self.root.resolve(file);
+        let above = file.parent().and_then(|parent| self.root.resolve(parent).ok());
+        let seen = above.as_ref().is_some_and(|above| self.seen.contains(above));
+        seen && matches!((placed, above, file.file_name()), (Ok(placed), Some(above), Some(name)) if placed == above.join(name))
+    }
+
+    /// The content of a file that there is.
+    fn bytes(&mut self, path: &Path) -> Result<Option<Vec<u8>>, Unreadable> {
+        match self.root.read_bytes(path, MAX_FILE_BYTES) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
+                io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => {
+                    self.finding(path, format!("{error}; it names no image"));
+                    Ok(None)
+                }
+                _ => self.unreadable(path, error).map(|()| None),
+            },
+        }
+    }
+
+    fn unreadable(&mut self, path: &Path, source: io::Error) -> Result<(), Unreadable> {
+        if !self.foreign {
+            return Err(Unreadable { path: path.to_path_buf(), names: "quadlets", source });
+        }
+        self.finding(path, format!("{source}; its images are not protected"));
+        Ok(())
+    }
+
+    fn finding(&mut self, path: &Path, message: String) {
+        self.found.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
+    }
+}
+
+/// Units that can name images; others (networks, pods) name none.
+fn is_unit(path: &Path) -> bool {
+    const UNITS: [&str; 5] = ["container", "image", "volume", "build", "kube"];
+    path.extension().is_some_and(|extension| UNITS.iter().any(|unit| extension == *unit))
+}
+
+/// `web.container.d`, and `container.d` or `web-.container.d` for several.
+fn is_drop_in(directory: &Path) -> bool {
+    let name = directory.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let unit = name.strip_suffix(".d").unwrap_or_default();
+    is_unit(Path::new(unit)) || is_unit(&Path::new("x").with_extension(unit))
+}
+
+/// What a unit says of images.
+#[derive(Debug, PartialEq, Eq)]
+enum Value {
+    /// A reference, or the name of another unit.
+    Image(String),
+    /// A manifest of pods.
+    Yaml(String),
+}
+
+/// Reads a unit as podman's own parser does: a line that ends in a backslash goes on in the next one,
+/// comments between them left out. Pure.
+fn unit(text: &str) -> Vec<Value> {
+    let mut values = Vec::new();
+    let mut group = String::new();
+    let mut begun = String::new();
+    for line in text.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(start) = line.strip_suffix('\\') {
+            begun.push_str(start);
+            continue;
+        }
+        let line = std::mem::take(&mut begun) + line;
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            name.clone_into(&mut group);
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let (key, value) = (key.trim_end(), value.trim());
+        if value.is_empty() {
+            continue;
+        }
+        match (group.as_str(), key) {
+            ("Container" | "Image" | "Volume", "Image") | ("Image" | "Build", "ImageTag") => {
+                values.push(Value::Image(value.to_owned()));
+            }
+            ("Container", "Mount") if value.split(',').any(|part| part == "type=image") => {
+                let source = |part: &str| {
+                    part.strip_prefix("source=").or_else(|| part.strip_prefix("src=")).map(str::to_owned)
+                };
+                values.extend(value.split(',').find_map(source).map(Value::Image));
+            }
+            ("Kube", "Yaml") => {
+                let words = value.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+                values.extend(words.map(|word| Value::Yaml(word.to_owned())));
+            }
+            _ => {}
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_a_unit_names() {
+        let image = |text: &str| Value::Image(text.into());
+        for (text, expected) in [
+            ("", vec![]),
+            ("[Container]\nImage=quay.io/a:1\n", vec![image("quay.io/a:1")]),
+            ("[Container]\r\nImage = quay.io/a:1 \r\n", vec![image("quay.io/a:1")]),
+            ("# x\n[Container]\n;Image=b\nImage=a\n[Service]\nImage=c\n", vec![image("a")]),
+            ("[Container]\nImage=quay.io/\\\n# between\n  a:1\n", vec![image("quay.io/a:1")]),
+            ("[Container]\nImage=\nImage=web.image\n", vec![image("web.image")]),
+            ("[Image]\nImage=a\nImageTag=localhost/b\n", vec![image("a"), image("localhost/b")]),
+            ("[Build]\nImageTag=localhost/b\nFile=./Containerfile\n", vec![image("localhost/b")]),
+            ("[Volume]\nDriver=image\nImage=a\n", vec![image("a")]),
+            ("[Container]\nMount=type=image,source=a,destination=/x\n", vec![image("a")]),
+            ("[Container]\nMount=type=bind,source=/a,destination=/x\n", vec![]),
+            (
+                "[Kube]\nYaml=a.yaml 'b.yaml'\n",
+                vec![Value::Yaml("a.yaml".into()), Value::Yaml("b.yaml".into())],
+            ),
+            ("Image=a\n[Container\nImage=b\n\0\u{fffd}=\n\\", vec![]),
+        ] {
+            assert_eq!(unit(text), expected, "{text:?}");
+        }
+    }
+
+    fn node(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let node = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = node.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        node
+    }
+
+    fn read_all(node: &Path, foreign: bool) -> Quadlets {
+        let place = Place { path: "/etc/containers/systemd".into(), foreign };
+        read(&Sysroot::at(node), &place).unwrap()
+    }
+
+    fn references(found: &Quadlets) -> Vec<&str> {
+        found.images.iter().map(|image| image.reference.as_str()).collect()
+    }
+
+    #[test]
+    fn units_drop_ins_and_manifests() {
+        let node = node(&[
+            ("etc/containers/systemd/a.container", "[Container]\nImage=quay.io/a:1\n"),
+            ("etc/containers/systemd/a.container.d/10.conf", "[Container]\nImage=quay.io/a:2\n"),
+            ("etc/containers/systemd/container.d/10.conf", "[Container]\nImage=quay.io/all\n"),
+            ("etc/containers/systemd/a.container.d/README", "[Container]\nImage=quay.io/no\n"),
+            ("etc/containers/systemd/app/deep/b.container", "[Container]\nImage=base.image\n"),
+            ("etc/containers/systemd/app/base.image", "[Image]\nImage=quay.io/base\n"),
+            ("etc/containers/systemd/k/pod.kube", "[Kube]\nYaml=pod.yaml\n"),
+            ("etc/containers/systemd/k/pod.yaml", "spec: {containers: [{image: quay.io/pod}]}"),
+            ("etc/containers/systemd/t@.container", "[Container]\nImage=quay.io/t:%i\n"),
+            ("etc/containers/systemd/n.network", "[Network]\nImage=quay.io/no\n"),
+            ("etc/containers/systemd/users/u.container", "[Container]\nImage=quay.io/user\n"),
+            ("etc/containers/systemd/users/1000/u.container", "[Container]\nImage=quay.io/one\n"),
+        ]);
+        let found = read_all(node.path(), false);
+        let expected = ["quay.io/a:1", "quay.io/a:2", "quay.io/base", "quay.io/all", "quay.io/pod"];
+        assert_eq!(references(&found), expected, "{found:#?}");
+        assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
+        let users = Place { path: OF_USERS[0].into(), foreign: false };
+        assert_eq!(references(&read(&Sysroot::at(node.path()), &users).unwrap()), ["quay.io/user"]);
+    }
+
+    #[test]
+    fn hostile_files() {
+        let node = node(&[
+            ("etc/containers/systemd/good.container", "[Container]\nImage=quay.io/good\n"),
+            ("etc/containers/systemd/out.kube", "[Kube]\nYaml=/etc/shadow.yaml ../../x.yaml\n"),
+            ("etc/shadow.yaml", "containers: [{image: quay.io/out}]"),
+            ("etc/x.container", "[Container]\nImage=quay.io/linked\n"),
+        ]);
+        let units = node.path().join("etc/containers/systemd");
+        fs::write(units.join("binary.container"), [0xff, 0, b'\n', 0x80].repeat(1000)).unwrap();
+        fs::File::create(units.join("huge.container")).unwrap().set_len(1 << 40).unwrap();
+        nix::unistd::mkfifo(&units.join("fifo.container"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        fs::create_dir(units.join("dir.container")).unwrap();
+        symlink("/etc/x.container", units.join("link.container")).unwrap();
+        symlink(".", units.join("loop")).unwrap();
+        symlink("nothing", units.join("gone.container")).unwrap();
+        // Root's own links are followed, once each; another user's are not.
+        let own = read_all(node.path(), false);
+        assert_eq!(references(&own), ["quay.io/good", "quay.io/linked", "quay.io/out"], "{own:#?}");
+        let foreign = read_all(node.path(), true);
+        assert_eq!(references(&foreign), ["quay.io/good"], "{foreign:#?}");
+        assert!(foreign.findings.len() >= 5, "{:?}", foreign.findings);
+        // What cannot be read stops a run where it is root's, and nothing where it is a user's.
+        symlink("self.container", units.join("self.container")).unwrap();
+        let place = Place { path: "/etc/containers/systemd".into(), foreign: false };
+        assert!(read(&Sysroot::at(node.path()), &place).is_err());
+        assert_eq!(references(&read_all(node.path(), true)), ["quay.io/good"]);
+    }
+}

@@ -1,0 +1,64 @@
+//! The directories that trees are given below.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, Result};
+
+use crate::sys::beneath::{HANDLE, Opener, mount_id_of_handle};
+use crate::sys::mounts;
+use crate::sys::quiet::Within;
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct Top {
+    fd: OwnedFd,
+    /// Whether a mount below it may be on the way to a tree.
+    into_mounts: bool,
+}
+
+impl Top {
+    /// Opens each: through the stores' own descriptors where it lies in one of them, else by its
+    /// path, in which symlinks are followed.
+    pub(super) fn all(paths: &[PathBuf], within: &Within) -> Vec<Result<Self>> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let open = |path: &PathBuf| match within.covers(path) {
+            true => {
+                let fd = within.handle(path);
+                let fd = fd.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::LOOP))?;
+                Ok(Self { fd, into_mounts: within.enters_mounts(path) })
+            }
+            false => Ok(Self { fd: rustix::fs::open(path, flags, Mode::empty())?, into_mounts: true }),
+        };
+        paths.iter().map(open).collect()
+    }
+
+    /// What the kernel lets us use.
+    pub(super) fn opener(all: &[Result<Self>]) -> Opener {
+        let any = all.iter().find_map(|top| top.as_ref().ok());
+        any.map_or(Opener::Openat2, |top| Opener::usual(top.fd.as_fd()))
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Opens what lies below it; `XDEV` where that, or a directory on the way, is a mount that shows
+    /// something else than it covers. A running container's `merged` shows the whole image, which is
+    /// counted elsewhere; but storage drivers and systemd units mount directories on themselves.
+    pub(super) fn open(&self, opener: Opener, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+        match opener.beneath(self.fd.as_fd(), path, flags, false) {
+            Err(Errno::XDEV) if self.into_mounts => {}
+            other => return other,
+        }
+        // A handle asks nothing of the filesystem that is mounted there.
+        let handle = opener.beneath(self.fd.as_fd(), path, HANDLE, true)?;
+        let mounts = mounts::read().map_err(|_| Errno::XDEV)?;
+        let mount = |fd: BorrowedFd<'_>| Some(mounts::underlying(&mounts, mount_id_of_handle(fd).ok()?)?.id);
+        match mount(self.fd.as_fd()).is_some_and(|own| Some(own) == mount(handle.as_fd())) {
+            true => opener.beneath(self.fd.as_fd(), path, flags, true),
+            false => Err(Errno::XDEV),
+        }
+    }
+}

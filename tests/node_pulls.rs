@@ -1,0 +1,59 @@
+//! What the kubelet is pulling stays.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+
+use serde_json::json;
+use support::gc_document::rule;
+use support::node::{self, Node};
+use support::{past, small, store};
+
+#[test]
+fn image_that_the_kubelet_is_pulling_stays() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::store(&dir.path().join("root")));
+    node.store.unmount();
+    node.run(&["scan", "-q"]).expect_code(0);
+    for name in ["other", "b"] {
+        past::set_first_detected(&node.state, &small::name(name), 50);
+    }
+    let pulling = dir.path().join("kubelet/image_manager/pulling");
+    fs::create_dir_all(&pulling).unwrap();
+    let intent = json!({
+        "kind": "ImagePullIntent",
+        "apiVersion": "imagemanager.kubelet.config.k8s.io/v1beta1",
+        "image": small::name("other"),
+    });
+    let intent_file = pulling.join(format!("sha256-{}", "0".repeat(64)));
+    fs::write(&intent_file, intent.to_string()).unwrap();
+    let config = dir.path().join("layersweep.toml");
+    let top = dir.path().display();
+    let text =
+        format!("[kubelet]\nroot_dir = \"{top}/kubelet\"\n[protect]\nstatic_pods = \"{top}/manifests\"\n");
+    fs::write(&config, text).unwrap();
+    let command = |more: &[&str]| {
+        let mut all =
+            vec!["gc", "--via", "direct", "--max-age", "1d", "--high", "100", "--low", "99", "--dry-run"];
+        all.extend(more);
+        node.json(&all)
+    };
+    let config = ["--config", config.to_str().unwrap()];
+    let plan = command(&config);
+    assert_eq!(rule(&plan, &small::name("other")), "pull-in-progress");
+    let deleted = support::gc_document::deleted(&plan);
+    assert!(deleted.contains(&small::name("b")), "{deleted:?}");
+    node.run(&["rm", "--via", "direct", config[0], config[1], &small::name("other")]).expect_code(5);
+    let explained = node.run(&["explain", config[0], config[1], &small::name("other")]).expect_code(0).stdout;
+    assert!(explained.contains("pull-in-progress") && explained.contains("sha256-0000"), "{explained}");
+    // The pull has ended.
+    fs::remove_file(intent_file).unwrap();
+    assert!(support::gc_document::deleted(&command(&config)).contains(&small::name("other")));
+    let images = node.json(&["images"]);
+    assert_eq!(node::image(&images, &small::name("other"))["in_use"], false);
+}

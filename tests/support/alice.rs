@@ -1,0 +1,69 @@
+//! A node with one more user, alice: a mount namespace in which `/etc/passwd`, `/home`, `/run` and
+//! what else tells of users and containers are the test's own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::program::{self, Run};
+
+/// Uid and gid of alice; the kernel knows no other.
+pub const UID: u32 = 5001;
+
+/// `as_alice COMMAND` runs as she does. `$program` and `$test` can be run by everybody.
+const SETUP: &str = r#"
+set -e
+mount --make-rprivate /
+for top in /home /run /var/tmp /var/lib/containers /etc/containers /root; do
+    [ ! -d "$top" ] || mount -t tmpfs -o mode=755 alice "$top"
+done
+chmod 1777 /var/tmp
+chmod 700 /root
+echo '{"default":[{"type":"insecureAcceptAnything"}]}' >/etc/containers/policy.json
+mkdir /home/etc
+printf 'root:x:0:0::/root:/bin/sh\nalice:x:5001:5001::/home/alice:/bin/sh\n' >/home/etc/passwd
+printf 'root:x:0:\nalice:x:5001:\n' >/home/etc/group
+echo alice:500000:65536 >/home/etc/subuid
+cp /home/etc/subuid /home/etc/subgid
+for file in passwd group subuid subgid; do mount --bind /home/etc/$file /etc/$file; done
+mkdir -p /run/user/5001 /home/alice /home/bin
+chown 5001:5001 /run/user/5001 /home/alice
+chmod 700 /run/user/5001
+cp "$PROGRAM" /home/bin/layersweep
+cp "$TEST" /home/bin/test
+program=/home/bin/layersweep test=/home/bin/test
+as_alice() {
+    setpriv --reuid 5001 --regid 5001 --clear-groups \
+        env -i "PATH=$PATH" HOME=/home/alice XDG_RUNTIME_DIR=/run/user/5001 LANG=C.UTF-8 "$@"
+}
+cd /home/alice
+"#;
+
+/// Whether this machine can be hers.
+pub fn require() -> bool {
+    super::require_root() && super::require_program("unshare") && super::require_program("setpriv")
+}
+
+/// A command that runs `script` (sh) in a new node of hers, which is gone with it.
+pub fn command(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    program::hermetic(&mut command);
+    // Of its own, so that none of what it leaves running outlives it.
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
+    command.arg(format!("{SETUP}\n{script}"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.env("PROGRAM", env!("CARGO_BIN_EXE_layersweep"));
+    command.env("TEST", std::env::current_exe().expect("this program"));
+    command.env_remove("LAYERSWEEP_STATE_DIR");
+    command
+}
+
+/// Runs `script`, which must end with 0.
+pub fn run(script: &str) -> Run {
+    program::run(&mut command(script)).expect_no_crash().expect_code(0)
+}
+
+/// A path in her home.
+pub fn home(path: &str) -> PathBuf {
+    Path::new("/home/alice").join(path)
+}
