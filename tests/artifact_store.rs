@@ -4,13 +4,14 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use layersweep::graphroot::edit::{Editor, Error, Options, PlannedImage, Refusal};
 use layersweep::graphroot::snapshot::Places;
+use layersweep::sys::root::Root;
 use serde_json::{Value, json};
 
 use support::artifacts::{Artifacts, content};
@@ -290,7 +291,7 @@ fn victim() {
     };
     let places = Places {
         temporary: Vec::new(),
-        graphroot: PathBuf::from(text("VICTIM_GRAPHROOT")),
+        graphroot: Root::open(Path::new(&text("VICTIM_GRAPHROOT"))).unwrap(),
         imagestores: Vec::new(),
         runroots: Vec::new(),
         driver: "artifacts".into(),

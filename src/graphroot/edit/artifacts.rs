@@ -45,6 +45,17 @@ impl Editor {
         session.finish(result)
     }
 
+    /// Takes `names` from an artifact that keeps others: their entries of the index.
+    pub(super) fn remove_names_of_artifact(
+        &self,
+        planned: &PlannedImage,
+        names: &[String],
+    ) -> Result<Deleted, Error> {
+        let mut session = Session::open(self)?;
+        let result = session.remove_names(planned, names);
+        session.finish(result)
+    }
+
     /// Removes blobs that no entry needs, and temporary files.
     pub(super) fn reclaim_of_artifacts(
         &self,
@@ -90,8 +101,14 @@ impl Index {
         Some(same.filter_map(|entry| entry.name.clone()).collect())
     }
 
-    fn without(&self, digest: &str) -> serde_json::Result<Vec<u8>> {
-        let is_it = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.digest == digest);
+    /// Without the entries of `digest`: of all names, or of these.
+    fn without(&self, digest: &str, names: Option<&[String]>) -> serde_json::Result<Vec<u8>> {
+        let is_named = |entry: &Entry| {
+            names.is_none_or(|names| entry.name.as_ref().is_some_and(|name| names.contains(name)))
+        };
+        let is_it = |entry: &Option<Entry>| {
+            entry.as_ref().is_some_and(|entry| entry.digest == digest && is_named(entry))
+        };
         let rows: Vec<&RawValue> =
             self.rows.iter().filter(|(_, entry)| !is_it(entry)).map(|(row, _)| &**row).collect();
         let rows = serde_json::value::to_raw_value(&rows)?;
@@ -188,6 +205,41 @@ impl<'e> Session<'e> {
     }
 
     fn delete(&mut self, planned: &PlannedImage) -> Result<(), Error> {
+        let (digest, names) = self.prove_names(planned)?;
+        self.prove_no_volume(&digest, &digest, &names)?;
+        let needed = self.needed_without(&digest)?;
+        let own = self.reach(&digest).blobs;
+        let within = self.editor.places.within();
+        let mut doomed = Vec::new();
+        for path in own.iter().filter(|blob| !needed.contains(*blob)).filter_map(|blob| path_of(blob)) {
+            if self.top.has(&path)? {
+                self.prove_unmounted(&path)?;
+                if within.is_immutable(&self.top.path().join(&path)) {
+                    return Err(Refusal::Immutable(self.top.path().join(path)).into());
+                }
+                doomed.push(path);
+            }
+        }
+        self.editor.step("proven");
+        self.write_without(&digest, None)?;
+        self.done.images.push(planned.id.clone());
+        doomed.iter().try_for_each(|path| self.set_aside(path))
+    }
+
+    fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
+        let (digest, known) = self.prove_names(planned)?;
+        if known.iter().all(|name| names.contains(name)) {
+            let what = "it would have no name left".to_owned();
+            return Err(Refusal::Changed { id: planned.id.clone(), what }.into());
+        }
+        // A container that names it so would not find it at its next start.
+        self.prove_no_volume(&digest, "", names)?;
+        self.editor.step("proven");
+        self.write_without(&digest, Some(names))
+    }
+
+    /// The digest and the names that it has now.
+    fn prove_names(&self, planned: &PlannedImage) -> Result<(String, Vec<String>), Refusal> {
         let digest = self.digest_of(&planned.id)?;
         let mut names = self.index.names_of(&digest).unwrap_or_default();
         if let Some(wanted) = &planned.names {
@@ -196,29 +248,19 @@ impl<'e> Session<'e> {
             names.sort();
             if names != wanted {
                 let what = "it has other names".to_owned();
-                return Err(Refusal::Changed { id: planned.id.clone(), what }.into());
+                return Err(Refusal::Changed { id: planned.id.clone(), what });
             }
         }
-        // Containers that came after the look at the disk.
-        if let Some(user) =
-            volume_users(&self.editor.places).iter().find(|user| user.means_one_of(&digest, &names))
-        {
-            let path = self.top.path().join(path_of(&digest).unwrap_or_default());
-            return Err(Refusal::Busy { path, why: format!("used by {}", user.by) }.into());
-        }
-        let needed = self.needed_without(&digest)?;
-        let own = self.reach(&digest).blobs;
-        let mut doomed = Vec::new();
-        for path in own.iter().filter(|blob| !needed.contains(*blob)).filter_map(|blob| path_of(blob)) {
-            if self.top.has(&path)? {
-                self.prove_unmounted(&path)?;
-                doomed.push(path);
-            }
-        }
-        self.editor.step("proven");
-        self.write_without(&digest)?;
-        self.done.images.push(planned.id.clone());
-        doomed.iter().try_for_each(|path| self.set_aside(path))
+        Ok((digest, names))
+    }
+
+    /// Refuses where a container has the artifact as a volume by `called` or one of `names`: one that
+    /// came after the look at the disk.
+    fn prove_no_volume(&self, digest: &str, called: &str, names: &[String]) -> Result<(), Refusal> {
+        let users = volume_users(&self.editor.places);
+        let Some(user) = users.iter().find(|user| user.means_one_of(called, names)) else { return Ok(()) };
+        let path = self.top.path().join(path_of(digest).unwrap_or_default());
+        Err(Refusal::Busy { path, why: format!("used by {}", user.by) })
     }
 
     fn digest_of(&self, id: &str) -> Result<String, Refusal> {
@@ -233,9 +275,9 @@ impl<'e> Session<'e> {
         self.evidence.prove_unused(&[Doomed { path: &path, words: Vec::new() }])
     }
 
-    fn write_without(&mut self, digest: &str) -> Result<(), Error> {
+    fn write_without(&mut self, digest: &str, names: Option<&[String]>) -> Result<(), Error> {
         let invalid = |_| Fault::new("writing", self.top.path().join(INDEX), Errno::INVAL);
-        let content = self.index.without(digest).map_err(invalid)?;
+        let content = self.index.without(digest, names).map_err(invalid)?;
         let mode = self.top.stat(INDEX)?.map_or(0o644, |stat| stat.st_mode & 0o777);
         let mut attempt = 0;
         loop {
@@ -322,6 +364,11 @@ impl<'e> Session<'e> {
             done.note(top.remove_tree(&name));
             editor.step("blob removed");
         }
+        editor.restore_ballast();
+        let result = match done.interrupted {
+            true => result.and(Err(Error::Interrupted)),
+            false => result,
+        };
         match result {
             Ok(()) => Ok(done),
             Err(error) => Err(error.after(&done)),
@@ -358,7 +405,7 @@ mod tests {
         let expected = format!(
             r#"{{"manifests":[{{"digest":"{b}","x":[1.50]}}],"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}}}}"#
         );
-        assert_eq!(String::from_utf8(index.without(&a).unwrap()).unwrap(), expected);
+        assert_eq!(String::from_utf8(index.without(&a, None).unwrap()).unwrap(), expected);
         for text in ["", "[]", r#"{"manifests":{}}"#] {
             assert!(Index::parse(text.as_bytes()).is_none(), "{text}");
         }
