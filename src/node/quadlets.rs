@@ -80,7 +80,7 @@ impl Reader<'_> {
         };
         // `users` below root's own places is for others.
         let is_others = |users: &&str| Path::new(users) == path && depth > 0;
-        if !self.seen.insert(placed.clone()) || OF_USERS.iter().any(|users| is_others(&users)) {
+        if !self.seen.insert(placed.clone()) || OF_USERS.iter().any(is_others) {
             return Ok(());
         }
         // A user can mount what never answers, and put symlinks anywhere.

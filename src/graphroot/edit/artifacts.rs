@@ -406,10 +406,16 @@ mod tests {
             r#"{{"manifests":[{{"digest":"{b}","x":[1.50]}}],"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}}}}"#
         );
         assert_eq!(String::from_utf8(index.without(&a, None).unwrap()).unwrap(), expected);
+        let one = index.without(&a, Some(&["q/m:1".to_owned()])).unwrap();
+        assert_eq!(
+            Index::parse(&one).unwrap().names_of(&a),
+            Some(Vec::new()),
+            "the entry without a name stays"
+        );
         for text in ["", "[]", r#"{"manifests":{}}"#] {
             assert!(Index::parse(text.as_bytes()).is_none(), "{text}");
         }
         let none = Index::parse(br#"{"manifests":null}"#).unwrap();
-        assert_eq!(none.without(&a).unwrap(), br#"{"manifests":[]}"#);
+        assert_eq!(none.without(&a, None).unwrap(), br#"{"manifests":[]}"#);
     }
 }
