@@ -249,7 +249,7 @@ fn an_artifact_in_use_never_goes() {
     let scan = made.node.run(&["scan", "--format", "json"]).json();
     assert!(list(&scan, "/leaks").iter().all(|leak| leak["class"] == "orphan-ctr-dir"), "{scan:#}");
     in_use("cri-o container model-server");
-    std::fs::remove_dir_all(userdata.parent().unwrap()).unwrap();
+    store::succeed(Command::new("rm").arg("-rf").arg(userdata.parent().unwrap()));
 
     // Podman's database; that of 4.3 is a bolt file, and the newer one lies beside it.
     let database = root.join("db.sql");
