@@ -118,6 +118,7 @@ mod tests {
         ImageDoc {
             id: name.into(),
             names: if name.is_empty() { vec![] } else { vec![name.into()] },
+            kind: "image",
             digests: vec![],
             store: "/s".into(),
             manifest_list: false,

@@ -192,13 +192,27 @@ impl Client {
     /// [`Problem::InUse`] where the runtime refuses; [`Problem::Deadline`] and [`Problem::HungUp`]
     /// leave open whether it has happened, or still will.
     pub fn remove_image(&self, id: &str, handler: &str) -> Result<(), CriError> {
-        const CALL: &str = "RemoveImage";
-        self.whole_id(CALL, id)?;
+        self.whole_id(REMOVE_IMAGE, id)?;
+        self.remove(id, handler)
+    }
+
+    /// Asks CRI-O for the removal of an artifact: of the one entry that `reference`, a name with the
+    /// digest of the manifest, means. By its id CRI-O removes none, and says that it has.
+    ///
+    /// # Errors
+    /// As [`Self::remove_image`].
+    pub fn remove_artifact(&self, reference: &str, handler: &str) -> Result<(), CriError> {
+        let digest = reference.split_once('@').filter(|(name, _)| !name.is_empty());
+        self.whole_id(REMOVE_IMAGE, digest.map_or("", |(_, digest)| digest))?;
+        self.remove(reference, handler)
+    }
+
+    fn remove(&self, what: &str, handler: &str) -> Result<(), CriError> {
         let image =
-            v1::ImageSpec { image: id.into(), runtime_handler: handler.into(), ..v1::ImageSpec::default() };
+            v1::ImageSpec { image: what.into(), runtime_handler: handler.into(), ..v1::ImageSpec::default() };
         let request = v1::RemoveImageRequest { image: Some(image) };
         let ask = |channel| async move { self.image(channel).remove_image(request).await };
-        self.deed(CALL, self.options.removing, ask).map(drop)
+        self.deed(REMOVE_IMAGE, self.options.removing, ask).map(drop)
     }
 
     /// Stops a container: politely for `grace`, then by force. A stopped one is fine.
@@ -340,6 +354,8 @@ impl Client {
         Err(self.error(call, Problem::BadRequest(format!("{id:?} is not a whole id"))))
     }
 }
+
+const REMOVE_IMAGE: &str = "RemoveImage";
 
 /// 64 hexadecimal digits, as every runtime makes its ids; containerd writes `sha256:` before those
 /// of images.

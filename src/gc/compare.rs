@@ -58,6 +58,8 @@ pub struct Story {
 pub struct RunStory {
     /// What went, in order.
     pub deleted: Vec<ImageIx>,
+    /// Artifacts that the runtime says are deleted, and that are still there.
+    pub still_there: Vec<ImageIx>,
     /// Bytes that were to be freed.
     pub wanted_bytes: u64,
     /// Bytes that the policy believes it freed.
@@ -130,12 +132,15 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
     let mut now = input.now;
+    let mut in_vain = 0;
     while runs.len() < MOST_RUNS {
         let before = node.space.available_bytes;
         let report = manager.garbage_collect(&mut node, now);
         now = now.checked_add(IMAGE_GC_PERIOD).unwrap_or(now);
         let told = streak.tells(report.failure.is_some());
         let deleted = std::mem::take(&mut node.deleted);
+        let still_there = std::mem::take(&mut node.still_there);
+        in_vain = if deleted.is_empty() && !still_there.is_empty() { in_vain + 1 } else { 0 };
         let changed = !report.freed.deleted.is_empty();
         if !changed && report.failure.is_none() {
             break;
@@ -144,6 +149,7 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
         events.extend(told.then_some(kubelet::Event::ImageGCFailed.as_str()));
         runs.push(RunStory {
             deleted,
+            still_there,
             wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
             believed_bytes: report.freed.freed_bytes,
             freed_bytes: node.space.available_bytes - before,
@@ -153,6 +159,10 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
         });
         if !changed {
             // The next run would fail in the same way, and every one after it.
+            break;
+        }
+        if in_vain == 2 {
+            // An artifact that is found again counts as new. From the second time on nothing changes.
             break;
         }
     }
@@ -165,6 +175,7 @@ fn exact_story(plan: &Plan, filesystem: FilesystemIx, space: Space, low: impl Fn
     let freed_bytes = plan.steps.iter().map(|step| step.predicted_on(filesystem)).sum();
     let run = RunStory {
         deleted: plan.steps.iter().map(|step| step.image).collect(),
+        still_there: vec![],
         wanted_bytes: part.map_or(0, |part| part.wanted.bytes),
         believed_bytes: freed_bytes,
         freed_bytes,
@@ -198,6 +209,8 @@ struct Pretended<'a> {
     live: Live<'a>,
     /// What went in this run, in order.
     deleted: Vec<ImageIx>,
+    /// What the runtime only says is deleted.
+    still_there: Vec<ImageIx>,
 }
 
 impl<'a> Pretended<'a> {
@@ -210,6 +223,7 @@ impl<'a> Pretended<'a> {
             containers: &listing.containers,
             live: input.refs.live(),
             deleted: Vec::new(),
+            still_there: Vec::new(),
         }
     }
 
@@ -251,6 +265,12 @@ impl Runtime for Pretended<'_> {
         let at = *at;
         if let Some(container) = at.and_then(|at| self.refuses(at)) {
             return Err(RuntimeError(format!("image is in use by container {}", container.name)));
+        }
+        // CRI-O says that it is deleted, and does nothing: the next run finds it again. No run can tell
+        // it from one that came just now.
+        if at.is_some_and(|at| self.input.inventory.is_artifact(at)) {
+            self.still_there.extend(at);
+            return Ok(());
         }
         self.images.retain(|(image, _)| !same(image));
         // Of what lies in no store that we read, and of an image that stays for another handler,

@@ -14,6 +14,8 @@ use crate::inventory::{ContainerIx, ImageIx, Inventory, Owner, StoreIx, StoreKin
 pub struct RuntimeStores {
     /// The one that it writes to.
     pub own: StoreIx,
+    /// Its artifacts, which CRI-O (1.32 on) lists among the images.
+    pub artifacts: Option<StoreIx>,
     /// Read-only ones whose images it may list too.
     pub additional: Vec<StoreIx>,
 }
@@ -37,15 +39,27 @@ impl RuntimeStores {
             (Some(wanted), StoreKind::ContainersStorage) => wanted == driver,
             _ => true,
         };
-        let mut own = stores()
-            .filter(|(_, store)| !store.read_only && store.root == place.root && same_driver(&store.driver));
+        let mut own = stores().filter(|(_, store)| {
+            !store.is_of_artifacts()
+                && !store.read_only
+                && store.root == place.root
+                && same_driver(&store.driver)
+        });
         let own = own.next()?.0;
         let additional = stores().filter(|(_, store)| store.read_only).map(|(at, _)| at).collect();
-        Some(Self { own, additional })
+        let artifacts = stores()
+            .find(|(_, store)| store.is_of_artifacts() && !store.read_only && store.root == place.root);
+        Some(Self { own, artifacts: artifacts.map(|(at, _)| at), additional })
     }
 
     fn contain(&self, store: StoreIx) -> bool {
-        self.own == store || self.additional.contains(&store)
+        self.writes_to(store) || self.additional.contains(&store)
+    }
+
+    /// Whether the runtime removes from it.
+    #[must_use]
+    pub fn writes_to(&self, store: StoreIx) -> bool {
+        self.own == store || self.artifacts == Some(store)
     }
 }
 
@@ -62,7 +76,9 @@ pub struct ImageMatch {
     pub foreign: Vec<ImageIx>,
     /// What the runtime lists and the scan has not seen: the scan is stale.
     pub unseen: Vec<usize>,
-    /// OCI artifacts, which CRI-O (1.32 on) lists among the images; their store is none of ours.
+    /// Artifacts on the disk that the runtime does not list: it is older than that, or they are off.
+    pub unlisted_artifacts: Vec<ImageIx>,
+    /// OCI artifacts that the scan has not seen: in a store that it did not read, or newer than it.
     pub artifacts: Vec<usize>,
 }
 
@@ -87,6 +103,7 @@ impl ImageMatch {
                     found.known.push((ix, at.clone()));
                 }
                 None if is_of_other_namespace(&image.id) => found.foreign.push(ix),
+                None if inventory.is_artifact(ix) => found.unlisted_artifacts.push(ix),
                 None => found.unknown.push(ix),
             }
         }

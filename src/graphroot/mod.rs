@@ -5,6 +5,7 @@
 //! to; [`inspect`] looks closer at what the records only name; [`fill`] turns all that and the
 //! measured bytes into an inventory.
 
+pub mod artifacts;
 pub mod committed;
 pub mod config;
 pub mod cri_o;

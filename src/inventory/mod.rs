@@ -119,6 +119,25 @@ pub struct Store {
     pub consistency: Consistency,
 }
 
+/// The driver of a store of OCI artifacts.
+pub const ARTIFACTS: &str = "artifacts";
+
+impl Store {
+    /// Whether its images are OCI artifacts.
+    #[must_use]
+    pub fn is_of_artifacts(&self) -> bool {
+        self.kind == StoreKind::ContainersStorage && self.driver == ARTIFACTS
+    }
+}
+
+impl Inventory {
+    /// Whether an image is an OCI artifact.
+    #[must_use]
+    pub fn is_artifact(&self, image: ImageIx) -> bool {
+        self.stores[self.images[image.get()].store.get()].is_of_artifacts()
+    }
+}
+
 /// A store whose images another one may use that could not be read, or not in full: an
 /// additional image store of that one, or its imagestore.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use super::artifacts::Artifacts;
 use super::lenders::{self, Borrower, Own, Place, Unread};
 use super::reading::{Filling, Guest, Reading, UnitView};
 use super::{Error, Request, Weigh};
-use crate::graphroot::committed;
 use crate::graphroot::config::{self, Discovery, Pin, StoreConfig, pin_matches_image};
 use crate::graphroot::doubt::doubt;
 use crate::graphroot::edit::{OutsideUse, Watch};
@@ -16,6 +16,7 @@ use crate::graphroot::leftovers;
 use crate::graphroot::needs::{self, Need};
 use crate::graphroot::snapshot::{self, Places, Snapshot};
 use crate::graphroot::units::{self, Unit, What};
+use crate::graphroot::{artifacts, committed};
 use crate::inventory::{Consistency, FilesystemIx, Finding, NodeIx, Store, StoreIx, StoreKind};
 use crate::sys::mounts;
 use crate::sys::quiet::{Facts, Within};
@@ -170,7 +171,7 @@ fn short_name(within: &Within, layer: &Path) -> Option<Facts> {
     within.facts(&layer.parent()?.join("l").join(name)).ok()
 }
 
-fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
+pub(super) fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
     let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
     matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
 }
@@ -182,6 +183,8 @@ pub(super) struct Found {
     stores: Vec<Graphroot>,
     /// Stores that nobody asked for and that take images from those above: their records alone.
     others: Vec<Graphroot>,
+    /// What lies beside the images.
+    artifacts: Vec<Artifacts>,
     pub(super) pins: Vec<Pin>,
     pub(super) findings: Vec<Finding>,
     /// Configured places, whether or not there is a store.
@@ -195,8 +198,9 @@ pub(super) struct Found {
 impl Found {
     /// The stores, and why the first of the others could not be read.
     pub(super) fn into_readings(self) -> (Vec<Box<dyn Reading>>, Option<Error>) {
-        let stores = self.stores.into_iter();
-        (stores.map(|store| Box::new(store) as Box<dyn Reading>).collect(), self.unreadable)
+        let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
+        let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
+        (stores.chain(artifacts).collect(), self.unreadable)
     }
 
     /// The stores that nobody asked for.
@@ -213,7 +217,7 @@ impl Found {
 /// When a named store is none or cannot be read.
 pub(super) fn find(request: &Request) -> Result<Found, Error> {
     let named = request.names_stores();
-    let Discovery { stores, others, pins, problems } = match named {
+    let Discovery { stores, others, pins, artifact_stores, problems } = match named {
         true => config::named(&request.sysroot, &request.environment, &request.graphroots),
         false => config::discover(&request.sysroot, &request.environment),
     };
@@ -227,7 +231,7 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
     let known = Configured { all: &all, asked, own: &own };
     for at in own.lenders_first(&request.sysroot, &all).into_iter().filter(|at| *at < asked) {
         let store = &all[at];
-        let before = found.stores.len();
+        let (before, beside) = (found.stores.len(), found.artifacts.len());
         match found.store(request, at, known) {
             Ok(()) => {}
             Err(Error::Unreadable { path, source }) if !named => {
@@ -241,7 +245,8 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
             }
             Err(error) => return Err(error),
         }
-        if named && found.stores.len() == before && !found.knows(request, &store.graphroot) {
+        let nothing = found.stores.len() == before && found.artifacts.len() == beside;
+        if named && nothing && !found.knows(request, &store.graphroot) {
             return Err(Error::NotAStore {
                 path: store.graphroot.clone(),
                 hint: "name the directory that holds `overlay-layers` or `vfs-layers`; `podman info` calls \
@@ -249,6 +254,9 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
             });
         }
         found.looked.push(store.graphroot.clone());
+    }
+    if !named {
+        found.additional_artifacts(request, &artifact_stores);
     }
     for at in asked..all.len() {
         found.other(request, at, known);
@@ -510,7 +518,7 @@ impl Found {
                 }
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
-            let places = Places {
+            let mut places = Places {
                 graphroot: graphroot.clone(),
                 imagestores: imagestores.clone(),
                 runroots,
@@ -521,6 +529,10 @@ impl Found {
                 read_only,
                 foreign: request.sysroot.is_foreign(),
             };
+            if artifacts::exists(&places) {
+                // Counted as a store of its own.
+                places.other_drivers.push(artifacts::DRIVER.into());
+            }
             let watch = Watch::new(&places);
             let mut snapshot = read(&places, request).map_err(unreadable)?;
             if blind {
@@ -542,7 +554,43 @@ impl Found {
                 watch,
             });
         }
+        self.artifacts_of(request, &graphroot, &store.origin, read_only);
         Ok(())
+    }
+
+    /// Reads the artifacts in a graphroot. That they cannot be read is no reason to pass the images
+    /// by.
+    fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
+        let places = Places {
+            graphroot: graphroot.clone(),
+            imagestores: Vec::new(),
+            runroots: Vec::new(),
+            temporary: Vec::new(),
+            driver: artifacts::DRIVER.into(),
+            other_drivers: Vec::new(),
+            primary: false,
+            read_only,
+            foreign: request.sysroot.is_foreign(),
+        };
+        match Artifacts::find(&places, origin, request) {
+            Ok(found) => self.artifacts.extend(found),
+            Err(error) => self.findings.push(Finding {
+                path: artifacts::directory(graphroot),
+                message: format!("cannot be read: {error}"),
+                incomplete: true,
+            }),
+        }
+    }
+
+    /// Stores of artifacts that CRI-O may read and nobody writes to.
+    fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
+        for Pin { pattern: path, origin } in named {
+            let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
+            let place = Place::of(artifacts::directory(&root));
+            if !self.artifacts.iter().any(|known| Place::of(known.directory()).is(&place)) {
+                self.artifacts_of(request, &root, origin, true);
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One scan: find the stores, read their records, weigh them, fill the inventory.
 
+mod artifacts;
 mod chunks;
 mod containerds;
 mod graphroots;

@@ -4,6 +4,7 @@
 
 pub mod alice;
 pub mod archive;
+pub mod artifacts;
 pub mod ballast;
 pub mod browser;
 pub mod chunks;

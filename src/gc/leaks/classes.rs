@@ -34,7 +34,7 @@ const WAIT: &str = "nothing: it is in use, or may be";
 const RESTART: &str = "containerd takes it away when it starts";
 
 /// All classes.
-pub const CLASSES: [Class; 77] = [
+pub const CLASSES: [Class; 80] = [
     ours("orphan-dir"),
     ours("orphan-dir-partial"),
     ours("incomplete"),
@@ -77,6 +77,9 @@ pub const CLASSES: [Class; 77] = [
     by_hand("external-container", "buildah rm"),
     by_hand("unknown-to-podman", "podman rm --force, or podman container rm --storage"),
     by_hand("crio-pod", "CRI-O deletes it when it starts"),
+    ours("artifact-blob-orphan"),
+    ours("artifact-put-blob"),
+    by_hand("artifact-broken", "remove the artifact and pull it again"),
     of_containerd("stray-blob-name", "move it out of the blobs' directory"),
     of_containerd("orphan-blob", BY_ITSELF),
     of_containerd("content-unreferenced", BY_ITSELF),

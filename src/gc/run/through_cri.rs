@@ -14,11 +14,12 @@ use crate::cri::{
     Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, is_no_space,
 };
 use crate::gc::kubelet::{ListedContainer, ListedImage};
+use crate::gc::names::repository;
 use crate::gc::plan::{Gain, Gains};
 use crate::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::graphroot::edit::Ballast;
 use crate::inventory::refs::{Refs, Root};
-use crate::inventory::{ImageIx, Inventory};
+use crate::inventory::{Image, ImageIx, Inventory};
 
 /// Leak classes that containerd deletes by itself with the next removal of an image
 /// (`docs/leaks.md`). A graphroot has none of them.
@@ -90,7 +91,13 @@ impl ThroughCri {
 
     /// Removes by the runtime's id; once more where giving up the ballast made room.
     fn remove_one(&mut self, id: &str, handler: &str) -> Result<(), CriError> {
-        let result = self.client.remove_image(id, handler);
+        // Only an artifact's handle has one.
+        let is_reference = id.contains('@');
+        let remove = |client: &Client| match is_reference {
+            true => client.remove_artifact(id, handler),
+            false => client.remove_image(id, handler),
+        };
+        let result = remove(&self.client);
         let Err(error) = &result else { return result };
         if !is_no_space(&error.problem.to_string()) {
             return result;
@@ -99,7 +106,7 @@ impl ThroughCri {
         match ballast.release() {
             Ok(true) => {
                 tracing::info!("{error}; giving up {} for it", ballast.path().display());
-                self.client.remove_image(id, handler)
+                remove(&self.client)
             }
             Ok(false) => result,
             Err(fault) => {
@@ -155,6 +162,27 @@ fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox]) -> ListedC
 /// A container for people.
 fn name(container: &RuntimeContainer) -> &str {
     if container.name.is_empty() { &container.id } else { &container.name }
+}
+
+/// What CRI-O takes for an artifact. Given the id, it says that the artifact is deleted and does
+/// nothing (1.32 to 1.37): it looks for an image of that id, finds none, and that is no error. Once
+/// for each name, since each has an entry of its own.
+fn artifact_handles(artifact: &Image, handler: &str) -> Vec<(String, String)> {
+    let handle = |name: &String| (format!("{}@sha256:{}", repository(name), artifact.id), handler.to_owned());
+    artifact.names.iter().map(handle).collect()
+}
+
+/// Why CRI-O cannot remove an artifact, or would remove something else.
+fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> Option<String> {
+    let artifact = &inventory.images[artifact.get()];
+    if artifact.names.is_empty() {
+        return Some("it has no name, and the runtime removes artifacts by name only".into());
+    }
+    // Names are looked for among the images first.
+    let mut images = inventory.images.iter().filter(|image| image.store == stores.own);
+    let same = images.find(|image| image.digests.iter().any(|digest| artifact.digests.contains(digest)))?;
+    let name = same.names.first().unwrap_or(&same.id);
+    Some(format!("the image {name} has the same digest, and the runtime would remove that one"))
 }
 
 /// Containerd and CRI-O have deadlines of their own; of some of them only the words tell.
@@ -215,7 +243,7 @@ impl Hands for ThroughCri {
         }
         let mut extras = vec![Extra::default(); inventory.images.len()];
         for (at, image) in inventory.images.iter().enumerate() {
-            if image.store != stores.own {
+            if !stores.writes_to(image.store) {
                 extras[at].out_of_reach =
                     Some(format!("it is not in the store of {}", self.client.endpoint()));
             }
@@ -223,7 +251,7 @@ impl Hands for ThroughCri {
         for at in &found.foreign {
             extras[at.get()].out_of_reach = Some("it is in another namespace than the runtime's".into());
         }
-        for at in &found.unknown {
+        for at in found.unknown.iter().chain(&found.unlisted_artifacts) {
             extras[at.get()].out_of_reach =
                 Some("the runtime does not list it, so it cannot remove it".into());
         }
@@ -234,8 +262,14 @@ impl Hands for ThroughCri {
             for place in places {
                 of_listing.insert(*place, *at);
                 let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*place];
-                handles.push((id.clone(), runtime_handler.clone()));
+                match stores.artifacts == Some(inventory.images[at.get()].store) {
+                    true => handles.extend(artifact_handles(&inventory.images[at.get()], runtime_handler)),
+                    false => handles.push((id.clone(), runtime_handler.clone())),
+                }
                 extras[at.get()].runtime_pins |= *pinned;
+            }
+            if stores.artifacts == Some(inventory.images[at.get()].store) {
+                extras[at.get()].out_of_reach = beyond(inventory, &stores, *at);
             }
             self.handles.insert(inventory.images[at.get()].id.clone(), handles);
         }

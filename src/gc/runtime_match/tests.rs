@@ -84,11 +84,11 @@ fn inventory() -> Inventory {
 }
 
 fn graphroot() -> RuntimeStores {
-    RuntimeStores { own: StoreIx::from(0), additional: vec![StoreIx::from(1)] }
+    RuntimeStores { own: StoreIx::from(0), artifacts: None, additional: vec![StoreIx::from(1)] }
 }
 
 fn containerd() -> RuntimeStores {
-    RuntimeStores { own: StoreIx::from(3), additional: vec![] }
+    RuntimeStores { own: StoreIx::from(3), artifacts: None, additional: vec![] }
 }
 
 fn listed(ids: &[&str]) -> Vec<RuntimeImage> {

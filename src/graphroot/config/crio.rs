@@ -43,6 +43,8 @@ pub(super) struct Crio {
     storage_options: Vec<String>,
     pinned_images: Vec<Pin>,
     pause_image: Option<Pin>,
+    /// Read-only ones, from 1.36 on.
+    artifact_stores: Vec<Pin>,
     start: CrioStart,
 }
 
@@ -106,10 +108,16 @@ impl Crio {
         if let Some(options) = crio.strings("storage_option", problems) {
             self.storage_options.extend(options.values);
         }
+        let origin = path.display().to_string();
+        let runtime = crio.table("runtime", problems);
+        let named = runtime.and_then(|runtime| runtime.strings("additional_artifact_stores", problems));
+        if let Some(named) = named {
+            let store = |pattern| Pin { pattern, origin: origin.clone() };
+            self.artifact_stores = named.values.into_iter().map(store).collect();
+        }
         let Some(image) = crio.table("image", problems) else {
             return;
         };
-        let origin = path.display().to_string();
         if let Some(pinned) = image.strings("pinned_images", problems) {
             let pin = |pattern| Pin { pattern, origin: origin.clone() };
             self.pinned_images = pinned.values.into_iter().map(pin).collect();
@@ -129,6 +137,11 @@ impl Crio {
         let mut pins = self.pinned_images.clone();
         pins.extend(self.sandboxes());
         pins
+    }
+
+    /// Its additional stores of artifacts.
+    pub(super) fn artifact_stores(&self) -> Vec<Pin> {
+        self.artifact_stores.clone()
     }
 
     /// What CRI-O makes pod sandboxes from.

@@ -73,6 +73,8 @@ pub struct Discovery {
     pub others: Vec<StoreConfig>,
     /// CRI-O's `pinned_images` and `pause_image`.
     pub pins: Vec<Pin>,
+    /// CRI-O's `additional_artifact_stores`: directories that hold `artifacts`, and who names each.
+    pub artifact_stores: Vec<Pin>,
     /// Files that could not be read or parsed: path and reason. The rest still counts.
     pub problems: Vec<(PathBuf, String)>,
 }
@@ -157,8 +159,8 @@ pub fn named(sysroot: &Sysroot, environment: &Environment, graphroots: &[PathBuf
     }
     let problems = configuration.problems.0.clone();
     configuration.look_through_homes();
-    let Discovery { stores: others, pins, .. } = configuration.into();
-    Discovery { stores, others, pins, problems }
+    let Discovery { stores: others, pins, artifact_stores, .. } = configuration.into();
+    Discovery { stores, others, pins, artifact_stores, problems }
 }
 
 /// A user with stores.
@@ -294,8 +296,14 @@ impl<'a> Configuration<'a> {
 
 impl From<Configuration<'_>> for Discovery {
     fn from(read: Configuration<'_>) -> Self {
-        let pins = read.crio.map(|crio| crio.pins()).unwrap_or_default();
-        Self { stores: read.stores.into_list(), others: Vec::new(), pins, problems: read.problems.0 }
+        let crio = read.crio.as_ref();
+        Self {
+            pins: crio.map(Crio::pins).unwrap_or_default(),
+            artifact_stores: crio.map(Crio::artifact_stores).unwrap_or_default(),
+            stores: read.stores.into_list(),
+            others: Vec::new(),
+            problems: read.problems.0,
+        }
     }
 }
 

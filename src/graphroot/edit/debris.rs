@@ -25,6 +25,8 @@ use crate::sys::quiet::Within;
 pub enum Kind {
     /// Something that a scan found without a record.
     Debris(Debris),
+    /// A blob or a temporary file in the store of artifacts.
+    Artifact,
     /// A short name in `l/` that leads to no layer, or a second one of a layer, which no
     /// `lower` uses.
     Link,
@@ -56,6 +58,9 @@ impl Editor {
     /// When the locks cannot be had or the records cannot be read: nothing was changed. What
     /// becomes of each leftover is in the result.
     pub fn reclaim(&self, leftovers: &[Leftover], min_age: SignedDuration) -> Result<Reclaimed, Error> {
+        if self.is_of_artifacts() {
+            return self.reclaim_of_artifacts(leftovers, min_age);
+        }
         let mut reclaimed = Reclaimed::default();
         // The age of a large tree may take long.
         let within = self.places.within();
@@ -89,7 +94,7 @@ fn layer_directories(leftovers: &[Leftover]) -> Vec<String> {
 fn since(within: &Within, leftover: &Leftover) -> Option<Timestamp> {
     match leftover.kind {
         Kind::Debris(what) => since::of_debris(within, what, &leftover.path),
-        Kind::Link => since::changed(within, &leftover.path),
+        Kind::Link | Kind::Artifact => since::changed(within, &leftover.path),
     }
 }
 
@@ -149,7 +154,7 @@ impl Session<'_> {
             Kind::Debris(Debris::TempDirectory) => self.reclaim_temporary(&found, age)?,
             Kind::Link => self.reclaim_link(&found)?,
             // No recipe: `find` knows no place for them.
-            Kind::Debris(Debris::Temporary | Debris::Leftover | Debris::Volume) => {
+            Kind::Artifact | Kind::Debris(Debris::Temporary | Debris::Leftover | Debris::Volume) => {
                 return Err(unknown().into());
             }
         }
@@ -191,7 +196,8 @@ impl Session<'_> {
                     }
                 }
                 Kind::Debris(Debris::TempRecord) if name.starts_with(".tmp-") => temp_record(place, holder)?,
-                Kind::Debris(Debris::TempRecord | Debris::Temporary | Debris::Leftover | Debris::Volume) => {
+                Kind::Artifact
+                | Kind::Debris(Debris::TempRecord | Debris::Temporary | Debris::Leftover | Debris::Volume) => {
                     None
                 }
                 Kind::Link => match links::is_short_name(name) {

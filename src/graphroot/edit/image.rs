@@ -32,6 +32,9 @@ impl Editor {
     /// planned, or where a layer that would go is mounted or needed by anything; then nothing
     /// was changed. Others as they say.
     pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
+        if self.is_of_artifacts() {
+            return self.delete_artifact(planned);
+        }
         Session::open(self, Read::Mounts)?.run(|session| session.delete_image(planned))
     }
 }
@@ -43,6 +46,9 @@ impl Editor {
     /// [`Error::Refused`] where the image is not as it was planned, or no name would be left; then
     /// nothing was changed. Others as they say.
     pub fn remove_names(&self, planned: &PlannedImage, names: &[String]) -> Result<Deleted, Error> {
+        if self.is_of_artifacts() {
+            return self.remove_names_of_artifact(planned, names);
+        }
         Session::open(self, Read::Mounts)?.run(|session| session.remove_names(planned, names))
     }
 }

@@ -8,6 +8,7 @@
 //! The protocol is that of containers/storage: the same locks in the same order, tokens of 64
 //! bytes, atomic replacement, the `incomplete` flag, temporary directories of its own kind.
 
+mod artifacts;
 mod ballast;
 mod bin;
 mod container;
@@ -25,7 +26,6 @@ mod outside;
 mod place;
 mod records;
 mod remedy;
-
 mod repair;
 mod session;
 pub mod table;
@@ -58,8 +58,8 @@ use place::Place;
 pub use remedy::Remedy;
 pub use unused::Unused;
 
-/// The drivers whose layers we know how to take apart.
-const DRIVERS: [&str; 2] = ["overlay", "vfs"];
+/// The drivers whose layers we know how to take apart, and the store of artifacts.
+const DRIVERS: [&str; 3] = ["overlay", "vfs", super::artifacts::DRIVER];
 
 /// Whether layers are flagged before they are taken apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

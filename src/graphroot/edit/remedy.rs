@@ -45,6 +45,7 @@ impl Remedy {
             "incomplete" | "incomplete-no-dir" => Some(Self::Layer(Unused::Incomplete)),
             "unref-old" | "volatile-ghost" => Some(Self::Layer(Unused::Unreferenced(min_age.max(GRACE)))),
             "graphroot-tmp" | "vartmp" => Some(Self::Temporary),
+            "artifact-blob-orphan" | "artifact-put-blob" => Some(Self::Leftover(Kind::Artifact)),
             "missing-l" | "empty-linkfile" => Some(Self::RepairLink),
             _ => None,
         }

@@ -56,6 +56,8 @@ pub(in crate::graphroot) struct PodmanContainer {
     pub(in crate::graphroot) image: Option<String>,
     /// Names or ids of the images that are mounted into it: `--mount type=image`.
     pub(in crate::graphroot) image_volumes: Vec<String>,
+    /// Names or digests of the artifacts that are mounted into it: `--mount type=artifact`.
+    pub(in crate::graphroot) artifact_volumes: Vec<String>,
     pub(in crate::graphroot) created: Option<Timestamp>,
 }
 
@@ -64,12 +66,16 @@ impl PodmanContainer {
     fn new(number: Option<u64>, config: Option<&[u8]>) -> Self {
         let config: Value = config.and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default();
         let text = |name: &str| config[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        let volumes = config["ctrImageVolumes"].as_array().into_iter().flatten();
+        let volumes = |key: &str| {
+            let volumes = config[key].as_array().into_iter().flatten();
+            volumes.filter_map(|volume| Some(volume["source"].as_str()?.to_owned())).collect()
+        };
         Self {
             state: state(number),
             name: text("name").unwrap_or_default(),
             image: text("rootfsImageID"),
-            image_volumes: volumes.filter_map(|volume| Some(volume["source"].as_str()?.to_owned())).collect(),
+            image_volumes: volumes("ctrImageVolumes"),
+            artifact_volumes: volumes("artifactVolumes"),
             created: text("createdTime").and_then(|time| time.parse().ok()),
         }
     }
@@ -237,7 +243,8 @@ mod tests {
                  CREATE TABLE VolumeConfig(Name TEXT PRIMARY KEY NOT NULL, JSON TEXT);
                  INSERT INTO ContainerConfig VALUES('aa', 'web', '{{\"name\":\"web\",
                      \"rootfsImageID\":\"i\",\"createdTime\":\"2026-01-02T03:04:05.6+01:00\",
-                     \"ctrImageVolumes\":[{{\"source\":\"quay.io/data:1\",\"dest\":\"/d\"}}, 7]}}'),
+                     \"ctrImageVolumes\":[{{\"source\":\"quay.io/data:1\",\"dest\":\"/d\"}}, 7],
+                     \"artifactVolumes\":[{{\"source\":\"quay.io/model:1\",\"dest\":\"/m\"}}]}}'),
                      ('bb', 'db', ''), ('cc', 'x', '[');
                  INSERT INTO ContainerState VALUES('aa', 3), ('bb', 6);
                  INSERT INTO VolumeConfig VALUES('data', '');"
@@ -271,6 +278,7 @@ mod tests {
                 name: "web".into(),
                 image: Some("i".into()),
                 image_volumes: vec!["quay.io/data:1".into()],
+                artifact_volumes: vec!["quay.io/model:1".into()],
                 created: Some("2026-01-02T02:04:05.6Z".parse().unwrap()),
             };
             assert_eq!(known.containers["aa"], web);

@@ -136,6 +136,7 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
     ImageDoc {
         id: image.id.clone(),
         names: image.names.clone(),
+        kind: if inventory.is_artifact(at) { "artifact" } else { "image" },
         digests: image.digests.clone(),
         store: root(survey, image.store),
         manifest_list: image.is_list,

@@ -209,6 +209,8 @@ pub struct StoryDoc {
 pub struct RunStoryDoc {
     /// Ids of the images that would go, in order.
     pub deleted: Vec<String>,
+    /// Ids of artifacts that the runtime would say are deleted, and that would still be there.
+    pub still_there: Vec<String>,
     /// Bytes that were to be freed.
     pub wanted_bytes: u64,
     /// Bytes that the policy would believe it freed.
@@ -389,6 +391,7 @@ pub fn comparison(inventory: &Inventory, both: &Comparison) -> ComparisonDoc {
 fn story(inventory: &Inventory, story: &Story) -> StoryDoc {
     let runs = story.runs.iter().map(|run| RunStoryDoc {
         deleted: run.deleted.iter().map(|at| image(inventory, *at).id.clone()).collect(),
+        still_there: run.still_there.iter().map(|at| image(inventory, *at).id.clone()).collect(),
         wanted_bytes: run.wanted_bytes,
         believed_bytes: run.believed_bytes,
         freed_bytes: run.freed_bytes,

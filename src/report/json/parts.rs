@@ -92,8 +92,10 @@ pub struct OtherDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImageDoc {
-    /// Image id.
+    /// Image id; of an artifact its manifest's digest.
     pub id: String,
+    /// `image`, or `artifact` for an OCI artifact of CRI-O or Podman.
+    pub kind: &'static str,
     /// All names; empty for a dangling image.
     pub names: Vec<String>,
     /// Manifest digests.

@@ -69,7 +69,11 @@ pub fn images(images: &[ImageDoc], now: Timestamp, screen: &Screen) -> String {
 
 /// The image's first name; how many more there are stands behind it.
 pub(super) fn name(image: &ImageDoc) -> String {
-    let list = if image.manifest_list { " (list)" } else { "" };
+    let list = match image.kind {
+        "artifact" => " (artifact)",
+        _ if image.manifest_list => " (list)",
+        _ => "",
+    };
     match image.names.as_slice() {
         [] => format!("<none>{list}"),
         [one] => format!("{}{list}", safe(one)),
@@ -102,6 +106,7 @@ mod tests {
         ImageDoc {
             id: "0123456789abcdef".repeat(4),
             names: vec![name.into()],
+            kind: "image",
             digests: vec![],
             store: "/s".into(),
             manifest_list: false,

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_cri::v1;
 use serde_json::{Value, json};
 
+use crate::support::artifacts::{Artifacts, Listed};
 use crate::support::program::{self, Run};
 use crate::support::store::Store;
 
@@ -162,6 +163,29 @@ impl Podman {
             });
         }
         Ok(images)
+    }
+
+    /// The artifacts in the graphroot, as CRI-O 1.36 lists them among the images.
+    pub(super) fn artifacts(&self) -> Vec<v1::Image> {
+        let image = |one: Listed| {
+            let repository =
+                |name: &String| name.rsplit_once(':').map_or(name.clone(), |(bare, _)| bare.into());
+            let unknown = one.names.is_empty().then(|| "unknown".to_owned());
+            let named = one.names.iter().map(repository).chain(unknown);
+            v1::Image {
+                repo_digests: named.map(|name| format!("{name}@sha256:{}", one.id)).collect(),
+                id: one.id,
+                repo_tags: one.names,
+                size: one.size,
+                ..v1::Image::default()
+            }
+        };
+        Artifacts::of(self.store.root()).list().into_iter().map(image).collect()
+    }
+
+    /// Removes an artifact by name and digest, which is the only way that works with CRI-O 1.36.
+    pub(super) fn remove_artifact(&self, reference: &str) {
+        Artifacts::of(self.store.root()).remove(reference);
     }
 
     /// CRI's containers, or its sandboxes.

@@ -80,6 +80,7 @@ impl ImageService for Images {
     async fn list_images(&self, _: Request<v1::ListImagesRequest>) -> Answer<v1::ListImagesResponse> {
         let behaviour = self.0.enter("ListImages", "").await;
         let mut images = self.0.ask(Podman::images).await?;
+        images.extend(self.0.ask(|podman| Ok(podman.artifacts())).await?);
         for image in &mut images {
             image.pinned = image.repo_tags.iter().any(|tag| behaviour.pinned.contains(tag));
         }
@@ -113,7 +114,14 @@ impl ImageService for Images {
         let done = Ok(Response::new(v1::RemoveImageResponse {}));
         let images = self.0.ask(Podman::images).await?;
         let image = images.into_iter().find(|image| image.id == wanted || image.repo_tags.contains(&wanted));
-        let Some(image) = image else { return done };
+        let Some(image) = image else {
+            // What is asked for by an id that no image has counts as removed; the artifacts are looked
+            // at for names alone.
+            if wanted.contains('@') && behaviour.removal(&wanted, &[]) == Removal::Honest {
+                self.0.podman.remove_artifact(&wanted);
+            }
+            return done;
+        };
         let removal = behaviour.removal(&image.id, &image.repo_tags);
         match removal {
             Removal::Honest => self.0.ask(move |podman| podman.remove_image(&image)).await?,

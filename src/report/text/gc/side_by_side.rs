@@ -50,6 +50,10 @@ fn runs(runs: &[RunStoryDoc]) -> String {
         ]);
     }
     let mut out = table.render();
+    for (at, run) in runs.iter().enumerate().filter(|(_, run)| !run.still_there.is_empty()) {
+        let (count, run) = (run.still_there.len(), at + 1);
+        out.push_str(&format!("run {run}: {count} artifacts count as deleted and are still there\n"));
+    }
     for (at, run) in runs.iter().enumerate() {
         let Some(failure) = &run.failure else { continue };
         let events = match run.events.as_slice() {
@@ -66,6 +70,11 @@ fn then(document: &GcDoc, kubelet: &StoryDoc) -> String {
     let Some(last) = kubelet.runs.last() else { return String::new() };
     let used = percent(Some(kubelet.usage_after_percent));
     match (&last.failure, document.high_percent) {
+        (None, _) if last.deleted.is_empty() && !last.still_there.is_empty() => {
+            "Every run after it \"deletes\" the same artifacts again: the runtime removes an artifact by \
+             its name\nonly, and the kubelet asks by id (docs/what-runtimes-get-wrong.md).\n"
+                .into()
+        }
         (Some(_), _) if last.deleted.is_empty() => "Every run after it fails in the same way.\n".into(),
         (None, Some(high)) if !kubelet.reached => format!(
             "Then it rests: {used} is under {high}%. It believes that it has done its work, and\n\

@@ -152,6 +152,7 @@ What is left is in use or kept by a rule; `layersweep usage` shows who holds the
 fn story(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> StoryDoc {
     let run = |(deleted, believed, freed, used): &(&[&str], u64, u64, f64)| RunStoryDoc {
         deleted: deleted.iter().map(|id| id.repeat(32)).collect(),
+        still_there: vec![],
         wanted_bytes: 96 << 20,
         believed_bytes: believed << 20,
         freed_bytes: freed << 20,

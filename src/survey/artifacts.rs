@@ -1,0 +1,97 @@
+//! Stores of OCI artifacts: one in every graphroot that has any, and CRI-O's additional ones.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::reading::{Filling, Reading, UnitView};
+use super::{Request, graphroots};
+use crate::graphroot::artifacts::{self, Layout};
+use crate::graphroot::snapshot::Places;
+use crate::inventory::{FilesystemIx, NodeIx, Store, StoreIx, StoreKind};
+use crate::usage::Tally;
+use crate::usage::filesystem::CostModel;
+
+/// A store of artifacts that was read.
+#[derive(Clone, Debug)]
+pub(super) struct Artifacts {
+    layout: Layout,
+    origin: String,
+}
+
+impl Artifacts {
+    /// Reads the one at `places`, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub(super) fn find(places: &Places, origin: &str, request: &Request) -> io::Result<Option<Self>> {
+        if !artifacts::exists(places) {
+            return Ok(None);
+        }
+        let layout = artifacts::read(places, request.patience)?;
+        Ok(Some(Self { layout, origin: origin.to_owned() }))
+    }
+
+    /// Where it lies.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.layout.directory()
+    }
+}
+
+impl Reading for Artifacts {
+    fn store(&self, filesystem: FilesystemIx) -> Store {
+        let places = &self.layout.places;
+        Store {
+            kind: StoreKind::ContainersStorage,
+            root: places.graphroot.to_path_buf(),
+            driver: places.driver.clone(),
+            filesystem,
+            read_only: places.read_only,
+            origin: self.origin.clone(),
+            consistency: self.layout.consistency,
+        }
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        vec![self.layout.directory()]
+    }
+
+    fn units(&self) -> Vec<UnitView<'_>> {
+        let units = self.layout.units.iter();
+        units.map(|unit| UnitView { tag: unit.what.tag(), id: &unit.id, parts: &unit.parts }).collect()
+    }
+
+    fn places(&self) -> Option<&Places> {
+        Some(&self.layout.places)
+    }
+
+    fn copies_by_reflink(&self) -> bool {
+        false
+    }
+
+    fn moved(&self) -> bool {
+        artifacts::moved(&self.layout)
+    }
+
+    fn read_again(&mut self, request: &Request) -> io::Result<()> {
+        self.layout = artifacts::read(&self.layout.places, request.patience)?;
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        filling: &mut Filling<'_>,
+        store: StoreIx,
+        areas: &[(FilesystemIx, CostModel)],
+        tallies: &[Tally],
+    ) -> Vec<NodeIx> {
+        let context = artifacts::Context {
+            store,
+            area: areas.first().copied().unwrap_or((FilesystemIx::from(0), CostModel::default())),
+            pinned_by: &|names, digests| graphroots::pinned_by(filling.pins, names, digests),
+            leaks: filling.request.weigh.finds_leaks(),
+            labels: &filling.request.labels,
+            present: filling.present,
+        };
+        artifacts::fill(filling.inventory, &self.layout, tallies, &context)
+    }
+}
