@@ -1,7 +1,6 @@
 //! Stores that other stores take images from: additional image stores and imagestores.
 
 use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::reading::Reading;
@@ -9,8 +8,7 @@ use crate::graphroot::config::StoreConfig;
 use crate::graphroot::fill::Ids;
 use crate::graphroot::needs::Need;
 use crate::inventory::{ImageIx, Inventory, Lent, StoreIx, Use};
-use crate::sys::quiet;
-use crate::sys::root::{Step, Way, Who};
+use crate::sys::root::{Root, Who};
 use crate::sys::sysroot::Sysroot;
 
 /// Where a directory really is. The same one has the same device and inode, whatever it is
@@ -23,7 +21,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn of(path: PathBuf) -> Self {
-        let identity = quiet::facts(&path).ok().map(|facts| (facts.device, facts.inode));
+        let identity = Root::open(&path).ok().map(|root| root.identity());
         Self { path, identity }
     }
 
@@ -124,15 +122,15 @@ pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
 /// Whether whoever owns the store `borrower` can reach what lies in the store `lender` at all.
 /// Nobody's configuration makes a use of what they cannot read. What cannot be examined may be.
 pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, (lender, driver): (&Path, &str)) -> bool {
-    let mut there = borrower.ancestors().filter_map(|path| std::fs::symlink_metadata(path).ok());
-    let owner = there.next().map_or(0, |facts| facts.uid());
-    let records = lender.join(format!("{driver}-layers"));
-    let way: Vec<&Path> = records.ancestors().take_while(|path| path.starts_with(sysroot.root())).collect();
-    let step = |path: &&Path| {
-        let facts = std::fs::metadata(path).ok()?;
-        Some(Step { uid: facts.uid(), mode: facts.mode() & 0o7777 })
+    // A user may have mounted what never answers, so nothing is examined by its path.
+    let open = |path: &Path| {
+        let inside = Path::new("/").join(path.strip_prefix(sysroot.root()).unwrap_or(path));
+        Root::open_in(sysroot.root(), &inside).ok()
     };
-    Way::new(way.iter().filter_map(step).collect()).admits(&Who::user(owner))
+    let nearest = |path: &Path| path.ancestors().find_map(open);
+    let owner = nearest(borrower).map_or(0, |root| root.owner());
+    let records = lender.join(format!("{driver}-layers"));
+    nearest(&records).is_none_or(|records| records.way().admits(&Who::user(owner)))
 }
 
 /// One store that was read, and may take images from others.

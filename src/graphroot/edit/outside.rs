@@ -7,7 +7,8 @@ use super::error::Refusal;
 use crate::graphroot::needs::{Need, means};
 use crate::graphroot::records::ImageRecord;
 use crate::graphroot::snapshot::Places;
-use crate::sys::quiet::{self, Facts};
+use crate::sys::quiet::Facts;
+use crate::sys::root::Root;
 
 /// Reads who needs what now. Takes no lock of the store, and is never called under one.
 pub type Look = Box<dyn Fn() -> OutsideUse + Send + Sync>;
@@ -25,9 +26,10 @@ pub struct OutsideUse {
 /// Files of a store as they were before it was read.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// `None`: the one file is the place where a store may come.
     places: Option<Places>,
     files: Vec<(PathBuf, Option<Facts>)>,
+    /// Where a store may come.
+    absent: Option<PathBuf>,
 }
 
 impl Watch {
@@ -47,23 +49,21 @@ impl Watch {
         let within = places.within();
         let files = files.into_iter();
         let files = files.map(|path| (within.facts(&path).ok(), path)).map(|(facts, path)| (path, facts));
-        Self { files: files.collect(), places: Some(places.clone()) }
+        Self { files: files.collect(), places: Some(places.clone()), absent: None }
     }
 
     /// For the place of a store that has no records yet.
     #[must_use]
     pub fn absent(graphroot: &Path) -> Self {
-        let files = vec![(graphroot.to_path_buf(), quiet::facts(graphroot).ok())];
-        Self { files, places: None }
+        Self { files: Vec::new(), places: None, absent: Some(graphroot.to_path_buf()) }
     }
 
     fn moved(&self) -> bool {
+        // Never by the path alone: a user may have mounted there what never answers.
+        let has_come = self.absent.as_ref().is_some_and(|path| Root::open(path).is_ok());
         let within = self.places.as_ref().map(Places::within);
-        let facts = |path: &Path| match &within {
-            Some(within) => within.facts(path).ok(),
-            None => quiet::facts(path).ok(),
-        };
-        self.files.iter().any(|(path, before)| facts(path) != *before)
+        let facts = |path: &Path| within.as_ref()?.facts(path).ok();
+        has_come || self.files.iter().any(|(path, before)| facts(path) != *before)
     }
 }
 
