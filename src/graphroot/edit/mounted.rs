@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, OFlags};
+use serde::Deserialize;
 
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
@@ -43,6 +44,8 @@ pub(super) struct Evidence {
     /// Our own mounts, and what the library said, before the others were read.
     own: Vec<u8>,
     counts: Vec<Count>,
+    /// Layers that the library has mounted since, or that it may have.
+    since: HashSet<String>,
 }
 
 impl Evidence {
@@ -76,14 +79,21 @@ impl Evidence {
         if let Some(unknown) = mounts.unknown_views().first() {
             return Err(Refusal::MountsUnknown(unknown.to_string()));
         }
-        Ok(Self { mounts, own, counts: Vec::new() })
+        Ok(Self { mounts, own, counts: Vec::new(), since: HashSet::new() })
     }
 
-    /// Takes in what has changed of our own mounts; whether what the library has mounted is as it was.
-    /// Called under the locks.
+    /// Takes in what has been mounted since by ourselves and by the library; whether that can be told.
+    /// Called under the locks: the library mounts a layer only under the same lock, so that what it
+    /// counts does not grow any more.
     pub(super) fn is_current(&mut self, places: &[Place]) -> Result<bool, Refusal> {
-        if Count::of(places)? != self.counts {
-            return Ok(false);
+        for (before, now) in self.counts.iter().zip(Count::of(places)?) {
+            if *before == now {
+                continue;
+            }
+            let Some(mounted) = &now.mounted else { return Ok(false) };
+            let known = before.mounted.as_deref().unwrap_or_default();
+            let new = mounted.iter().filter(|one| one.count > 0 && !known.contains(one));
+            self.since.extend(new.map(|one| one.id.clone()));
         }
         let unknown = |error: std::io::Error| Refusal::MountsUnknown(error.to_string());
         let own = std::fs::read(OWN).map_err(unknown)?;
@@ -97,6 +107,11 @@ impl Evidence {
     /// Refuses if a mount needs any of `doomed`.
     pub(super) fn prove_unused(&self, doomed: &[Doomed<'_>]) -> Result<(), Refusal> {
         for Doomed { path, words } in doomed {
+            let name = path.file_name().and_then(|name| name.to_str());
+            if words.iter().copied().chain(name).any(|word| self.since.contains(word)) {
+                let why = "it was mounted a moment ago".to_owned();
+                return Err(Refusal::Busy { path: path.to_path_buf(), why });
+            }
             if let Some(user) = self.mounts.user(path, words) {
                 let path: PathBuf = path.to_path_buf();
                 return Err(Refusal::Mounted { path, at: user.mount.mount_point.clone(), pid: user.pid });
@@ -145,7 +160,21 @@ fn new_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
 struct Count {
     token: Vec<u8>,
     file: Option<(u64, i64, i64, i64)>,
+    /// `None` where it cannot be read.
+    mounted: Option<Vec<MountedLayer>>,
 }
+
+/// A layer that the library has mounted (container-libs, `storage/layers.go`, `layerMountPoint`).
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct MountedLayer {
+    id: String,
+    path: String,
+    count: i64,
+}
+
+/// A node has some hundred of them.
+const MOST_COUNTS_BYTES: u64 = 16 << 20;
 
 impl Count {
     fn of(places: &[Place]) -> Result<Vec<Self>, Refusal> {
@@ -162,7 +191,11 @@ impl Count {
         token.truncate(length);
         let stat = rustix::fs::statat(directory.fd(), "mountpoints.json", AtFlags::SYMLINK_NOFOLLOW).ok();
         let file = stat.map(|stat| (stat.st_ino, stat.st_size, stat.st_ctime, stat.st_ctime_nsec as i64));
-        Ok(Self { token, file })
+        let mounted = match directory.read("mountpoints.json", MOST_COUNTS_BYTES)? {
+            None => Some(Vec::new()),
+            Some(content) => serde_json::from_slice(&content).ok(),
+        };
+        Ok(Self { token, file, mounted })
     }
 }
 
