@@ -30,6 +30,7 @@ make_store() {
     done
     mkdir -p "$1/overlay" "$1/tmp"
     echo x >"$1/tmp/precious"
+    touch -d '3 days ago' "$1/tmp/precious" "$1/tmp"
 }
 make_store $storage
 chown -R 5001:5001 .local
@@ -84,7 +85,7 @@ for looks in 1 2 3 4 5 6 7 8 9 10; do
     wait $exchanger 2>/dev/null || true
     [ ! -L $storage ] || {{ rm $storage; mv .local/share/containers/link $storage; }}
     rm -f .local/share/containers/link
-    [ -e $storage/tmp/precious ] || as_alice touch $storage/tmp/precious
+    [ -e $storage/tmp/precious ] || as_alice touch -d '3 days ago' $storage/tmp/precious
 done
 find /home/victim -printf '%p %i %s %T@\n' | sort >/home/after
 diff /home/before /home/after
