@@ -1,7 +1,7 @@
 //! The directories that trees are given below.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
@@ -49,6 +49,9 @@ impl Top {
     /// counted elsewhere; but storage drivers and systemd units mount directories on themselves.
     pub(super) fn open(&self, opener: Opener, path: &Path, flags: OFlags) -> Result<OwnedFd> {
         match opener.beneath(self.fd.as_fd(), path, flags, false) {
+            Err(Errno::XDEV) if path.components().any(|part| part == Component::ParentDir) => {
+                return Err(Errno::INVAL);
+            }
             Err(Errno::XDEV) if self.into_mounts => {}
             other => return other,
         }
