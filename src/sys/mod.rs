@@ -17,6 +17,7 @@ pub mod quiet;
 pub mod readlink;
 pub mod removal;
 pub mod root;
+mod servers;
 pub mod stop;
 pub mod sysroot;
 pub mod xfs;

@@ -18,6 +18,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::beneath::{DIRECTORY, HANDLE, Opener};
+use super::servers;
 
 /// As many symlinks as the kernel follows (path_resolution(7)).
 const MOST_SYMLINKS: usize = 40;
@@ -221,7 +222,7 @@ impl Who {
 
 /// Uids whose directories cannot lead us astray: root's and our own. In a user namespace what lies
 /// outside of it, `/` and `/home` for example, belongs to the overflow uid.
-fn trusted_uids() -> &'static [u32] {
+pub(super) fn trusted_uids() -> &'static [u32] {
     static TRUSTED: OnceLock<Vec<u32>> = OnceLock::new();
     TRUSTED.get_or_init(|| {
         let mut trusted = vec![0, rustix::process::geteuid().as_raw()];
@@ -328,7 +329,7 @@ impl<'a> Walk<'a> {
         let next = rustix::fs::openat(&self.here, name, HANDLE, Mode::empty())?;
         let mount = mount_of(&next);
         // Before it is examined: that may already wait for somebody.
-        if mount != self.mount && waits_for_others(mount, is_trusted) {
+        if mount != self.mount && servers::waits_for_others(mount, is_trusted) {
             let message = "lies on a filesystem that a user has mounted and that may never answer";
             return Err(io::Error::new(ErrorKind::Unsupported, message));
         }
@@ -375,30 +376,6 @@ fn parts(path: &Path) -> VecDeque<Part> {
 fn mount_of(fd: &OwnedFd) -> Option<u64> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
-}
-
-/// Whether reading in the mount needs somebody to answer who need not: the process of a user who
-/// mounted FUSE, or anybody's server where a user could have mounted it.
-fn waits_for_others(mount: Option<u64>, in_trusted_directory: bool) -> bool {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let table = String::from_utf8_lossy(&table);
-    let line = table.lines().find(|line| {
-        let id = line.split(' ').next().and_then(|id| id.parse().ok());
-        id.is_some() && id == mount
-    });
-    let Some((_, facts)) = line.and_then(|line| line.split_once(" - ")) else {
-        return !in_trusted_directory;
-    };
-    // proc_pid_mountinfo(5): type, source, options of the filesystem.
-    let mut facts = facts.split(' ');
-    let (kind, options) = (facts.next().unwrap_or_default(), facts.nth(1).unwrap_or_default());
-    let server = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
-    if kind.starts_with("fuse") && server.is_some_and(|uid| !trusted_uids().contains(&uid)) {
-        return true;
-    }
-    const WAITING: [&str; 10] =
-        ["fuse", "nfs", "cifs", "smb", "9p", "afs", "ceph", "autofs", "coda", "virtiofs"];
-    !in_trusted_directory && WAITING.iter().any(|waiting| kind.starts_with(waiting))
 }
 
 #[cfg(test)]
