@@ -280,10 +280,9 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
     let known = Configured { all: &all, asked: 1, own: &own };
     outside.add(Watch::beside_records(places), needs::beside(places));
     let request = &records_of_another(request, places);
-    let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
+    let areas: Vec<_> = places.areas().map(Place::opened).collect();
     for (at, store) in all.iter().enumerate().skip(1) {
-        if own.find_graphroot(&places.graphroot, at) || !known.takes_from(request, at, &areas, &places.driver)
-        {
+        if own.find_graphroot(&areas[0], at) || !known.takes_from(request, at, &areas, &places.driver) {
             continue;
         }
         let mut found = Found::default();
@@ -326,32 +325,32 @@ impl Configured<'_> {
     fn imagestores(&self, request: &Request, at: usize) -> Vec<Root> {
         let store = &self.all[at];
         let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));
-        found.retain(|path| self.own.find(path).is_none_or(|(owner, _)| owner == at));
+        let is_own = |root: &Root| self.own.find(&Place::opened(root)).is_none_or(|(owner, _)| owner == at);
+        found.retain(is_own);
         found
     }
 
     /// Directories of other stores that its images may come from, as configured. One that is missing
     /// is one that nothing comes from.
-    fn borrowed_as_named(&self, request: &Request, at: usize) -> Vec<(&PathBuf, PathBuf)> {
+    fn borrowed_as_named(&self, request: &Request, at: usize) -> Vec<(&PathBuf, Root)> {
         let own = self.imagestores(request, at);
         let named = lenders::borrowed(&self.all[at]);
         let placed = named.filter_map(|path| Some((path, request.sysroot.open(path).ok()?)));
-        let not_own = placed.filter(|(_, placed)| own.iter().all(|one| one.identity() != placed.identity()));
-        not_own.map(|(path, placed)| (path, placed.to_path_buf())).collect()
+        placed.filter(|(_, placed)| own.iter().all(|one| one.identity() != placed.identity())).collect()
     }
 
-    /// The same, as paths that can be opened.
-    fn borrowed(&self, request: &Request, at: usize) -> Vec<PathBuf> {
+    /// The same, without their names.
+    fn borrowed(&self, request: &Request, at: usize) -> Vec<Root> {
         self.borrowed_as_named(request, at).into_iter().map(|(_, placed)| placed).collect()
     }
 
     /// Whether the store takes images from one in `areas`, and its owner can reach those.
     fn takes_from(&self, request: &Request, at: usize, areas: &[Place], driver: &str) -> bool {
-        let borrowed: Vec<_> = self.borrowed(request, at).into_iter().map(Place::of).collect();
+        let borrowed: Vec<_> = self.borrowed(request, at).iter().map(Place::opened).collect();
         let graphroot = placed(request, &self.all[at]);
         areas
             .iter()
-            .filter(|area| borrowed.iter().any(|path| path.is(area)))
+            .filter(|area| borrowed.iter().any(|place| place.is(area)))
             .any(|area| lenders::may_reach(&request.sysroot, &graphroot, (area.path(), driver)))
     }
 }
@@ -374,14 +373,13 @@ fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
 
 impl Found {
     /// The same directory may be named twice, and may be another's imagestore.
-    fn known(&self, directory: &Path) -> Option<&Graphroot> {
-        let wanted = Place::of(directory.to_path_buf());
-        let is_it = |area: &Root| Place::of(area.to_path_buf()).is(&wanted);
+    fn known(&self, wanted: &Place) -> Option<&Graphroot> {
+        let is_it = |area: &Root| Place::opened(area).is(wanted);
         self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
     }
 
     fn knows(&self, request: &Request, graphroot: &Path) -> bool {
-        request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&path).is_some())
+        request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&Place::of(path)).is_some())
     }
 
     /// # Errors
@@ -399,7 +397,8 @@ impl Found {
         let store = &known.all[at];
         let mut additional = Vec::new();
         for (named, path) in known.borrowed_as_named(request, at) {
-            match known.own.find(&path) {
+            let place = Place::opened(&path);
+            match known.own.find(&place) {
                 // The library writes to its own graphroot, whatever else that is called.
                 Some((same, _)) if same == at => continue,
                 // Whoever else names it, somebody writes to it: it is read as that one's.
@@ -417,9 +416,9 @@ impl Found {
                     self.drivers_of(request, &config, Vec::new(), true)?;
                 }
             }
-            let lender = self.known(&path).map(|lender| lender.snapshot.places.graphroot.to_path_buf());
+            let lender = self.known(&place).map(|lender| lender.snapshot.places.graphroot.to_path_buf());
             // In a circle the lender has yet to be read.
-            additional.push(lender.unwrap_or(path));
+            additional.push(lender.unwrap_or_else(|| path.to_path_buf()));
         }
         let first = self.stores.len();
         self.drivers(request, at, known, false)?;
@@ -436,13 +435,13 @@ impl Found {
     fn other(&mut self, request: &Request, at: usize, known: Configured<'_>) {
         let writable = |one: &&Graphroot| !one.snapshot.places.read_only;
         let wanted = Place::of(placed(request, &known.all[at]));
-        let is_it = |one: &Graphroot| Place::of(one.snapshot.places.graphroot.to_path_buf()).is(&wanted);
+        let is_it = |one: &Graphroot| Place::opened(&one.snapshot.places.graphroot).is(&wanted);
         if self.stores.iter().filter(writable).any(is_it) {
             return;
         }
         let takes = self.stores.iter().find(|lender| {
             let places = &lender.snapshot.places;
-            let areas: Vec<_> = places.areas().map(|area| Place::of(area.to_path_buf())).collect();
+            let areas: Vec<_> = places.areas().map(Place::opened).collect();
             known.takes_from(request, at, &areas, &places.driver)
         });
         let Some(lender) = takes else { return };
@@ -451,7 +450,7 @@ impl Found {
         if found.drivers(request, at, known, false).is_err() {
             self.unread.push(unread(request, &known.all[at], at));
         }
-        let additional = known.borrowed(request, at);
+        let additional = paths(known.borrowed(request, at));
         for store in &mut found.stores {
             store.additional.clone_from(&additional);
         }

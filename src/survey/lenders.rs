@@ -25,6 +25,11 @@ impl Place {
         Self { path, identity }
     }
 
+    /// What is open already, wherever its path leads by now.
+    pub(super) fn opened(root: &Root) -> Self {
+        Self { path: root.to_path_buf(), identity: Some(root.identity()) }
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -44,7 +49,10 @@ pub(super) struct Own {
 
 impl Own {
     pub(super) fn new(sysroot: &Sysroot, stores: &[StoreConfig]) -> Self {
-        let place = |path: &PathBuf| sysroot.resolve(path).ok().map(Place::of);
+        let place = |path: &PathBuf| match sysroot.open(path) {
+            Ok(root) => Some(Place::opened(&root)),
+            Err(_) => sysroot.resolve(path).ok().map(|path| Place { path, identity: None }),
+        };
         let imagestores = |store: &StoreConfig| {
             store.imagestore.iter().chain(&store.other_imagestores).filter_map(place).collect()
         };
@@ -56,22 +64,20 @@ impl Own {
 
     /// The store that writes to `directory`, and where that is by its own name: the one with this
     /// graphroot, else the first with this imagestore.
-    pub(super) fn find(&self, directory: &Path) -> Option<(usize, &Path)> {
-        let wanted = Place::of(directory.to_path_buf());
+    pub(super) fn find(&self, wanted: &Place) -> Option<(usize, &Path)> {
         let graphroots = self.graphroots.iter().enumerate();
         let mut graphroots =
-            graphroots.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(&wanted))?)));
+            graphroots.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(wanted))?)));
         let imagestores = self.imagestores.iter().enumerate();
         let mut imagestores =
-            imagestores.filter_map(|(at, places)| Some((at, places.iter().find(|place| place.is(&wanted))?)));
+            imagestores.filter_map(|(at, places)| Some((at, places.iter().find(|place| place.is(wanted))?)));
         let found = graphroots.next().or_else(|| imagestores.next());
         found.map(|(at, place)| (at, place.path.as_path()))
     }
 
     /// Whether the store at position `at` has this graphroot.
-    pub(super) fn find_graphroot(&self, graphroot: &Path, at: usize) -> bool {
-        let wanted = Place::of(graphroot.to_path_buf());
-        self.graphroots[at].as_ref().is_some_and(|place| place.is(&wanted))
+    pub(super) fn find_graphroot(&self, wanted: &Place, at: usize) -> bool {
+        self.graphroots[at].as_ref().is_some_and(|place| place.is(wanted))
     }
 
     /// Positions of all stores, each behind those that it takes images from. Where they go round in
@@ -79,7 +85,7 @@ impl Own {
     pub(super) fn lenders_first(&self, sysroot: &Sysroot, stores: &[StoreConfig]) -> Vec<usize> {
         let lenders = |at: usize| {
             let named = borrowed(&stores[at]).filter_map(|path| sysroot.resolve(path).ok());
-            named.filter_map(|path| self.find(&path).map(|found| found.0)).collect::<Vec<_>>()
+            named.filter_map(|path| self.find(&Place::of(path)).map(|found| found.0)).collect::<Vec<_>>()
         };
         let mut order = Vec::new();
         let mut begun = vec![false; stores.len()];

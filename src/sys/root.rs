@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::beneath::{DIRECTORY, HANDLE, Opener};
@@ -293,6 +293,7 @@ impl<'a> Walk<'a> {
         let mut waiting = parts(path);
         while let Some(part) = waiting.pop_front() {
             match part {
+                Part::Top if self.above.is_empty() => {}
                 Part::Top => *self = Self { symlinks: self.symlinks, ..Self::new(self.top)? },
                 Part::Up => self.up(),
                 Part::Down(name) => match self.down(&name)? {
@@ -326,8 +327,16 @@ impl<'a> Walk<'a> {
     fn down(&mut self, name: &OsStr) -> io::Result<Next> {
         let step = Step::of(&rustix::fs::fstat(&self.here)?);
         let is_trusted = step.is_trusted(trusted_uids());
-        let next = rustix::fs::openat(&self.here, name, HANDLE, Mode::empty())?;
-        let mount = mount_of(&next);
+        // As a rule it is in the same mount, and then that is all there is to ask.
+        let same = rustix::fs::openat2(&self.here, name, HANDLE, Mode::empty(), ResolveFlags::NO_XDEV);
+        let (next, mount) = match same {
+            Ok(next) => (next, self.mount),
+            Err(_) => {
+                let next = rustix::fs::openat(&self.here, name, HANDLE, Mode::empty())?;
+                let mount = mount_of(&next);
+                (next, mount)
+            }
+        };
         // Before it is examined: that may already wait for somebody.
         if mount != self.mount && servers::waits_for_others(mount, is_trusted) {
             let message = "lies on a filesystem that a user has mounted and that may never answer";
