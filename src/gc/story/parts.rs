@@ -1,10 +1,8 @@
 //! A filesystem's used bytes, divided among those who hold them: the sum is exact.
 
-use std::collections::HashSet;
-
 use super::{Part, PartKind};
-use crate::inventory::refs::{Refs, Root};
-use crate::inventory::{Container, FilesystemIx, Inventory, NodeKind};
+use crate::inventory::refs::{Refs, Root, Standing, standing};
+use crate::inventory::{FilesystemIx, Image, Inventory, NodeKind};
 use crate::survey::tenants::{Tenant, TenantKind, Tenants};
 
 /// Directories that hold less than this share of what is used count as `other`.
@@ -68,18 +66,15 @@ fn of_tenant(tenant: &Tenant) -> Part {
 
 /// What the stores hold on a filesystem, each byte once: with the strongest of those who reach it.
 fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> {
-    let used: HashSet<_> = inventory.containers.iter().flat_map(Container::images).collect();
+    let of_image = |(image, facts): (usize, &Image)| match standing(inventory, refs, image.into()) {
+        _ if inventory.stores[facts.store.get()].read_only => PartKind::Images,
+        Standing::InUse | Standing::ReadOnly => PartKind::Images,
+        Standing::Pinned => PartKind::ImagesPinned,
+        Standing::Unused => PartKind::ImagesUnused,
+    };
+    let of_images: Vec<_> = inventory.images.iter().enumerate().map(of_image).collect();
     let of_root = |root: Root| match root {
-        Root::Image(image) => {
-            let facts = &inventory.images[image.get()];
-            match () {
-                () if used.contains(&image) || inventory.stores[facts.store.get()].read_only => {
-                    PartKind::Images
-                }
-                () if !facts.pinned_by.is_empty() => PartKind::ImagesPinned,
-                () => PartKind::ImagesUnused,
-            }
-        }
+        Root::Image(image) => of_images[image.get()],
         Root::Container(_) => PartKind::Containers,
         Root::Leak(_) => PartKind::Leaks,
     };
@@ -95,6 +90,8 @@ fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> 
         for (position, node) in nodes() {
             let kind = match node.kind {
                 NodeKind::StoreMetadata | NodeKind::StoreRecords => PartKind::Metadata,
+                // Several images hold it, so that each of them may go, but not all.
+                _ if refs.use_of(inventory, position.into()).is_some() => PartKind::Images,
                 // The order of kinds is that of strength.
                 _ => refs.reached_by(position.into()).map(of_root).min().unwrap_or(PartKind::StoreOther),
             };

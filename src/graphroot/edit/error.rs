@@ -352,7 +352,18 @@ impl Refusal {
             | Self::ProcessesHidden
             | Self::Unsettled => Bar::Store,
             Self::Immutable(_) | Self::Unknown { .. } => Bar::Thing,
-            _ => Bar::Use,
+            Self::UsedByContainer { .. }
+            | Self::UsedByImage { .. }
+            | Self::UsedElsewhere { .. }
+            | Self::BorrowerUnknown(_)
+            | Self::HasChild { .. }
+            | Self::Mounted { .. }
+            | Self::Process { .. }
+            | Self::Changed { .. }
+            | Self::Busy { .. }
+            | Self::Recorded { .. }
+            | Self::Young { .. }
+            | Self::Held(_) => Bar::Use,
         }
     }
 }
