@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use layersweep::graphroot::edit::{Bar, Refusal};
 
 use support::hostile::{self, Hostile, NOBODY, Unmounted};
+use support::locks::Readers;
 use support::program;
 use support::store::{self, Store};
 use support::{edit, small};
@@ -192,6 +193,26 @@ fn in_another_pid_namespace_nothing_is_deleted_directly() {
     assert!(!store.podman(["images"]).contains("small/other"));
 }
 
+/// A run that deletes all that is unused, one image with many files among it: readers of the store
+/// wait for none of it.
+fn collected_without_keeping_others(store: &Store, layer: &str) {
+    for at in 0..20_000 {
+        std::fs::File::create(store.root().join("overlay").join(layer).join("diff").join(at.to_string()))
+            .unwrap();
+    }
+    store.unmount();
+    std::thread::sleep(Duration::from_millis(1100));
+    let locks = ["layers.lock", "images.lock"].map(|name| (name, Readers::start(&store.record(name))));
+    let gc = ["gc", "--via", "direct", "--yes", "--high", "99", "--low", "98", "--max-age", "1s"];
+    let (code, said) = ends(&mut our_command(store, &gc));
+    for (name, readers) in locks {
+        let waited = readers.end();
+        assert!(waited < MOST_LOCKED, "{name}: {waited:?}");
+    }
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(edit::podman_ids(store).len(), 1, "what the container needs");
+}
+
 #[test]
 fn mounts_of_others_hold_no_lock_and_keep_nothing() {
     if !store::require_tools() || !hostile::require() {
@@ -211,6 +232,8 @@ fn mounts_of_others_hold_no_lock_and_keep_nothing() {
     let editor = edit::editor(&store);
     let deleted = edit::delete(&editor, image);
     assert!(deleted.locked_for < MOST_LOCKED, "{:?}", deleted.locked_for);
+    store.load(&[small::image("other")]);
+    collected_without_keeping_others(&store, layer);
     store.load(&[small::image("other")]);
     // Whoever can reach the store may use it: the image is kept, and the lock not held for it.
     std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -17,8 +17,9 @@ use layersweep::graphroot::edit::{Editor, Options, PlannedImage, Refusal};
 use layersweep::survey::{self, Request, Weigh};
 use layersweep::sys::sysroot::Sysroot;
 use serde_json::Value;
-use support::gc_document::{deleted, kept, rule};
-use support::loopfs::Fs;
+use support::archive::{ImageSpec, LayerSpec};
+use support::gc_document::{assert_exact, deleted, kept, rule};
+use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, Run, list, number, text};
 use support::store::{self, Store, succeed};
 use support::{edit, node, small};
@@ -172,6 +173,85 @@ fn what_another_store_is_built_on_stays() {
     std::thread::sleep(Duration::from_millis(1500));
     let real = two.json(0, &AGED);
     assert_eq!(gone(&real), ["a2", "b"]);
+}
+
+/// While a container of another store runs from one of our images, and an image there is built on
+/// another one, room is made: all but these two go, exactly as predicted, and what runs loses no file.
+#[test]
+fn a_container_that_runs_in_another_store_loses_no_file() {
+    if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("runc") {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 128 * MIB);
+    let store = Store::at(&loopfs.path().join("ours"), "overlay");
+    let layer =
+        |name: &str, mib: u64| LayerSpec { files: vec![mib * MIB], small_files: 30, ..LayerSpec::new(name) };
+    let base = LayerSpec { programs: vec!["/bin/busybox".into()], ..layer("base", 2) };
+    let image = |at: usize| ImageSpec {
+        names: vec![small::name(&format!("i{at}"))],
+        layers: vec![base.clone(), layer(&format!("own-{at}"), 4)],
+        label: format!("i{at}"),
+    };
+    store.load(&(0..6).map(image).collect::<Vec<_>>());
+    store.unmount();
+    let dir = tempfile::tempdir().unwrap();
+    let borrower = borrower(&dir.path().join("theirs"), &store);
+    let two = Two { store, borrower, _dir: dir };
+    two.commit_on("i1", "localhost/t/on-i1:1");
+
+    let sums = "/bin/busybox find / -xdev -type f -name '[0-9a-z]*' -exec /bin/busybox md5sum {} + | \
+                /bin/busybox grep -v ' /\\(proc\\|sys\\|dev\\|etc\\|run\\)/'";
+    let of_all = |output: String| {
+        let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let run = ["--runtime", "runc", "run", "--network", "none", "--log-driver", "none"];
+    let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
+    let shell = ["/bin/busybox", "sh", "-c"];
+    let name = small::name("i0");
+    let expected = of_all(two.podman(&[&run[..], &limits, &["--rm", &name], &shell, &[sums]].concat()));
+    assert!(expected.len() > 60, "{expected:?}");
+    let _live = Live(&two.borrower);
+    two.podman(&[&run[..], &limits, &["-d", "--name", "live", &name], &shell, &["sleep 600"]].concat());
+
+    // Not `Two::run`: what the container has mounted stays.
+    let json = |code: i32, words: &[&str]| {
+        let words = [words, &["--via", "direct", "--min-age", "0s", "--format", "json"]].concat();
+        node::document(program::run(&mut two.command(&words)).expect_no_crash().expect_code(code))
+    };
+    for image in ["i0", "i1"] {
+        let refused = json(5, &["rm", &small::name(image)]);
+        assert_eq!(rule(&refused, &small::name(image)), "in-use", "{refused:#}");
+    }
+    // More than there is to be had.
+    let by_space = ["gc", "--high", "2", "--low", "1"];
+    let dry = json(4, &[&by_space[..], &["--dry-run"]].concat());
+    let real = json(4, &by_space);
+    for document in [&dry, &real] {
+        assert_eq!(gone(document), ["i2", "i3", "i4", "i5"], "{document:#}");
+        for image in ["i0", "i1"] {
+            assert_eq!(rule(document, &small::name(image)), "in-use");
+        }
+    }
+    assert_exact(&real);
+    assert_eq!(number(&dry, "/predicted_bytes"), number(&real, "/predicted_bytes"));
+
+    let exec = ["--runtime", "runc", "exec", "live"];
+    assert_eq!(of_all(two.podman(&[&exec[..], &shell, &[sums]].concat())), expected);
+    two.works("localhost/t/on-i1:1");
+    two.works(&name);
+    two.podman(&["--runtime", "runc", "commit", "-q", "--pause=false", "live", "localhost/t/live:1"]);
+}
+
+/// Its containers are killed when this is dropped.
+struct Live<'s>(&'s Store);
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        let rm = ["--runtime", "runc", "rm", "--all", "--force", "--time", "0"];
+        program::run(self.0.command("podman").args(rm));
+    }
 }
 
 /// Of two images of ours that hold what another store needs, one may go, and the last one stays: in

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -40,6 +43,48 @@ pub fn touch(path: &Path) {
     let mut token = [7; 64];
     token[..16].copy_from_slice(&now.expect("a clock").as_nanos().to_le_bytes());
     file.write_all_at(&token, 0).expect("writing a token");
+}
+
+/// Threads that take a lock shared, again and again, as whoever reads a store does.
+#[derive(Debug)]
+pub struct Readers {
+    is_over: Arc<AtomicBool>,
+    of_the_store: JoinHandle<Duration>,
+    alone: JoinHandle<Duration>,
+    _file: tempfile::NamedTempFile,
+}
+
+impl Readers {
+    /// Of the lock file at `path`, and of one that nobody else takes.
+    pub fn start(path: &Path) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let file = tempfile::NamedTempFile::new().expect("making a file");
+        let reader = |path: &Path| {
+            let (path, is_over) = (path.to_path_buf(), is_over.clone());
+            std::thread::spawn(move || longest_wait(&path, &is_over))
+        };
+        Self { of_the_store: reader(path), alone: reader(file.path()), is_over, _file: file }
+    }
+
+    /// How long the store's lock was waited for at most, less what the machine itself made wait.
+    pub fn end(self) -> Duration {
+        self.is_over.store(true, Ordering::Relaxed);
+        let longest = [self.of_the_store, self.alone].map(|reader| reader.join().expect("a reader"));
+        longest[0].saturating_sub(longest[1])
+    }
+}
+
+fn longest_wait(path: &Path, is_over: &AtomicBool) -> Duration {
+    let file = File::open(path).expect("opening a lock file");
+    let mut longest = Duration::ZERO;
+    while !is_over.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        fcntl(&file, FcntlArg::F_OFD_SETLKW(&whole_file(libc::F_RDLCK))).expect("taking a lock");
+        longest = longest.max(asked.elapsed());
+        fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK))).expect("releasing a lock");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    longest
 }
 
 /// Scans under strace; the run, and how long each shared lock was held (strace's own
