@@ -92,3 +92,67 @@ cmp /home/before /home/after
         "{run:?}"
     );
 }
+
+/// Root has `lent` in a store that everybody can read, and `kept` in one that nobody can. alice names
+/// both, has a container of `lent/i1`, and breaks her own records: that costs the images that she could
+/// be using, and no others. When they can be read again it costs the one that she uses.
+#[test]
+fn what_a_user_breaks_keeps_what_that_user_could_use() {
+    let Some(run) = run(r#"
+lent=/var/lib/containers/storage
+kept=/root/.local/share/containers/storage
+conf() { printf '[storage]\ndriver = "overlay"\ngraphroot = "%s"\nrunroot = "%s"\n' "$1" "$2"; }
+mkdir -p $kept .config/containers
+conf $lent /run/lent >/home/lent.conf
+conf $kept /run/kept >/home/kept.conf
+cp /home/lent.conf /etc/containers/storage.conf
+as_lent() { CONTAINERS_STORAGE_CONF=/home/lent.conf podman "$@"; }
+as_kept() { CONTAINERS_STORAGE_CONF=/home/kept.conf podman "$@"; }
+for at in 1 2; do
+    as_lent import --change LABEL=lent=$at rootfs.tar localhost/lent/i$at:1 >/dev/null 2>&1
+    as_kept import --change LABEL=kept=$at rootfs.tar localhost/kept/i$at:1 >/dev/null 2>&1
+done
+umount $lent/overlay $kept/overlay 2>/dev/null || true
+chmod -R a+rX $lent
+own=.local/share/containers/storage
+name() { printf '[storage]\ndriver = "overlay"\n[storage.options]\nadditionalimagestores = [%s]\n' "$1"; }
+name "\"$lent\"" >.config/containers/storage.conf
+chown -R alice:alice .config
+as_alice podman create --name of-lent --network none localhost/lent/i1:1 /bin/cat /hello >/dev/null
+# podman itself fails where it may not look.
+name "\"$lent\", \"$kept\"" >.config/containers/storage.conf
+cp -p $own/overlay-containers/containers.json /home/whole.json
+printf '[{' >$own/overlay-containers/containers.json
+collect() {
+    code=0
+    "$program" --state-dir /home/state gc --max-age 1s $direct --high 99 --low 98 >/home/told || code=$?
+    echo "$1: $code"
+    as_lent images --format '{{.Repository}}' | sort | sed "s|^|$1: |"
+    as_kept images --format '{{.Repository}}' | sort | sed "s|^|$1: |"
+    umount $lent/overlay $kept/overlay 2>/dev/null || true
+}
+sleep 1.1
+collect broken
+cp -p /home/whole.json $own/overlay-containers/containers.json
+name "\"$lent\"" >.config/containers/storage.conf
+sleep 1.1
+collect mended
+as_alice podman images --format '{{.Repository}}' | grep lent
+as_alice podman unshare sh -c 'cat "$(podman mount of-lent)/hello"'
+as_alice podman commit -q of-lent localhost/more:1 >/dev/null 2>&1
+"#)
+    else {
+        return;
+    };
+    let lines: Vec<_> = run.stdout.lines().collect();
+    let expected = [
+        "broken: 3",
+        "broken: localhost/lent/i1",
+        "broken: localhost/lent/i2",
+        "mended: 0",
+        "mended: localhost/lent/i1",
+        "localhost/lent/i1",
+        "hello",
+    ];
+    assert_eq!(lines, expected, "{run:?}");
+}

@@ -19,7 +19,7 @@ const MOST_LABEL_BYTES: usize = 4096;
 
 /// Writes `content` to `name` in `directory`: a temporary file with a name that every tool
 /// takes for one (`.tmp-layers.json123`), its content on the disk if `durable`, mode 0600,
-/// owner and label of the file that it replaces, renamed over that.
+/// owner, label and readers of the file that it replaces, renamed over that.
 ///
 /// # Errors
 /// When any of it fails; the old file stands then, and the temporary one is removed.
@@ -38,10 +38,10 @@ pub(super) fn replace(
         step("temporary file made");
         file.write_all(content)
             .map_err(|error| fault("writing", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let old = directory.open(name, OFlags::RDONLY)?;
         // The umask may have taken bits away.
-        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| fault("setting the mode of", error))?;
-        match directory.open(name, OFlags::RDONLY)? {
+        rustix::fs::fchmod(&file, mode(old.as_ref())).map_err(|error| fault("setting the mode of", error))?;
+        match old {
             Some(old) => {
                 directory::give_to_owner(file.as_fd(), old.as_fd());
                 keep_label(&old, &file).map_err(|error| fault("labelling", error))?;
@@ -59,6 +59,14 @@ pub(super) fn replace(
         let _ = directory.unlink(&temporary);
     }
     written
+}
+
+/// The library's mode, and read permission for those who had it: a store that others take images
+/// from is made readable for them.
+fn mode(old: Option<impl AsFd>) -> Mode {
+    let ours = Mode::RUSR | Mode::WUSR;
+    let old = old.and_then(|old| rustix::fs::fstat(old).ok());
+    old.map_or(ours, |stat| ours | (Mode::from_raw_mode(stat.st_mode) & (Mode::RGRP | Mode::ROTH)))
 }
 
 /// The label of `old` on `new`, where the filesystem has labels and they differ.
@@ -101,12 +109,12 @@ mod tests {
             let _ = rustix::fs::setxattr(&path, LABEL, b"system_u:object_r:x_t:s0", XattrFlags::empty());
         }
         let before = std::fs::metadata(&path).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o664)).unwrap();
         replace(&directory, "layers.json", b"[1]", false, &|_| {}).unwrap();
         let after = std::fs::metadata(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"[1]");
         assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
-        assert_eq!(after.mode() & 0o7777, 0o600);
+        assert_eq!(after.mode() & 0o7777, 0o644);
         assert_ne!(after.ino(), before.ino(), "never written in place");
         if root {
             let mut label = [0; 64];
