@@ -306,6 +306,13 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
     outside
 }
 
+/// Whether the store has the image; `None` where it is not found and the records are damaged.
+pub(super) fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
+    let Snapshot { images, consistency, .. } = read(places, request)?;
+    let has = images.iter().any(|image| image.id == id);
+    Ok((has || consistency != Consistency::Damaged).then_some(has))
+}
+
 /// How to look at a store that nobody asked for: no flag means it.
 fn records_of_another(request: &Request, asked: &Places) -> Request {
     let graphroots = vec![asked.graphroot.to_path_buf()];

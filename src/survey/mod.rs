@@ -125,6 +125,16 @@ pub fn outside(request: &Request, places: &Places) -> OutsideUse {
     graphroots::outside(request, places)
 }
 
+/// Whether the store at `places` has the image now; `None` where it is not found and the records are
+/// damaged.
+/// No other store is read, and none is looked for.
+///
+/// # Errors
+/// When the records cannot be read at all.
+pub fn has_image(request: &Request, places: &Places, id: &str) -> std::io::Result<Option<bool>> {
+    graphroots::has_image(request, places, id)
+}
+
 impl Survey {
     /// Everything was read: figures are exact, not lower bounds.
     #[must_use]

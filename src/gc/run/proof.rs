@@ -9,6 +9,7 @@ use super::hands::{Blind, Extra, Hands};
 use super::{Facts, Memory, Recalled};
 use crate::gc::policy::{Known, Policy};
 use crate::gc::rules::Judge;
+use crate::graphroot::artifacts;
 use crate::inventory::rules::Ruling;
 use crate::inventory::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreIx, StoreKey};
 use crate::survey::{self, Request, Survey, Weigh};
@@ -136,28 +137,48 @@ impl Proof<'_> {
         })
     }
 
-    /// Whether the store no longer has the image; waits for so long for that.
+    /// Whether the store no longer has the image that `fresh` allowed to delete; waits for so long for
+    /// that.
     ///
     /// An error means that the store cannot tell.
-    pub(super) fn is_gone(&self, store: &StoreKey, id: &str, within: Duration) -> Result<bool, Blind> {
+    pub(super) fn is_gone(&self, fresh: &Fresh, within: Duration) -> Result<bool, Blind> {
         let began = Instant::now();
         loop {
-            let inventory =
-                look(self.request, LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
-            let at = find_store(store, &inventory)?;
-            let is_there = find(&inventory, at, id).is_some();
-            let is_damaged = is_damaged(&inventory, at);
+            let is_there = self.is_there(fresh)?;
             // After a signal one look has to do.
             let waited = if stop::is_asked() { GONE_WITHIN } else { began.elapsed() };
-            if !is_damaged && (!is_there || waited >= within) {
+            if let Some(is_there) = is_there.filter(|is_there| !is_there || waited >= within) {
                 return Ok(!is_there);
             }
             // Records may be caught half-written.
             if waited >= GONE_WITHIN {
-                return if is_there { Ok(false) } else { Err(damaged(&inventory, at)) };
+                return match is_there {
+                    Some(is_there) => Ok(!is_there),
+                    None => Err(damaged(&fresh.survey.inventory, fresh.image().store)),
+                };
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Whether the store has the image; `None` where it is not there and the records are damaged. Of a
+    /// graphroot the records are read where they were found: other stores say nothing of that.
+    fn is_there(&self, fresh: &Fresh) -> Result<Option<bool>, Blind> {
+        let (image, at) = (fresh.image(), fresh.image().store);
+        let records =
+            fresh.survey.places[at.get()].as_ref().filter(|places| places.driver != artifacts::DRIVER);
+        if let Some(places) = records {
+            let request = Request { weigh: Weigh::Nothing, ..self.request.clone() };
+            return survey::has_image(&request, places, &image.id).map_err(|error| {
+                let root = places.graphroot.display();
+                Blind { what: format!("the store {root} could not be read any more: {error}"), stale: false }
+            });
+        }
+        let store = StoreKey::of(&fresh.survey.inventory.stores[at.get()]);
+        let inventory = look(self.request, LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
+        let at = find_store(&store, &inventory)?;
+        let is_there = find(&inventory, at, &image.id).is_some();
+        Ok((is_there || !is_damaged(&inventory, at)).then_some(is_there))
     }
 }
 
