@@ -152,10 +152,65 @@ fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::{Consistency, Labels, Node, Size, Store, StoreKind, Use};
     use proptest::prelude::*;
 
     fn part(kind: PartKind, bytes: u64) -> Part {
         Part { kind, label: String::new(), path: None, bytes, measured_bytes: bytes, store: None }
+    }
+
+    /// Two images share a layer that another store needs, and one is used there by its name.
+    #[test]
+    fn what_another_store_uses_is_in_use() {
+        let node = |bytes| Node {
+            kind: NodeKind::Layer,
+            id: String::new(),
+            store: 0.into(),
+            filesystem: 0.into(),
+            path: "/store/x".into(),
+            size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes },
+            needs: Vec::new(),
+            layer: None,
+        };
+        let image = |holds: &[usize]| Image {
+            id: String::new(),
+            store: 0.into(),
+            names: Vec::new(),
+            digests: Vec::new(),
+            created: None,
+            evidence: Vec::new(),
+            is_list: false,
+            pinned_by: Vec::new(),
+            labels: Labels::default(),
+            layers: Vec::new(),
+            listed_bytes: None,
+            holds: holds.iter().map(|at| (*at).into()).collect(),
+        };
+        let store = Store {
+            kind: StoreKind::ContainersStorage,
+            root: "/store".into(),
+            driver: "overlay".into(),
+            filesystem: 0.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        };
+        let mut inventory = Inventory {
+            stores: vec![store],
+            nodes: [1, 20, 300, 4000].map(node).into(),
+            images: vec![image(&[0, 1]), image(&[0, 2]), image(&[3])],
+            ..Inventory::default()
+        };
+        let bytes = |inventory: &Inventory| {
+            let parts = of_stores(inventory, &Refs::new(inventory), 0.into());
+            [PartKind::Images, PartKind::ImagesUnused]
+                .map(|kind| parts.iter().find(|part| part.kind == kind).map_or(0, |part| part.bytes))
+        };
+        assert_eq!(bytes(&inventory), [0, 4321]);
+        let shared = Use { holds: vec![0.into()], ..Use::default() };
+        let named = Use { images: vec![2.into()], ..Use::default() };
+        inventory.uses = vec![shared, named];
+        assert_eq!(bytes(&inventory), [4001, 320]);
     }
 
     #[test]
