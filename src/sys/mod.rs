@@ -19,4 +19,5 @@ pub mod removal;
 pub mod root;
 pub mod stop;
 pub mod sysroot;
+pub mod wal;
 pub mod xfs;
