@@ -19,9 +19,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rusqlite::Connection;
 use serde_json::Value;
+use support::loopfs::{Fs, LoopFs};
 use support::node::Node;
 use support::program::{list, text};
-use support::loopfs::{Fs, LoopFs};
 use support::{edit, small, store};
 
 const RM: [&str; 6] = ["rm", "-y", "--via", "direct", "--min-age", "0s"];
@@ -247,34 +247,50 @@ fn a_lock_that_is_kept_is_waited_for_once() {
 /// What stands in the way of one store stands in the way of no other.
 #[test]
 fn a_store_that_is_closed_to_us_is_left_aside() {
-    let Some((dir, node)) = node() else { return };
     if !Fs::Ext4.require() {
         return;
     }
+    let Some((_dir, node)) = node() else { return };
     let disk = LoopFs::new(Fs::Ext4, 64 << 20);
-    let full = small::store(&disk.path().join("root"));
-    full.unmount();
-    let gc = |via: &[&str], code| {
-        let words = ["gc", "-y", "--via", "direct", "--only", "images", "--max-age", "1s", "--min-age", "0s"];
-        let run = node.run(&[&words[..], &["--graphroot", full.root().to_str().unwrap(), "--format", "json"], via].concat());
-        support::node::document(run.expect_code(code))
-    };
-    let stores = |document: &Value| {
+    let second = small::store(&disk.path().join("root"));
+    second.unmount();
+    let words = ["gc", "-y", "--via", "direct", "--only", "images", "--max-age", "1s", "--min-age", "0s"];
+    let words = [&words[..], &["--high", "100", "--low", "99", "--format", "json"]].concat();
+    let both = [&words[..], &["--graphroot", second.root().to_str().unwrap()]].concat();
+    let gone = |document: &Value| {
         let stores = list(document, "/deleted").iter().map(|one| text(one, "/store").to_owned());
-        stores.collect::<std::collections::BTreeSet<_>>()
+        let mut counts = std::collections::BTreeMap::new();
+        stores.for_each(|store| *counts.entry(store).or_insert(0) += 1);
+        counts
     };
+    let root = |store: &store::Store| store.root().to_str().unwrap().to_owned();
+    node.scan();
     std::thread::sleep(Duration::from_secs(2));
+
     let held = hold_layers(&node);
-    let document = gc(&["--dry-run"], 0);
-    assert_eq!(stores(&document).len(), 2, "{document:#}");
-    // One of the images there goes, and some stay for the next part.
-    let ids = |store: &store::Store| edit::podman_ids(store).len();
-    let before = (ids(&node.store), ids(&full));
-    support::ballast::fill_to_the_last_byte(&disk);
+    let run = node.run(&both);
     drop(held);
-    let document = gc(&[], 1);
-    drop(dir);
-    panic!("{before:?} {document:#}");
+    let document = support::node::document(run.expect_code(5));
+    assert_eq!(gone(&document), [(root(&second), 4)].into(), "{document:#}");
+    let errors = list(&document, "/errors");
+    assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "lock"), "{errors:#?}");
+    assert!(text(&errors[0], "/message").contains(&root(&node.store)), "{errors:#?}");
+    assert_eq!(attempts(&node), 0);
+
+    // A full disk likewise, where nothing was made ready for it.
+    node.store.podman(["rmi", &small::name("a2"), &small::name("b")]);
+    node.store.unmount();
+    second.load(&["base", "other"].map(small::image));
+    second.unmount();
+    std::fs::remove_file(second.root().join(".layersweep-ballast")).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    support::ballast::fill_to_the_last_byte(&disk);
+    let document = support::node::document(node.run(&both).expect_code(5));
+    assert_eq!(gone(&document), [(root(&node.store), 2)].into(), "{document:#}");
+    let errors = list(&document, "/errors");
+    assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "remove"), "{errors:#?}");
+    assert!(text(&errors[0], "/message").contains("no space left"), "{errors:#?}");
+    assert_eq!(attempts(&node), 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::program::{self, Run, list, text};
+use support::program::{self, Run, list, text, texts};
 use support::store::{self, Store};
 use support::{edit, node, small};
 

@@ -1,10 +1,11 @@
 //! What a person's reference means: an image, a layer, a container, or a path.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::Survey;
 use crate::inventory::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
+use crate::sys::quiet::Within;
+use crate::sys::root::{self, Root};
 
 /// An object of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +262,7 @@ fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     }
     let inventory = &survey.inventory;
     let wanted = inventory.stores[store.get()].root.join(&below);
-    if std::fs::symlink_metadata(&wanted).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+    if is_missing(&inventory.stores[store.get()].root, &wanted) {
         return Err(Error::Missing { path: path.to_path_buf() });
     }
     let nodes = || inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store);
@@ -321,6 +322,24 @@ fn inside_sysroot(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
     stores.next()
 }
 
+/// Device and inode number of what is at `path`, where that can be told without waiting for a user's
+/// filesystem and without following a user's symlinks.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let (open, _) = root::find(path).ok()?;
+    let stat = rustix::fs::fstat(open).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Whether there is nothing at `path`, which lies in the store at `store`.
+fn is_missing(store: &Path, path: &Path) -> bool {
+    let Ok(store) = Root::open(store) else { return false };
+    if !path.starts_with(&store) {
+        return false;
+    }
+    let there = Within::new([&store]).facts(path);
+    there.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
 /// The store above a path, found by inode, so that symlinks and mounts above the store do
 /// not matter; and the rest of the path.
 fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
@@ -329,16 +348,12 @@ fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
         .stores
         .iter()
         .enumerate()
-        .filter_map(|(at, store)| {
-            let facts = std::fs::metadata(&store.root).ok()?;
-            Some((StoreIx::from(at), (facts.dev(), facts.ino()), &store.driver))
-        })
+        .filter_map(|(at, store)| Some((StoreIx::from(at), identity(&store.root)?, &store.driver)))
         .collect();
     let mut above: Vec<&Path> = path.ancestors().collect();
     above.reverse();
     for ancestor in above {
-        let Ok(facts) = std::fs::metadata(ancestor) else { break };
-        let here = (facts.dev(), facts.ino());
+        let Some(here) = identity(ancestor) else { break };
         let Ok(below) = path.strip_prefix(ancestor) else { continue };
         let mut fitting = stores.iter().filter(|(_, identity, _)| *identity == here).peekable();
         let first = fitting.peek().map(|(at, _, _)| *at);

@@ -117,9 +117,7 @@ impl Deleter<'_> {
             Removed::Refused(_) => Ok(false),
             // Whatever the answer was, only the store tells. After a failure nothing more is to
             // come: on a full disk every removal fails, and there may be thousands.
-            Removed::Failed(_) | Removed::InPart(_) => {
-                self.proof.is_gone(&store, &image.id, Duration::ZERO)
-            }
+            Removed::Failed(_) | Removed::InPart(_) => self.proof.is_gone(&store, &image.id, Duration::ZERO),
             Removed::Answered | Removed::InDoubt(_) | Removed::NotFound(_) => {
                 self.proof.is_gone(&store, &image.id, GONE_WITHIN)
             }

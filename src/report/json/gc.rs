@@ -317,6 +317,11 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
                 step: problem.step.to_owned(),
                 message: problem.message.clone(),
             })
+            .chain(facts.ran.iter().flat_map(|ran| &ran.in_part).map(|(at, message)| GcErrorDoc {
+                id: Some(facts.inventory.images[at.get()].id.clone()),
+                step: "remove".into(),
+                message: message.clone(),
+            }))
             .collect(),
         events: Vec::new(),
         filesystems,
