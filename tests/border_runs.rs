@@ -176,6 +176,16 @@ fn a_wait_for_a_lock_ends() {
 fn the_unlinking_of_a_big_tree_ends_and_the_next_run_finishes_it() {
     let Some((_dir, node)) = node() else { return };
     stuff(&layer_dir(&node, "other").join("diff"));
+    // While it is measured.
+    for words in [&["scan", "--full"][..], &["gc", "-y", "--via", "direct"]] {
+        let mut child = start(&node, &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+        let pid = child.id();
+        wait_for("the tree to be measured", &mut child, || is_in_the_tree(pid));
+        let began = Instant::now();
+        kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
+        child.wait().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{words:?}: {:?}", began.elapsed());
+    }
     let mut child = start(&node, &rm(&["other"]));
     wait_for("the directory to be set aside", &mut child, || aside(&node));
     let document = ended_by(Signal::SIGTERM, child);
@@ -191,6 +201,31 @@ fn the_unlinking_of_a_big_tree_ends_and_the_next_run_finishes_it() {
     node.run(&["sweep", "--delete", "-y"]).expect_code(0);
     assert!(!aside(&node), "the next run has finished it");
     assert_eq!(edit::podman_ids(&node.store).len(), 4);
+}
+
+/// It has a directory open that [`stuff`] has made.
+fn is_in_the_tree(pid: u32) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    open.any(|path| path.to_string_lossy().contains("/diff/part-"))
+}
+
+/// Somebody has a file of the layer open, so that its bytes do not come while they are waited for.
+#[test]
+fn the_wait_for_what_comes_free_ends() {
+    let Some((_dir, node)) = node() else { return };
+    let bulk = layer_dir(&node, "other").join("diff/bulk");
+    std::fs::write(&bulk, vec![7; 32 << 20]).unwrap();
+    let held = File::open(&bulk).unwrap();
+    let mut child = start(&node, &rm(&["other"]));
+    let records = node.store.record("images.json");
+    let is_gone = || !std::fs::read_to_string(&records).unwrap().contains(&small::name("other"));
+    wait_for("the record to go", &mut child, || is_gone() && !aside(&node));
+    std::thread::sleep(Duration::from_millis(100));
+    let document = ended_by(Signal::SIGTERM, child);
+    drop(held);
+    assert_eq!(document["outcome"], "failed", "{document:#}");
+    assert_eq!(outcomes(&node)[0].1, "gone");
 }
 
 #[test]
