@@ -184,8 +184,8 @@ until grep -q ready "$SAID"; do sleep 0.01; done
 kill -USR1 $fuse
 until grep -q silent "$SAID"; do sleep 0.01; done
 code=0
-for words in "scan --no-record" usage images layers report doctor "sweep --delete --yes" "explain /var/log/x" "explain $OTHER"; do
-    timeout -k 1 20 "$PROGRAM" $words "$@" >/dev/null 2>>"$SAID" || code=$?
+for words in "scan --no-record" usage images layers "report --format json" doctor "sweep --delete --yes" "explain /var/log/x" "explain $OTHER"; do
+    timeout -k 1 20 "$PROGRAM" $words "$@" >>"$SAID" 2>&1 || code=$?
     [ $code -lt 124 ] || echo "it waits: $words"
 done
 kill -9 $fuse

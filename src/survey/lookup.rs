@@ -1,10 +1,13 @@
 //! What a person's reference means: an image, a layer, a container, or a path.
 
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
 
 use super::Survey;
 use crate::inventory::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
-use crate::sys::quiet::Within;
+use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
 /// An object of a survey.
@@ -322,22 +325,18 @@ fn inside_sysroot(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
     stores.next()
 }
 
-/// Device and inode number of what is at `path`, where that can be told without waiting for a user's
-/// filesystem and without following a user's symlinks.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let (open, _) = root::find(path).ok()?;
-    let stat = rustix::fs::fstat(open).ok()?;
+/// Device and inode number of what was found.
+fn identity(found: std::io::Result<(OwnedFd, PathBuf)>) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(found.ok()?.0).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Whether there is nothing at `path`, which lies in the store at `store`.
+/// Whether there is nothing at `path`, which lies in the store at `store`. No mount is entered for that.
 fn is_missing(store: &Path, path: &Path) -> bool {
-    let Ok(store) = Root::open(store) else { return false };
-    if !path.starts_with(&store) {
-        return false;
-    }
-    let there = Within::new([&store]).facts(path);
-    there.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    let Ok(root) = Root::open(store) else { return false };
+    let Ok(below) = path.strip_prefix(store) else { return false };
+    let found = Opener::usual(root.fd()).beneath(root.fd(), below, HANDLE, false);
+    found.is_err_and(|error| error == Errno::NOENT)
 }
 
 /// The store above a path, found by inode, so that symlinks and mounts above the store do
@@ -348,12 +347,17 @@ fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
         .stores
         .iter()
         .enumerate()
-        .filter_map(|(at, store)| Some((StoreIx::from(at), identity(&store.root)?, &store.driver)))
+        .filter_map(|(at, store)| {
+            Some((StoreIx::from(at), identity(root::find(&store.root))?, &store.driver))
+        })
         .collect();
     let mut above: Vec<&Path> = path.ancestors().collect();
     above.reverse();
     for ancestor in above {
-        let Some(here) = identity(ancestor) else { break };
+        // A store was read before; what else a server keeps may never answer.
+        let is_root = survey.inventory.stores.iter().any(|store| store.root == ancestor);
+        let found = if is_root { root::find(ancestor) } else { root::find_at_hand(ancestor) };
+        let Some(here) = identity(found) else { continue };
         let Ok(below) = path.strip_prefix(ancestor) else { continue };
         let mut fitting = stores.iter().filter(|(_, identity, _)| *identity == here).peekable();
         let first = fitting.peek().map(|(at, _, _)| *at);
