@@ -160,6 +160,60 @@ fn arguments_that_cannot_be_read_stop_no_command() {
     deletes_other(&store);
 }
 
+/// In our own mount namespace, where commands come by: below a layer, beside the layers, among the logs
+/// and in their place, mounted by a user and by root.
+#[test]
+fn a_filesystem_that_never_answers_is_passed_by() {
+    if !store::require_tools() || !hostile::require() || !support::require_program("unshare") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    store.unmount();
+    let images = store.images();
+    let layer = store.root().join("overlay").join(&program::texts(&images[0], "/layers")[0]);
+    let beside = directory(&store.root().join("overlay"), "beside");
+    let logs = directory(dir.path(), "log");
+    let other = layer.join("diff").join("none");
+    let script = r#"
+mount --make-rprivate /
+mount --bind "$LOGS" /var/log
+mkdir -p "$AT"
+python3 "$RIG" serve "$AT" "$OWNER" allow_other >"$SAID" &
+fuse=$!
+until grep -q ready "$SAID"; do sleep 0.01; done
+kill -USR1 $fuse
+until grep -q silent "$SAID"; do sleep 0.01; done
+code=0
+for words in "scan --no-record" usage images layers "report --format json" doctor "sweep --delete --yes" "explain /var/log/x" "explain $OTHER"; do
+    timeout -k 1 20 "$PROGRAM" $words "$@" >>"$SAID" 2>&1 || code=$?
+    [ $code -lt 124 ] || echo "it waits: $words"
+done
+kill -9 $fuse
+"#;
+    for (at, owner) in [
+        (layer.join("diff/none"), NOBODY),
+        (beside.clone(), "0"),
+        (PathBuf::from("/var/log/of-a-user"), NOBODY),
+        (PathBuf::from("/var/log"), NOBODY),
+        (PathBuf::from("/var/log"), "0"),
+    ] {
+        let said = dir.path().join("said");
+        let ours = our_command(&store, &[]);
+        let mut command = Command::new("unshare");
+        program::hermetic(&mut command);
+        command.args(["--mount", "sh", "-c", script, "sh"]).args(ours.get_args());
+        command.env("PROGRAM", ours.get_program()).env("RIG", store::rig("hostile.py")).env("LOGS", &logs);
+        command.env("AT", &at).env("OWNER", owner).env("SAID", &said).env("OTHER", &other);
+        let run = program::run(&mut command);
+        let said = std::fs::read_to_string(&said).unwrap();
+        assert_eq!(run.stdout, "", "{}, {owner}: {said}", at.display());
+        if at == Path::new("/var/log") {
+            assert!(said.contains("lies on a filesystem that may never answer"), "{owner}: {said}");
+        }
+    }
+}
+
 #[test]
 fn in_another_pid_namespace_nothing_is_deleted_directly() {
     if !store::require_tools() || !support::require_program("unshare") {

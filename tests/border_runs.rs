@@ -19,6 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rusqlite::Connection;
 use serde_json::Value;
+use support::loopfs::{Fs, LoopFs};
 use support::node::Node;
 use support::program::{list, text};
 use support::{edit, small, store};
@@ -175,6 +176,16 @@ fn a_wait_for_a_lock_ends() {
 fn the_unlinking_of_a_big_tree_ends_and_the_next_run_finishes_it() {
     let Some((_dir, node)) = node() else { return };
     stuff(&layer_dir(&node, "other").join("diff"));
+    // While it is measured.
+    for words in [&["scan", "--full"][..], &["gc", "-y", "--via", "direct"]] {
+        let mut child = start(&node, &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+        let pid = child.id();
+        wait_for("the tree to be measured", &mut child, || is_in_the_tree(pid));
+        let began = Instant::now();
+        kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
+        child.wait().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{words:?}: {:?}", began.elapsed());
+    }
     let mut child = start(&node, &rm(&["other"]));
     wait_for("the directory to be set aside", &mut child, || aside(&node));
     let document = ended_by(Signal::SIGTERM, child);
@@ -190,6 +201,31 @@ fn the_unlinking_of_a_big_tree_ends_and_the_next_run_finishes_it() {
     node.run(&["sweep", "--delete", "-y"]).expect_code(0);
     assert!(!aside(&node), "the next run has finished it");
     assert_eq!(edit::podman_ids(&node.store).len(), 4);
+}
+
+/// It has a directory open that [`stuff`] has made.
+fn is_in_the_tree(pid: u32) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    open.any(|path| path.to_string_lossy().contains("/diff/part-"))
+}
+
+/// Somebody has a file of the layer open, so that its bytes do not come while they are waited for.
+#[test]
+fn the_wait_for_what_comes_free_ends() {
+    let Some((_dir, node)) = node() else { return };
+    let bulk = layer_dir(&node, "other").join("diff/bulk");
+    std::fs::write(&bulk, vec![7; 32 << 20]).unwrap();
+    let held = File::open(&bulk).unwrap();
+    let mut child = start(&node, &rm(&["other"]));
+    let records = node.store.record("images.json");
+    let is_gone = || !std::fs::read_to_string(&records).unwrap().contains(&small::name("other"));
+    wait_for("the record to go", &mut child, || is_gone() && !aside(&node));
+    std::thread::sleep(Duration::from_millis(100));
+    let document = ended_by(Signal::SIGTERM, child);
+    drop(held);
+    assert_eq!(document["outcome"], "failed", "{document:#}");
+    assert_eq!(outcomes(&node)[0].1, "gone");
 }
 
 #[test]
@@ -241,6 +277,55 @@ fn a_lock_that_is_kept_is_waited_for_once() {
     assert_eq!(attempts(&node), 0);
     drop(held);
     node.run(&words).expect_code(0);
+}
+
+/// What stands in the way of one store stands in the way of no other.
+#[test]
+fn a_store_that_is_closed_to_us_is_left_aside() {
+    if !Fs::Ext4.require() {
+        return;
+    }
+    let Some((_dir, node)) = node() else { return };
+    let disk = LoopFs::new(Fs::Ext4, 64 << 20);
+    let second = small::store(&disk.path().join("root"));
+    second.unmount();
+    let words = ["gc", "-y", "--via", "direct", "--only", "images", "--max-age", "1s", "--min-age", "0s"];
+    let words = [&words[..], &["--high", "100", "--low", "99", "--format", "json"]].concat();
+    let both = [&words[..], &["--graphroot", second.root().to_str().unwrap()]].concat();
+    let gone = |document: &Value| {
+        let stores = list(document, "/deleted").iter().map(|one| text(one, "/store").to_owned());
+        let mut counts = std::collections::BTreeMap::new();
+        stores.for_each(|store| *counts.entry(store).or_insert(0) += 1);
+        counts
+    };
+    let root = |store: &store::Store| store.root().to_str().unwrap().to_owned();
+    node.scan();
+    std::thread::sleep(Duration::from_secs(2));
+
+    let held = hold_layers(&node);
+    let run = node.run(&both);
+    drop(held);
+    let document = support::node::document(run.expect_code(5));
+    assert_eq!(gone(&document), [(root(&second), 4)].into(), "{document:#}");
+    let errors = list(&document, "/errors");
+    assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "lock"), "{errors:#?}");
+    assert!(text(&errors[0], "/message").contains(&root(&node.store)), "{errors:#?}");
+    assert_eq!(attempts(&node), 0);
+
+    // A full disk likewise, where nothing was made ready for it.
+    node.store.podman(["rmi", &small::name("a2"), &small::name("b")]);
+    node.store.unmount();
+    second.load(&["base", "other"].map(small::image));
+    second.unmount();
+    std::fs::remove_file(second.root().join(".layersweep-ballast")).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    support::ballast::fill_to_the_last_byte(&disk);
+    let document = support::node::document(node.run(&both).expect_code(5));
+    assert_eq!(gone(&document), [(root(&node.store), 2)].into(), "{document:#}");
+    let errors = list(&document, "/errors");
+    assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "remove"), "{errors:#?}");
+    assert!(text(&errors[0], "/message").contains("no space left"), "{errors:#?}");
+    assert_eq!(attempts(&node), 0);
 }
 
 #[test]

@@ -427,6 +427,44 @@ fn a_container_that_only_podmans_database_knows() {
     let refused = program::run(&mut command).expect_code(5).json();
     assert_eq!(rule(&refused, &small::name("a")), "in-use");
     assert!(edit::podman_ids(&store).contains(&text(image, "/id").to_owned()));
+
+    // Podman 5's database, while podman runs: all of it is in the log.
+    let bolt = store.root().join("libpod/bolt_state.db");
+    std::fs::rename(&bolt, bolt.with_extension("away")).unwrap();
+    let database = rusqlite::Connection::open(store.root().join("db.sql")).unwrap();
+    let config = serde_json::json!({"name": "five", "rootfsImageID": text(image, "/id")});
+    database
+        .execute_batch(&format!(
+            "PRAGMA journal_mode = WAL;
+             CREATE TABLE ContainerConfig(ID TEXT PRIMARY KEY NOT NULL, Name TEXT, PodID TEXT, JSON TEXT);
+             CREATE TABLE ContainerState(ID TEXT PRIMARY KEY NOT NULL, State INTEGER NOT NULL, JSON TEXT);
+             CREATE TABLE VolumeConfig(Name TEXT PRIMARY KEY NOT NULL, JSON TEXT);
+             INSERT INTO ContainerConfig VALUES('c5', 'five', NULL, '{config}');
+             INSERT INTO ContainerState VALUES('c5', 3, '');"
+        ))
+        .unwrap();
+    let log = store.root().join("db.sql-wal");
+    let before = std::fs::read(&log).unwrap();
+    assert!(before.len() > 4096);
+    let refused = program::run(&mut command).expect_code(5).json();
+    assert_eq!(rule(&refused, &small::name("a")), "in-use");
+    assert!(text(kept(&refused, &small::name("a")), "/detail").contains("the podman container five"));
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+    drop(database);
+
+    // What cannot be read may name any image.
+    let journal = store.root().join("db.sql-journal");
+    std::fs::write(&journal, "a change that was interrupted").unwrap();
+    for image in list(&store.json("images"), "/images") {
+        assert_eq!(image["in_use"], true, "{image:#}");
+    }
+    let refused = program::run(&mut command).expect_code(5).json();
+    let detail = text(kept(&refused, &small::name("a")), "/detail");
+    assert!(detail.contains("podman's database cannot be read"), "{detail}");
+    std::fs::remove_file(&journal).unwrap();
+    let (images, other) = (store.images(), small::name("other"));
+    let other = images.iter().find(|image| image["names"].to_string().contains(&other)).unwrap();
+    edit::delete(&edit::editor(&store), other);
 }
 
 /// M6: an image that is mounted into a container, which need not run.

@@ -179,7 +179,7 @@ FUSE_AT=/home/alice{at} "$test" --ignored --exact silent_filesystem >/dev/null 2
 while [ ! -e /home/ready ]; do sleep 0.01; done
 cd /
 make_store /var/lib/containers/storage
-for words in scan usage "sweep --delete --min-age 0s -y" doctor; do
+for words in scan usage images report "sweep --delete --min-age 0s -y" doctor; do
     code=0
     "$program" --state-dir /home/state $words >/dev/null 2>/home/errors || code=$?
     echo "${{words%% *}}: $code"
@@ -193,7 +193,7 @@ done
             std::thread::sleep(Duration::from_millis(20));
         }
         let run = running.end().expect_code(0);
-        for word in ["scan", "usage", "sweep", "doctor"] {
+        for word in ["scan", "usage", "images", "report", "sweep", "doctor"] {
             assert!(run.stdout.contains(&format!("{word}: ")), "{at}: {run:?}");
         }
     }

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::program::{self, Run, list, text};
+use support::program::{self, Run, list, text, texts};
 use support::store::{self, Store};
 use support::{edit, node, small};
 
@@ -270,4 +270,36 @@ fn an_orphan_of_which_something_stays_is_an_error() {
     }
     edit::whole(&store);
     store.unmount();
+}
+
+#[test]
+fn an_image_of_which_something_stays_is_an_error() {
+    if !store::require_tools() || !support::require_program("chattr") || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 256 * MIB);
+    let store = small::store(&disk.path().join("root"));
+    store.unmount();
+    // An image's own directory guards nothing else, so that its deletion goes on.
+    let images = store.images();
+    let image = images.iter().find(|image| texts(image, "/names").contains(&small::name("other"))).unwrap();
+    let stuck = store.root().join("overlay-images").join(text(image, "/id")).join("stuck");
+    fs::write(&stuck, "x").unwrap();
+    store::succeed(Command::new("chattr").arg("+i").arg(&stuck));
+    let mut line = program::command();
+    line.args(["rm", "-y", "--via", "direct", "--min-age", "0s", "--format", "json"]);
+    line.arg(small::name("other")).arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+    let run = program::run(&mut line).expect_no_crash();
+    let all = format!("find {} -name stuck -exec chattr -i {{}} +", store.root().display());
+    store::succeed(Command::new("sh").args(["-c", &all]));
+    let document = run.expect_code(1).json();
+    node::assert_fits(&document);
+    assert_eq!(text(&document, "/outcome"), "failed");
+    assert_eq!(list(&document, "/deleted").len(), 1, "its record is gone: {document:#}");
+    let errors = list(&document, "/errors");
+    assert_eq!(errors.len(), 1, "{document:#}");
+    let message = text(&errors[0], "/message");
+    assert!(message.contains("removed in part") && message.contains("stuck"), "{message}");
+    assert_eq!(text(&errors[0], "/id"), text(image, "/id"));
+    assert!(!store.podman(["images"]).contains("small/other"));
 }

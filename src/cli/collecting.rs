@@ -254,7 +254,10 @@ impl<'a> Job<'a> {
                 &mut direct
             }
         };
-        let leaks = directly::leaks(self, &config, &surveyed, &editors);
+        let (leaks, barred) = match directly::leaks(self, &config, &surveyed, &editors) {
+            Ok(leaks) => (leaks, None),
+            Err(why) => (None, Some(why)),
+        };
         let labels = labels_for(&config.images.protect);
         let request = Request { labels, ..surveying::request(global)? };
         deciding::protect(global, &mut config, &request)?;
@@ -308,6 +311,9 @@ impl<'a> Job<'a> {
         if let Some(leaks) = &leaks {
             json::add_leaks(&mut planned, &survey.inventory, leaks, None);
         }
+        if let Some(why) = &barred {
+            json::add_refusal(&mut planned, why);
+        }
         let leaks_count = planned.deleted.len() - containers - images - names;
         if self.dry_run {
             if let Some(theirs) = theirs {
@@ -344,6 +350,7 @@ impl<'a> Job<'a> {
             task,
             theirs,
             leaks: leaks.as_ref(),
+            barred: barred.as_deref(),
             dead: dead.as_ref(),
             untags: &named.untags,
             before: &before,

@@ -32,15 +32,21 @@ pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option
     Ok(Some(Owners::new(runtime::named(global)?, found, &options)))
 }
 
+/// Why nothing in a store itself may be deleted where not all processes are seen.
+const HIDDEN: &str = "not all processes of this machine can be seen, and any of them may use the stores";
+
+/// No process that uses a store can be out of sight.
+fn sees_all(global: &Global) -> bool {
+    global.trust_pid_namespace || namespaces::sees_all_processes()
+}
+
 /// Refuses where a process that uses a store may be out of sight.
 pub(super) fn check_namespace(global: &Global) -> Result<(), Failure> {
-    if global.trust_pid_namespace || namespaces::sees_all_processes() {
+    if sees_all(global) {
         return Ok(());
     }
     Err(Failure::Refused {
-        message: "nothing was deleted: not all processes of this machine can be seen, and any of them may use \
-                  the stores"
-            .into(),
+        message: format!("nothing was deleted: {HIDDEN}"),
         hint: "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
                set trust_pid_namespace = true"
             .into(),
@@ -81,12 +87,20 @@ fn hint(presence: &Presence) -> &'static str {
 
 /// Leaks that go before any image: all that are safe where the configuration says so; else, on a
 /// full disk, as many as it takes to begin.
-pub(super) fn leaks(job: &Job<'_>, config: &Config, surveyed: &Surveyed, editors: &Editors) -> Option<Plan> {
+///
+/// # Errors
+/// Why none may go: told once, and the images go all the same where a runtime removes them.
+pub(super) fn leaks(
+    job: &Job<'_>,
+    config: &Config,
+    surveyed: &Surveyed,
+    editors: &Editors,
+) -> Result<Option<Plan>, String> {
     let wanted = job.only.map_or(config.leaks.delete, |only| only.contains(&Only::Leaks));
     let all = job.command == Command::Gc && wanted;
     let full = job.is_direct() && !editors.room_to_begin();
     if !all && !full {
-        return None;
+        return Ok(None);
     }
     let survey = &surveyed.survey;
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
@@ -94,5 +108,11 @@ pub(super) fn leaks(job: &Job<'_>, config: &Config, surveyed: &Surveyed, editors
         |store: StoreIx| editors.store(&survey.inventory.stores[store.get()]).err().map(str::to_owned);
     let plan = plan::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
     let plan = if all { plan } else { plan.to_make_room(ROOM_BYTES, ROOM_INODES) };
-    (!plan.order.is_empty()).then_some(plan)
+    if plan.order.is_empty() {
+        return Ok(None);
+    }
+    match sees_all(job.global) {
+        true => Ok(Some(plan)),
+        false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
+    }
 }

@@ -26,7 +26,8 @@ pub use super::plan::Task;
 use super::plan::{Gain, Next, Plan, Planner, Problem, Step};
 use super::policy::{Ages, Input, Known, Policy};
 use super::space::Measured;
-use crate::inventory::{Image, Inventory};
+use crate::graphroot::edit::NO_SPACE;
+use crate::inventory::{Image, ImageIx, Inventory};
 use crate::survey::{Request, Survey};
 use deleting::Deleter;
 use gauges::Gauges;
@@ -139,6 +140,8 @@ pub struct Ran {
     pub stopped: Option<Stopped>,
     /// Stores were left aside, since they are closed to us.
     pub left_aside: bool,
+    /// Images that are gone, and what of each stays on the disk.
+    pub in_part: Vec<(ImageIx, String)>,
 }
 
 /// All that a run works with.
@@ -294,6 +297,7 @@ impl Runner<'_> {
             patience: self.patience,
             deletions: Vec::new(),
             aside: Vec::new(),
+            in_part: Vec::new(),
         };
         let mut stopped = None;
         loop {
@@ -313,20 +317,22 @@ impl Runner<'_> {
             }
             measured = gauges.measure();
         }
-        let Deleter { deletions, aside, .. } = deleter;
+        let Deleter { deletions, aside, in_part, .. } = deleter;
         let after = gauges.measure();
         let mut plan = planner.finish(&after);
         let left_aside = !aside.is_empty();
+        let step_of = |message: &String| if message.contains(NO_SPACE) { "remove" } else { "lock" };
         let ended = match &stopped {
             Some(Stopped::Blind(message)) => Some(("prove", message.clone())),
             Some(Stopped::Closed(message)) => Some(("lock", message.clone())),
             Some(Stopped::Signal) | None => None,
         };
-        for (step, message) in aside.into_iter().map(|message| ("lock", message)).chain(ended) {
+        let aside = aside.into_iter().map(|message| (step_of(&message), message));
+        for (step, message) in aside.chain(ended) {
             if !plan.problems.iter().any(|problem| problem.message == message) {
                 plan.problems.push(Problem { image: None, filesystem: None, step, message });
             }
         }
-        Ok(Ran { plan, deletions, before, after, stopped, left_aside })
+        Ok(Ran { plan, deletions, before, after, stopped, left_aside, in_part })
     }
 }

@@ -145,7 +145,10 @@ pub fn fill(
     let ids = Ids { layers: layers.collect(), images, strays };
     let nodes = filler.nodes;
     for need in needs::beside_records(snapshot) {
-        let images = need.images.iter().flat_map(|one| ids.images(inventory, one)).collect();
+        let images = match need.any_image {
+            true => ids.images.values().copied().collect(),
+            false => need.images.iter().flat_map(|one| ids.images(inventory, one)).collect(),
+        };
         let holds = need.layers.iter().filter_map(|one| ids.layer(one)).collect();
         inventory.uses.push(Use { by: need.by, images, holds, is_listed: false });
     }

@@ -104,13 +104,9 @@ pub(super) fn debris(what: Debris, known: &Circumstances) -> Judgement {
 /// database tells of a container, and that does not tell which layer is the container's.
 fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
     match (judged, &known.lost_container) {
-        ((class, Verdict::Reclaim, evidence), Some(name)) => (
-            class,
-            Verdict::Report,
-            format!(
-                "{evidence}; but podman's database has a container {name} without any record: it may be its layer"
-            ),
-        ),
+        ((class, Verdict::Reclaim, evidence), Some(lost)) => {
+            (class, Verdict::Report, format!("{evidence}; but {lost}: it may be its layer"))
+        }
         (judged, _) => judged,
     }
 }

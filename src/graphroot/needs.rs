@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::inspect::engine::{self, PodmanContainer};
+use super::inspect::engine::{self, Engine, PodmanContainer};
 use super::inspect::mountpoints::{self, Mounted};
 use super::owner;
 use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::{Places, Snapshot};
+use crate::inventory::Consistency;
 
 /// What one user needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,11 +18,26 @@ pub struct Need {
     pub layers: Vec<String>,
     /// Ids of images, or their names.
     pub images: Vec<String>,
+    /// Which images is not known: any may be needed.
+    pub any_image: bool,
 }
 
 impl Need {
     fn is_nothing(&self) -> bool {
-        self.layers.is_empty() && self.images.is_empty()
+        self.layers.is_empty() && self.images.is_empty() && !self.any_image
+    }
+
+    /// Whether it needs this image.
+    #[must_use]
+    pub fn needs_image(&self, id: &str, names: &[String]) -> bool {
+        self.any_image || self.images.iter().any(|one| means(one, id, names))
+    }
+
+    /// Of containers in a database that cannot be read.
+    fn perhaps(engine: &Engine) -> Option<Self> {
+        let Engine::Unreadable(why) = engine else { return None };
+        let by = format!("a podman container, perhaps: podman's database cannot be read ({why})");
+        Some(Self { by, any_image: true, ..Self::default() })
     }
 }
 
@@ -36,7 +52,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         let tops = image.layer.iter().chain(&image.mapped_layers);
         let layers = tops.filter_map(|top| own.missing_below(top, &mut reached)).collect();
         let by = format!("the image {}", image.names.first().unwrap_or(&image.id));
-        needs.push(Need { by, layers, images: Vec::new() });
+        needs.push(Need { by, layers, ..Need::default() });
     }
     let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
     let within = snapshot.places.within();
@@ -47,7 +63,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
         if !(layers.is_empty() && images.is_empty()) {
             let origin = owner::origin(&within, container, &directory.join(&container.id));
             let by = format!("the {} container {}", origin.owner.word(), origin.name);
-            needs.push(Need { by, layers, images });
+            needs.push(Need { by, layers, images, any_image: false });
         }
     }
     for (id, container) in snapshot.inspection.engine.containers() {
@@ -56,12 +72,12 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
             images.extend(container.image.clone());
         }
         images.retain(|image| !own.has_image(image));
-        needs.push(Need { by: by_podman(id, container), layers: Vec::new(), images });
+        needs.push(Need { by: by_podman(id, container), images, ..Need::default() });
     }
     for layer in snapshot.layers.iter().filter(|layer| !reached.contains(layer.id.as_str())) {
         let parent = layer.parent.iter().filter(|parent| !own.layers.contains_key(parent.as_str()));
         let layers = parent.cloned().collect();
-        needs.push(Need { by: format!("the layer {}", layer.id), layers, images: Vec::new() });
+        needs.push(Need { by: format!("the layer {}", layer.id), layers, ..Need::default() });
     }
     needs.retain(|need| !need.is_nothing());
     needs
@@ -73,14 +89,14 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
     let own = Own::new(snapshot);
-    let mut needs = Vec::new();
+    let mut needs: Vec<_> = Need::perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
         let mut images = container.image_volumes.clone();
         if !own.has_container(id) {
             images.extend(container.image.clone());
         }
         images.retain(|image| own.has_image(image));
-        needs.push(Need { by: by_podman(id, container), layers: Vec::new(), images });
+        needs.push(Need { by: by_podman(id, container), images, ..Need::default() });
     }
     if snapshot.places.driver == "vfs" {
         let of_container =
@@ -96,13 +112,12 @@ pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
 /// keeps its image by itself.
 #[must_use]
 pub fn beside(places: &Places) -> Vec<Need> {
-    let mut needs: Vec<_> = engine::read(places)
-        .containers()
-        .map(|(id, container)| {
-            let images = container.image.iter().chain(&container.image_volumes).cloned().collect();
-            Need { by: by_podman(id, container), layers: Vec::new(), images }
-        })
-        .collect();
+    let engine = engine::read(places);
+    let mut needs: Vec<_> = Need::perhaps(&engine).into_iter().collect();
+    needs.extend(engine.containers().map(|(id, container)| {
+        let images = container.image.iter().chain(&container.image_volumes).cloned().collect();
+        Need { by: by_podman(id, container), images, ..Need::default() }
+    }));
     if places.driver == "vfs" {
         needs.extend(mountpoints::counted(places).into_iter().map(mounted));
     }
@@ -111,7 +126,15 @@ pub fn beside(places: &Places) -> Vec<Need> {
 
 fn mounted(mounted: Mounted) -> Need {
     let by = format!("the mount of an image at {}", mounted.path.display());
-    Need { by, layers: vec![mounted.layer], images: Vec::new() }
+    Need { by, layers: vec![mounted.layer], ..Need::default() }
+}
+
+/// Whether all that uses images is known: the records are whole, and podman's database, if there is
+/// one, was read.
+#[must_use]
+pub fn knows_all(snapshot: &Snapshot) -> bool {
+    snapshot.consistency != Consistency::Damaged
+        && !matches!(snapshot.inspection.engine, Engine::Unreadable(_))
 }
 
 /// Containers that podman's database knows and no record names: their layers cannot be told.

@@ -128,7 +128,8 @@ impl Places {
 
     /// Of these, those that are no records.
     pub(super) fn files_beside_records(&self) -> Vec<PathBuf> {
-        let databases = ["libpod/bolt_state.db", "db.sql"].map(|name| self.graphroot.join(name));
+        let databases =
+            ["libpod/bolt_state.db", "db.sql", "db.sql-wal"].map(|name| self.graphroot.join(name));
         databases.into_iter().chain(mountpoints::files(self)).collect()
     }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::format::{self, HEADER, Header};
-use crate::sys::quiet;
+use super::format::{HEADER, Header};
+use crate::sys::{quiet, wal as log};
 
 /// Name of the database in the state directory.
 pub const DATABASE: &str = "layersweep.db";
@@ -57,7 +57,7 @@ pub(super) fn look(dir: &Path) -> io::Result<Found> {
     let wal = read_wal(&path)?;
     // The log may carry a newer first page than the file, and a sound one where a power cut
     // tore that of the file.
-    let header = match format::first_page(&wal) {
+    let header = match log::first_page(&wal) {
         // SQLite throws the log of an empty file away.
         Some(page) if first.len() == HEADER => Header::parse(page),
         _ => Header::parse(&first),
@@ -94,7 +94,7 @@ pub(super) fn copy(dir: &Path) -> io::Result<Option<Vec<u8>>> {
         if quiet::facts(&beside(&path, "-journal")).is_ok_and(|journal| journal.length > 0) {
             return Err(io::Error::other("it has a rollback journal, which only SQLite can apply"));
         }
-        let mut content = format::with_wal(database, &wal);
+        let mut content = log::with_wal(database, &wal);
         if let Some(versions @ [2, 2]) = content.get_mut(18..20) {
             versions.fill(1); // a database in memory has no log
         }

@@ -43,7 +43,7 @@ impl Graphroot {
             at,
             root: self.snapshot.places.graphroot.to_path_buf(),
             driver: &self.snapshot.places.driver,
-            is_damaged: self.snapshot.consistency == Consistency::Damaged,
+            is_damaged: !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
             needs: if self.additional.is_empty() { Vec::new() } else { needs::elsewhere(&self.snapshot) },
         }
@@ -293,8 +293,8 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
             Err(_) => outside.add_unknown(store.graphroot.clone()),
         }
         for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
-            let Snapshot { places, consistency, .. } = &store.snapshot;
-            if *consistency == Consistency::Damaged {
+            let places = &store.snapshot.places;
+            if !needs::knows_all(&store.snapshot) {
                 outside.add_unknown(places.graphroot.to_path_buf());
             }
             let needs = needs::elsewhere(&store.snapshot).into_iter();

@@ -1,10 +1,14 @@
 //! What a person's reference means: an image, a layer, a container, or a path.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
 
 use super::Survey;
 use crate::inventory::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
+use crate::sys::beneath::{HANDLE, Opener};
+use crate::sys::root::{self, Root};
 
 /// An object of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +265,7 @@ fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
     }
     let inventory = &survey.inventory;
     let wanted = inventory.stores[store.get()].root.join(&below);
-    if std::fs::symlink_metadata(&wanted).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+    if is_missing(&inventory.stores[store.get()].root, &wanted) {
         return Err(Error::Missing { path: path.to_path_buf() });
     }
     let nodes = || inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store);
@@ -321,6 +325,20 @@ fn inside_sysroot(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
     stores.next()
 }
 
+/// Device and inode number of what was found.
+fn identity(found: std::io::Result<(OwnedFd, PathBuf)>) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(found.ok()?.0).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Whether there is nothing at `path`, which lies in the store at `store`. No mount is entered for that.
+fn is_missing(store: &Path, path: &Path) -> bool {
+    let Ok(root) = Root::open(store) else { return false };
+    let Ok(below) = path.strip_prefix(store) else { return false };
+    let found = Opener::usual(root.fd()).beneath(root.fd(), below, HANDLE, false);
+    found.is_err_and(|error| error == Errno::NOENT)
+}
+
 /// The store above a path, found by inode, so that symlinks and mounts above the store do
 /// not matter; and the rest of the path.
 fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
@@ -330,15 +348,16 @@ fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
         .iter()
         .enumerate()
         .filter_map(|(at, store)| {
-            let facts = std::fs::metadata(&store.root).ok()?;
-            Some((StoreIx::from(at), (facts.dev(), facts.ino()), &store.driver))
+            Some((StoreIx::from(at), identity(root::find(&store.root))?, &store.driver))
         })
         .collect();
     let mut above: Vec<&Path> = path.ancestors().collect();
     above.reverse();
     for ancestor in above {
-        let Ok(facts) = std::fs::metadata(ancestor) else { break };
-        let here = (facts.dev(), facts.ino());
+        // A store was read before; what else a server keeps may never answer.
+        let is_root = survey.inventory.stores.iter().any(|store| store.root == ancestor);
+        let found = if is_root { root::find(ancestor) } else { root::find_at_hand(ancestor) };
+        let Some(here) = identity(found) else { continue };
         let Ok(below) = path.strip_prefix(ancestor) else { continue };
         let mut fitting = stores.iter().filter(|(_, identity, _)| *identity == here).peekable();
         let first = fitting.peek().map(|(at, _, _)| *at);

@@ -20,4 +20,5 @@ pub mod root;
 mod servers;
 pub mod stop;
 pub mod sysroot;
+pub mod wal;
 pub mod xfs;

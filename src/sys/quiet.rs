@@ -234,6 +234,42 @@ fn newest(top: OwnedFd, most: usize) -> io::Result<Option<Timestamp>> {
     Ok(newest)
 }
 
+/// Tells of each regular file in `top` and below it with its allocated bytes. No mount is entered or even
+/// examined (its filesystem need never answer), nor a directory that `leaves_out` names; what is gone
+/// meanwhile or cannot be read is passed over.
+///
+/// # Errors
+/// When `top` cannot be opened.
+pub fn files_below(
+    top: &Path,
+    leaves_out: &dyn Fn(&Path) -> bool,
+    found: &mut dyn FnMut(PathBuf, Facts, u64),
+) -> io::Result<()> {
+    let start = open(top, OFlags::DIRECTORY)?;
+    let opener = Opener::usual(start.as_fd());
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(below) = waiting.pop() {
+        let Ok(directory) = opener.beneath(start.as_fd(), &below, DIRECTORY, false) else { continue };
+        let Ok(entries) = Dir::read_from(&directory) else { continue };
+        for entry in entries.map_while(Result::ok) {
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let handle = opener.beneath(directory.as_fd(), name_of(name), HANDLE, false);
+            let Ok(stat) = handle.and_then(rustix::fs::fstat) else { continue };
+            let inside = below.join(name_of(name));
+            let (path, facts) = (top.join(&inside), facts_of(&stat));
+            match facts.kind {
+                Kind::Directory if !leaves_out(&path) => waiting.push(inside),
+                Kind::File => found(path, facts, weight_of(&stat).0),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 fn name_of(entry: &CStr) -> &Path {
     Path::new(OsStr::from_bytes(entry.to_bytes()))
 }

@@ -140,7 +140,19 @@ pub struct Way {
 /// # Errors
 /// As [`Root::open`]; what it leads to need not be a directory.
 pub fn find(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
-    let mut walk = Walk::new(Path::new("/"))?;
+    find_by(Walk::new(Path::new("/"))?, path)
+}
+
+/// The same for what need not be looked at: no mount whose filesystem waits for a process or a server
+/// is entered, whoever mounted it.
+///
+/// # Errors
+/// As [`find`]; `Unsupported` for any such mount on the way.
+pub fn find_at_hand(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+    find_by(Walk { trusts_servers: false, ..Walk::new(Path::new("/"))? }, path)
+}
+
+fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     walk.go(path, true)?;
     let path = walk.path();
     let Walk { here, leaf, .. } = walk;
@@ -265,6 +277,8 @@ struct Walk<'a> {
     /// What is no directory, at the end of the way.
     leaf: Option<(OwnedFd, OsString)>,
     symlinks: usize,
+    /// What root has mounted is waited for.
+    trusts_servers: bool,
 }
 
 enum Next {
@@ -277,7 +291,8 @@ impl<'a> Walk<'a> {
     fn new(top: &'a Path) -> io::Result<Self> {
         let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
         let mount = mount_of(&here);
-        Ok(Self { top, here, mount, steps: Vec::new(), above: Vec::new(), leaf: None, symlinks: 0 })
+        let (steps, above) = (Vec::new(), Vec::new());
+        Ok(Self { top, here, mount, steps, above, leaf: None, symlinks: 0, trusts_servers: true })
     }
 
     fn path(&self) -> PathBuf {
@@ -294,7 +309,10 @@ impl<'a> Walk<'a> {
         while let Some(part) = waiting.pop_front() {
             match part {
                 Part::Top if self.above.is_empty() => {}
-                Part::Top => *self = Self { symlinks: self.symlinks, ..Self::new(self.top)? },
+                Part::Top => {
+                    let Self { symlinks, trusts_servers, .. } = *self;
+                    *self = Self { symlinks, trusts_servers, ..Self::new(self.top)? };
+                }
                 Part::Up => self.up(),
                 Part::Down(name) => match self.down(&name)? {
                     Next::Directory => {}
@@ -338,8 +356,11 @@ impl<'a> Walk<'a> {
             }
         };
         // Before it is examined: that may already wait for somebody.
-        if mount != self.mount && servers::waits_for_others(mount, is_trusted) {
-            let message = "lies on a filesystem that a user has mounted and that may never answer";
+        if mount != self.mount && servers::waits_for_others(mount, is_trusted && self.trusts_servers) {
+            let message = match self.trusts_servers {
+                true => "lies on a filesystem that a user has mounted and that may never answer",
+                false => "lies on a filesystem that may never answer",
+            };
             return Err(io::Error::new(ErrorKind::Unsupported, message));
         }
         let stat = rustix::fs::fstat(&next)?;

@@ -34,6 +34,8 @@ pub(super) struct Act<'a> {
     pub(super) task: Task<'a>,
     pub(super) theirs: Option<Theirs>,
     pub(super) leaks: Option<&'a LeakPlan>,
+    /// Why no leak may go.
+    pub(super) barred: Option<&'a str>,
     pub(super) dead: Option<&'a Dead<'a>>,
     pub(super) untags: &'a [Untag],
     /// What the filesystems said when it was planned.
@@ -132,6 +134,9 @@ impl Act<'_> {
         }
         if let Some((plan, swept)) = &swept {
             json::add_leaks(&mut document, &surveyed.survey.inventory, plan, Some(swept));
+        }
+        if let Some(why) = self.barred {
+            json::add_refusal(&mut document, why);
         }
         let lost = recording.end(&mut document);
         job.print(&document)?;

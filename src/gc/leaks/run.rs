@@ -189,7 +189,7 @@ impl Sweeper<'_> {
                     ran.repaired.push(at);
                     None
                 }
-                Ok(Came::Deleted(deleted)) => match left_over(&deleted) {
+                Ok(Came::Deleted(deleted)) => match deleted.left_over() {
                     Some(message) => Some(in_part(&deleted, message)),
                     None => {
                         self.witness.gone(leak, entry);
@@ -288,16 +288,6 @@ impl Sweeper<'_> {
 
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-/// What of a deleted thing would not go.
-fn left_over(deleted: &Deleted) -> Option<String> {
-    let first = deleted.failures.first()?;
-    let more = u64::try_from(deleted.failures.len() - 1).unwrap_or(0).saturating_add(deleted.more_failures);
-    Some(match more {
-        0 => format!("{first} stays"),
-        more => format!("{first} stays, and {more} more"),
-    })
 }
 
 fn kind_of(error: &Error) -> ProblemKind {

@@ -69,6 +69,7 @@ pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<B
         patience: runner.patience,
         deletions: Vec::new(),
         aside: Vec::new(),
+        in_part: Vec::new(),
     };
     let stop = runner.stop;
     let act = Act::Delete { deleter: Box::new(deleter), stopped: &|| stop.load(Ordering::Relaxed) };
@@ -331,12 +332,19 @@ impl Node<'_, '_> {
             problems: self.problems,
             verdict,
         };
-        let deletions = match self.act {
-            Act::Delete { deleter, .. } => deleter.deletions,
-            Act::Pretend => Vec::new(),
+        let (deletions, in_part) = match self.act {
+            Act::Delete { deleter, .. } => (deleter.deletions, deleter.in_part),
+            Act::Pretend => (Vec::new(), Vec::new()),
         };
-        let ran =
-            Ran { plan, deletions, before, after: self.spaces, stopped: self.stopped, left_aside: false };
+        let ran = Ran {
+            plan,
+            deletions,
+            before,
+            after: self.spaces,
+            stopped: self.stopped,
+            left_aside: false,
+            in_part,
+        };
         ByKubelet { ran, report }
     }
 

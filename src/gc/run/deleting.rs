@@ -14,7 +14,7 @@ use crate::gc::plan::{Gain, Outcome, Step};
 use crate::gc::space::Space;
 use crate::graphroot::edit::NO_SPACE;
 use crate::inventory::rules::Ruling;
-use crate::inventory::{FilesystemIx, StoreKey};
+use crate::inventory::{FilesystemIx, ImageIx, StoreKey};
 use crate::survey::Survey;
 use crate::sys::stop;
 
@@ -31,6 +31,8 @@ pub(super) struct Deleter<'a> {
     pub(super) deletions: Vec<Deletion>,
     /// Why stores were left aside.
     pub(super) aside: Vec<String>,
+    /// Images that are gone, and what of each would not go.
+    pub(super) in_part: Vec<(ImageIx, String)>,
 }
 
 /// What came of a step.
@@ -115,7 +117,7 @@ impl Deleter<'_> {
             Removed::Refused(_) => Ok(false),
             // Whatever the answer was, only the store tells. After a failure nothing more is to
             // come: on a full disk every removal fails, and there may be thousands.
-            Removed::Failed(_) => self.proof.is_gone(&fresh, Duration::ZERO),
+            Removed::Failed(_) | Removed::InPart(_) => self.proof.is_gone(&fresh, Duration::ZERO),
             Removed::Answered | Removed::InDoubt(_) | Removed::NotFound(_) => {
                 self.proof.is_gone(&fresh, GONE_WITHIN)
             }
@@ -124,7 +126,10 @@ impl Deleter<'_> {
             self.witness.unproven(image, &blind.what);
             Lost::After(blind)
         })?;
-        let said_yes = removed == Removed::Answered;
+        let said_yes = matches!(removed, Removed::Answered);
+        if let (Removed::InPart(message), true, false) = (&removed, gone, stop::is_asked()) {
+            self.in_part.push((step.image, format!("removed in part: {message}")));
+        }
         let refusal = match (removed, gone) {
             // Somebody else was faster.
             (Removed::NotFound(_), true) => {
@@ -141,6 +146,7 @@ impl Deleter<'_> {
                 | Removed::Aside(message)
                 | Removed::Closed(message)
                 | Removed::Failed(message)
+                | Removed::InPart(message)
                 | Removed::InDoubt(message)
                 | Removed::NotFound(message)
                 | Removed::NotAsked(message),

@@ -49,10 +49,15 @@ impl<'a> Direct<'a> {
         match error {
             Error::Stopped { done, cause } => {
                 tell(&inventory.images[at.get()].id, &done);
-                Removed::InDoubt(format!("stopped on the way: {cause}"))
+                Removed::InPart(format!("stopped on the way: {cause}"))
             }
             Error::Failed(_) => Removed::InDoubt(error.to_string()),
-            Error::NoSpace(_) | Error::Interrupted => Removed::NotAsked(error.to_string()),
+            Error::Interrupted => Removed::NotAsked(error.to_string()),
+            // Other stores may lie on other disks.
+            Error::NoSpace(_) => match self.leave(inventory, at, error.to_string()) {
+                Removed::Closed(why) => Removed::NotAsked(why),
+                aside => aside,
+            },
             _ if error.bars_store() => self.leave(inventory, at, error.to_string()),
             Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
             Error::Refused(refusal) if refusal.bars() == Bar::Use => Removed::Kept(refusal.to_string()),
@@ -87,7 +92,7 @@ impl Hands for Direct<'_> {
         match editor.delete_image(&planned) {
             Ok(deleted) => {
                 tell(&image.id, &deleted);
-                Removed::Answered
+                deleted.left_over().map_or(Removed::Answered, Removed::InPart)
             }
             Err(error) => self.came_to(inventory, at, error),
         }

@@ -74,8 +74,11 @@ pub enum Removed {
     Refused(String),
     /// It is in use by now, and was not touched: no failure of the image's.
     Kept(String),
+    /// Some of it was removed, and something would not go or could not be tried any more: whether the
+    /// image is gone the store tells, and at once.
+    InPart(String),
     /// Of its store nothing can be proven or changed for now (its lock is held, mounts cannot be
-    /// read), but there are others: that store is left aside. No failure of the image's.
+    /// read, its disk is full), but there are others: that store is left aside. No failure of the image's.
     Aside(String),
     /// Likewise, and there is no other store: the run ends.
     Closed(String),

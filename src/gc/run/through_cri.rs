@@ -200,8 +200,10 @@ fn what_came(error: &CriError, touched: bool) -> Removed {
         Problem::Other { .. } => Removed::Failed(message),
         problem if problem.leaves_doubt() => Removed::InDoubt(message),
         _ if touched => Removed::Failed(message),
+        // A container has come since we looked: no fault of the image's.
+        Problem::InUse(_) => Removed::Kept(message),
         // That is the image's.
-        Problem::InUse(_) | Problem::BadRequest(_) | Problem::Contradiction(_) | Problem::TooLarge(_) => {
+        Problem::BadRequest(_) | Problem::Contradiction(_) | Problem::TooLarge(_) => {
             Removed::Refused(message)
         }
         // That is the runtime's, or ours: no reason to leave this image alone later on.

@@ -100,6 +100,7 @@ pub fn run(
         | Removed::Refused(why)
         | Removed::NotFound(why)
         | Removed::Failed(why)
+        | Removed::InPart(why)
         | Removed::InDoubt(why) => Outcome::Refused(why),
     })
 }

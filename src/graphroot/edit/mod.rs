@@ -157,6 +157,17 @@ pub struct Deleted {
 }
 
 impl Deleted {
+    /// What would not go, in words.
+    #[must_use]
+    pub fn left_over(&self) -> Option<String> {
+        let first = self.failures.first()?;
+        let more = u64::try_from(self.failures.len() - 1).unwrap_or(0).saturating_add(self.more_failures);
+        Some(match more {
+            0 => format!("{first} stays"),
+            more => format!("{first} stays, and {more} more"),
+        })
+    }
+
     /// Nothing was changed.
     #[must_use]
     pub fn is_nothing(&self) -> bool {

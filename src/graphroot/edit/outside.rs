@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::Refusal;
-use crate::graphroot::needs::{Need, means};
+use crate::graphroot::needs::Need;
 use crate::graphroot::records::ImageRecord;
 use crate::graphroot::snapshot::Places;
 use crate::sys::quiet::Facts;
@@ -87,8 +87,7 @@ impl OutsideUse {
     /// Refuses an image that somebody names.
     pub(super) fn prove_image(&self, image: &ImageRecord) -> Result<(), Refusal> {
         self.prove_known()?;
-        let named = |need: &&Need| need.images.iter().any(|one| means(one, &image.id, &image.names));
-        match self.needs.iter().find(named) {
+        match self.needs.iter().find(|need| need.needs_image(&image.id, &image.names)) {
             Some(need) => Err(Refusal::UsedElsewhere { id: image.id.clone(), by: need.by.clone() }),
             None => Ok(()),
         }

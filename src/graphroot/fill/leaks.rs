@@ -65,8 +65,12 @@ impl Filler<'_> {
         }
     }
 
-    /// A container that only podman's database knows, and that something of this age may belong to.
+    /// Says of a container that only podman's database knows, or may know, that something of this age may
+    /// belong to it.
     fn lost_container(&self, since: Option<Timestamp>) -> Option<String> {
+        if let Engine::Unreadable(_) = self.snapshot.inspection.engine {
+            return Some("podman's database, which may name its container, cannot be read".into());
+        }
         // A container's layer is made right before podman writes down the container.
         const APART: SignedDuration = SignedDuration::from_hours(1);
         let lost = needs::lost_containers(self.snapshot).into_iter().find(|(_, container)| {
@@ -75,7 +79,10 @@ impl Filler<'_> {
                 thing >= container.saturating_sub(APART).unwrap_or(container)
             })
         });
-        lost.map(|(id, container)| if container.name.is_empty() { id } else { &container.name }.to_owned())
+        lost.map(|(id, container)| {
+            let name = if container.name.is_empty() { id } else { &container.name };
+            format!("podman's database has a container {name} without any record")
+        })
     }
 
     pub(super) fn leak(

@@ -158,7 +158,7 @@ impl Filler<'_> {
             self.inventory.findings.push(Finding {
                 path: snapshot.places.graphroot.to_path_buf(),
                 message: format!(
-                    "podman's database cannot be read: {why}; what it does not know is not told"
+                    "podman's database cannot be read: {why}; its containers may use any image of this store"
                 ),
                 incomplete: false,
             });

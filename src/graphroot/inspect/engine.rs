@@ -3,11 +3,12 @@
 //! Two kinds are in use (podman, `libpod/boltdb_state_internal.go` and
 //! `libpod/sqlite_state_internal.go`): `libpod/bolt_state.db`, a bolt file, and `db.sql`,
 //! SQLite. Neither is opened by a database library where it lies, which would take locks
-//! and write: the bytes are copied into memory, and the copy is read.
+//! and write: the bytes are copied into memory, those of SQLite's log too, and the copy is read.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use crate::graphroot::snapshot::Places;
 use crate::inventory::ContainerState;
 use crate::sys::bolt::{BoltError, Database, Entry, Limits};
 use crate::sys::quiet::Within;
+use crate::sys::wal;
 
 /// A database of ten thousand containers has some hundred MB at most.
 const MOST_BYTES: u64 = 256 << 20;
@@ -162,33 +164,76 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     Ok(Some(known))
 }
 
+/// How often a database that others write meanwhile is copied at most, with as many milliseconds
+/// more between two copies.
+const ATTEMPTS: u64 = 15;
+
 fn sqlite(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    // Before the database itself: what is in it then is at least as new.
-    for (side, why) in [("-journal", "a change of it was broken off"), ("-wal", "part of it is in its log")] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(side);
-        if within.facts(Path::new(&beside)).is_ok_and(|facts| facts.length > 0) {
-            return Err(about(&why));
+    for attempt in 0..ATTEMPTS {
+        std::thread::sleep(Duration::from_millis(attempt));
+        if let Some(mut bytes) = copy(within, path).map_err(|error| about(&error))? {
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            // The format's versions for writing and reading, 2 for a database with a log. The copy
+            // has none (`sqlite3_deserialize` asks for this).
+            if let Some(versions) = bytes.get_mut(18..20) {
+                versions.fill(1);
+            }
+            return tables(bytes).map(Some).map_err(|error| about(&error));
         }
     }
-    let before = match within.facts(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        facts => facts.map_err(|error| about(&error))?,
+    Err(about(&"it was changed again and again while it was read, or a change of it was interrupted"))
+}
+
+/// The database with what is in its log; empty where there is none, `None` where it changed
+/// meanwhile or a transaction is under way that only SQLite can take back.
+fn copy(within: &Within, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let side = |suffix: &str| {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(suffix);
+        PathBuf::from(beside)
     };
-    let mut bytes = within.read(path, MOST_BYTES).map_err(|error| about(&error))?;
-    if within.facts(path).map_err(|error| about(&error))? != before {
-        return Err(about(&"it changed while it was read"));
-    }
-    if bytes.is_empty() {
+    let or_none = |read: io::Result<Vec<u8>>| match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    };
+    // The log's header has other salts each time the log is begun anew.
+    let log_start = || or_none(within.open_file(&side("-wal")).and_then(|file| start_of(&file, LOG_HEADER)));
+    let has_journal = || within.facts(&side("-journal")).is_ok_and(|facts| facts.length > 0);
+    let log_before = log_start()?;
+    let before = match within.facts(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
+        facts => facts?,
+    };
+    if has_journal() {
         return Ok(None);
     }
-    // The format's versions for writing and reading, 2 for a database with a log. The copy
-    // has none (`sqlite3_deserialize` asks for this).
-    if let Some(versions) = bytes.get_mut(18..20) {
-        versions.fill(1);
+    let database = within.read(path, MOST_BYTES)?;
+    // The log after the database: pages that a checkpoint has moved there meanwhile are in both.
+    let log = or_none(within.read(&side("-wal"), MOST_BYTES))?;
+    let is_same_log = log_start()? == log_before && log.starts_with(&log_before);
+    let after = within.facts(path)?;
+    let is_same_file = (after.device, after.inode) == (before.device, before.inode);
+    if !is_same_log || !is_same_file || has_journal() {
+        return Ok(None);
     }
-    tables(bytes).map(Some).map_err(|error| about(&error))
+    if log.is_empty() {
+        // Its counter of changes too: two changes may bear the same time.
+        let start = start_of(&within.open_file(path)?, DATABASE_HEADER)?;
+        return Ok((after == before && database.starts_with(&start)).then_some(database));
+    }
+    Ok(Some(wal::with_wal(database, &log)))
+}
+
+const LOG_HEADER: usize = 32;
+const DATABASE_HEADER: usize = 100;
+
+fn start_of(file: &File, length: usize) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    file.take(length as u64).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
@@ -216,7 +261,6 @@ fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn places(graphroot: &Path) -> Places {
         Places {
@@ -260,9 +304,8 @@ mod tests {
             assert_eq!(read(&places(dir.path())), Engine::Absent);
             let path = dir.path().join("db.sql");
             let connection = database(&path, journal);
-            if journal == "WAL" {
-                assert!(matches!(read(&places(dir.path())), Engine::Unreadable(_)), "it is in the log");
-            }
+            // All of it is in the log as long as podman runs.
+            let live = read(&places(dir.path()));
             connection.close().unwrap();
             let names = || {
                 let mut names: Vec<_> =
@@ -272,6 +315,7 @@ mod tests {
             };
             let before = names();
             let engine = read(&places(dir.path()));
+            assert_eq!(live, engine, "{journal}");
             let Engine::Known(known) = &engine else { panic!("{engine:?}") };
             let web = PodmanContainer {
                 state: ContainerState::Running,
@@ -288,6 +332,62 @@ mod tests {
             assert_eq!(engine.has_volume("other"), Some(false));
             assert_eq!(names(), before, "nothing is made beside it");
         }
+    }
+
+    /// Podman writes, moves its log into the database and begins a new log while we read: what is
+    /// read is of one moment, and never older than what was committed before.
+    #[test]
+    fn a_database_that_is_written_all_the_time() {
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db.sql");
+        let writer = database(&path, "WAL");
+        writer.pragma_update(None, "synchronous", "OFF").unwrap();
+        writer.execute_batch("CREATE TABLE bulk(a); PRAGMA wal_autocheckpoint = 20;").unwrap();
+        let (committed, ended) = (&AtomicU64::new(0), &AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for at in 1.. {
+                    let sql = format!(
+                        "BEGIN; INSERT INTO ContainerConfig VALUES('c{at}', '', '');
+                         INSERT INTO VolumeConfig VALUES('v{at}', '');
+                         INSERT INTO bulk VALUES(randomblob(9000)); COMMIT;"
+                    );
+                    writer.execute_batch(&sql).unwrap();
+                    committed.store(at, Ordering::SeqCst);
+                    if ended.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            });
+            let mut read_well = 0;
+            for _ in 0..60 {
+                let least = committed.load(Ordering::SeqCst);
+                match read(&places(dir.path())) {
+                    Engine::Known(known) => {
+                        let containers = known.containers.len() as u64 - 3;
+                        assert_eq!(known.volumes.len() as u64 - 1, containers, "of one transaction");
+                        assert!(containers >= least, "{containers}, {least} before");
+                        read_well += 1;
+                    }
+                    Engine::Unreadable(why) => assert!(why.contains("again and again"), "{why}"),
+                    Engine::Absent => panic!("it is there"),
+                }
+            }
+            ended.store(true, Ordering::SeqCst);
+            assert!(read_well > 40, "{read_well}");
+        });
+    }
+
+    /// A change that was interrupted can only be taken back by SQLite.
+    #[test]
+    fn a_journal_that_is_left_is_unreadable() {
+        let dir = tempfile::tempdir().unwrap();
+        database(&dir.path().join("db.sql"), "DELETE").close().unwrap();
+        std::fs::write(dir.path().join("db.sql-journal"), "something").unwrap();
+        let engine = read(&places(dir.path()));
+        assert!(matches!(&engine, Engine::Unreadable(why) if why.contains("interrupted")), "{engine:?}");
     }
 
     #[test]

@@ -317,6 +317,11 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
                 step: problem.step.to_owned(),
                 message: problem.message.clone(),
             })
+            .chain(facts.ran.iter().flat_map(|ran| &ran.in_part).map(|(at, message)| GcErrorDoc {
+                id: Some(facts.inventory.images[at.get()].id.clone()),
+                step: "remove".into(),
+                message: message.clone(),
+            }))
             .collect(),
         events: Vec::new(),
         filesystems,
@@ -414,12 +419,13 @@ fn outcome(facts: &GcFacts<'_>) -> &'static str {
     let stopped = facts.ran.and_then(|ran| ran.stopped.as_ref());
     match facts.plan.verdict {
         _ if matches!(stopped, Some(Stopped::Closed(_))) => "refused",
-        _ if stopped.is_some() => "failed",
+        _ if stopped.is_some() || facts.ran.is_some_and(|ran| !ran.in_part.is_empty()) => "failed",
+        Verdict::Failed => "failed",
+        // What was to go there stays, whatever was reached elsewhere.
+        _ if facts.ran.is_some_and(|ran| ran.left_aside) => "refused",
         Verdict::NotNeeded => "not_needed",
         Verdict::Reached => "reached",
-        Verdict::NotReached if facts.ran.is_some_and(|ran| ran.left_aside) => "refused",
         Verdict::NotReached => "not_reached",
-        Verdict::Failed => "failed",
     }
 }
 
@@ -540,8 +546,14 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
     }
     let problems = ran.into_iter().flat_map(|ran| &ran.problems);
     for problem in problems.filter(|problem| problem.kind != ProblemKind::Kept) {
+        // What bars the store is told once, and of no single leak.
+        let is_barred = problem.kind == ProblemKind::Locked;
+        if is_barred && document.errors.iter().any(|error| error.message == problem.message) {
+            continue;
+        }
+        let id = &inventory.leaks[plan.entries[problem.entry].leak.get()].id;
         document.errors.push(GcErrorDoc {
-            id: Some(inventory.leaks[plan.entries[problem.entry].leak.get()].id.clone()),
+            id: (!is_barred).then(|| id.clone()),
             step: problem.kind.step().to_owned(),
             message: problem.message.clone(),
         });
@@ -550,12 +562,24 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
         document.outcome = "reached";
     }
     // Of a deletion something stays: a failure on the way, whatever was reached.
-    let in_part = ran.is_some_and(|ran| ran.problems.iter().any(|one| one.kind == ProblemKind::InPart));
-    if in_part && matches!(document.outcome, "not_needed" | "reached") {
-        document.outcome = "failed";
+    let met = |kind| ran.is_some_and(|ran| ran.problems.iter().any(|one| one.kind == kind));
+    if matches!(document.outcome, "not_needed" | "reached") {
+        if met(ProblemKind::InPart) {
+            document.outcome = "failed";
+        } else if met(ProblemKind::Locked) {
+            document.outcome = "refused";
+        }
     }
     deleted.append(&mut document.deleted);
     document.deleted = deleted;
+}
+
+/// Adds why something that was asked for was not begun: that is no single thing's problem.
+pub fn add_refusal(document: &mut GcDoc, why: &str) {
+    document.errors.push(GcErrorDoc { id: None, step: "prove".into(), message: why.to_owned() });
+    if matches!(document.outcome, "not_needed" | "reached") {
+        document.outcome = "refused";
+    }
 }
 
 /// Adds the names that were taken from images which keep others, before all else; without a time,

@@ -26,7 +26,7 @@ pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{
     ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, RunStoryDoc,
-    StoryDoc, add_leaks, add_untagged, comparison, gc, refused,
+    StoryDoc, add_leaks, add_refusal, add_untagged, comparison, gc, refused,
 };
 pub use gc_containers::add_containers;
 pub use history::{

@@ -38,12 +38,15 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<B
     let logs = |place: &&Place| matches!(place.kind, TenantKind::PodLogs | TenantKind::Logs);
     for place in places.iter().filter(logs) {
         let Some(filesystem) = place.filesystem else { continue };
-        files(&place.path, &journal, &mut |path, inode| {
-            // What is gone meanwhile holds nothing; what cannot be read the walk tells of.
-            if let Ok((bytes, _)) = quiet::weight(&path) {
-                largest.add(inode, BigFile { filesystem, path, bytes, pod: None, container: None });
-            }
+        let is_journal = |path: &Path| journal.iter().any(|journal| *journal == path);
+        let found = quiet::files_below(&place.path, &is_journal, &mut |path, facts, bytes| {
+            let inode = (facts.device, facts.inode);
+            largest.add(inode, BigFile { filesystem, path, bytes, pod: None, container: None });
         });
+        // The walk, which measures the same place, tells of what cannot be read.
+        if let Err(error) = found {
+            tracing::debug!("looking for log files in {}: {error}", place.path.display());
+        }
     }
     let mut found = largest.sorted();
     for file in &mut found {
@@ -79,24 +82,6 @@ impl Largest {
     /// The largest first.
     fn sorted(self) -> Vec<BigFile> {
         self.0.into_values().map(|(_, file)| file).collect()
-    }
-}
-
-/// The regular files below a directory, on its own filesystem, with what tells their inodes.
-fn files(top: &Path, without: &[&PathBuf], found: &mut dyn FnMut(PathBuf, Inode)) {
-    let Ok(device) = quiet::facts(top).map(|facts| facts.device) else { return };
-    let mut directories = vec![top.to_path_buf()];
-    while let Some(directory) = directories.pop() {
-        for entry in quiet::list(&directory).unwrap_or_default() {
-            let path = directory.join(&entry.name);
-            let Ok(facts) = quiet::facts(&path) else { continue };
-            match facts.kind {
-                _ if facts.device != device => {}
-                quiet::Kind::Directory if !without.contains(&&path) => directories.push(path),
-                quiet::Kind::File => found(path, (facts.device, facts.inode)),
-                _ => {}
-            }
-        }
     }
 }
 

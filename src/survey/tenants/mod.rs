@@ -118,7 +118,7 @@ struct Unit {
 #[must_use]
 pub fn measure(survey: &Survey, known: &Known, progress: &Progress) -> Tenants {
     let mut all = Tenants::default();
-    let places = places::find(survey, known);
+    let places = places::find(survey, known, &mut all.findings);
     for at in 0..survey.inventory.filesystems.len() {
         of_filesystem(survey, at.into(), &places, (known, progress), &mut all);
     }

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{Known, TenantKind};
-use crate::inventory::FilesystemIx;
+use crate::inventory::{FilesystemIx, Finding};
 use crate::survey::Survey;
-use crate::sys::quiet;
+use crate::sys::{quiet, root};
 use crate::usage::filesystem;
 
 /// A place with a known use.
@@ -26,7 +27,7 @@ pub(super) struct Place {
 
 /// Directories of known use, and those of the stores. A place that exists only as part of another
 /// one of the same use is not named again.
-pub(super) fn find(survey: &Survey, known: &Known) -> Vec<Place> {
+pub(super) fn find(survey: &Survey, known: &Known, findings: &mut Vec<Finding>) -> Vec<Place> {
     use TenantKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
@@ -57,7 +58,23 @@ pub(super) fn find(survey: &Survey, known: &Known) -> Vec<Place> {
         (Swap, "/swap".into(), false),
     ];
     for (kind, path, by_pod) in kubelet.chain(usual) {
-        let Ok(resolved) = survey.sysroot.resolve(&path) else { continue };
+        // What a server keeps is on none of these disks, and it need never answer.
+        let found = match survey.sysroot.is_foreign() {
+            true => survey.sysroot.resolve(&path),
+            false => root::find_at_hand(&path).map(|(_, path)| path),
+        };
+        let resolved = match found {
+            Ok(resolved) => resolved,
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                findings.push(Finding {
+                    path,
+                    message: format!("{error}; not looked at"),
+                    incomplete: false,
+                });
+                continue;
+            }
+            Err(_) => continue,
+        };
         let is_directory = quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::Kind::Directory);
         // Swap files lie on the top: see `kind_on_top`.
         if is_directory {

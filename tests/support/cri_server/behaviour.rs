@@ -76,6 +76,8 @@ pub enum Removal {
     Honest,
     /// Refused: in use.
     Refuse,
+    /// Fails, and nothing has happened.
+    Fail,
     /// Takes one name away, then fails.
     HalfFail,
     /// Says that it has happened, and does nothing.

@@ -129,6 +129,7 @@ impl ImageService for Images {
                 let words = "delete image: image used by 9e0f: image is in use by a container";
                 return Err(Status::unknown(words));
             }
+            Removal::Fail => return Err(Status::unknown("delete image: input/output error")),
             Removal::HalfFail => {
                 self.0.ask(move |podman| podman.untag_one(&image)).await?;
                 return Err(Status::unknown("delete image: unlinkat: device or resource busy"));
@@ -212,7 +213,7 @@ impl Runtime {
         match removal {
             Removal::Honest => honest(id).await,
             Removal::Refuse => Err(Status::unknown("failed to set removing state: it is busy")),
-            Removal::HalfFail => Err(Status::unknown("unlinkat: device or resource busy")),
+            Removal::Fail | Removal::HalfFail => Err(Status::unknown("unlinkat: device or resource busy")),
             Removal::Lie => Ok(()),
             Removal::Late(after) => {
                 let podman = shared.podman.clone();
