@@ -1,8 +1,10 @@
 //! One reading of a root.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::listing::{self, Listed};
@@ -12,10 +14,13 @@ use crate::containerd::metadata::{Metadata, Oddity, snapshotter};
 use crate::containerd::places::{CRI, Places};
 use crate::inventory::{Consistency, ContainerState, Finding};
 use crate::sys::bolt::{BoltError, Database, Limits};
-use crate::sys::quiet::{self, Within};
+use crate::sys::quiet::{self, Kind, Within};
+use crate::sys::readlink::Untraced;
 
 /// containerd reads manifests of at most 8 MiB.
 const DOCUMENT_BYTES: u64 = 8 << 20;
+/// A layer of the erofs snapshotter, in the directory of its snapshot.
+const EROFS_LAYER: &str = "layer.erofs";
 /// Much longer than CRI's status files.
 const STATUS_BYTES: u64 = 1 << 20;
 /// How deep indexes nest in indexes. Nobody nests them more than once.
@@ -33,6 +38,7 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
         blobs,
         ingests,
         documents: HashMap::new(),
+        cached_layers: HashMap::new(),
         states: HashMap::new(),
         unknown_since: HashMap::new(),
         consistency: if damaged { Consistency::Damaged } else { Consistency::Consistent },
@@ -41,9 +47,12 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
         transactions: Vec::new(),
     };
     let root = snapshot.entries(&places.root).to_vec();
-    for (name, directory) in listing::snapshotters(places, &root) {
-        let backend = snapshot.backend(name, directory);
+    for found in listing::snapshotters(places, &root) {
+        let backend = snapshot.backend(found);
         snapshot.backends.push(backend);
+    }
+    if !places.layer_caches.is_empty() {
+        snapshot.cached_layers();
     }
     snapshot.meta_db()?;
     snapshot.late_blobs();
@@ -93,9 +102,10 @@ impl Snapshot {
         }
     }
 
-    fn backend(&mut self, name: String, directory: PathBuf) -> Backend {
-        let path = directory.join("metadata.db");
-        let mut backend = Backend { name, directory, ..Backend::default() };
+    fn backend(&mut self, found: listing::Snapshotter) -> Backend {
+        let listing::Snapshotter { name, directory, data, is_proxy } = found;
+        let path = data.join("metadata.db");
+        let mut backend = Backend { name, directory, data, is_proxy, ..Backend::default() };
         match database(&self.places.within(), &path) {
             Ok(None) => {}
             Ok(Some(database)) => {
@@ -107,6 +117,25 @@ impl Snapshot {
             Err(error) => self.unreadable(&path, &error),
         }
         backend
+    }
+
+    /// Which layers the erofs snapshotter has in a cache: containerd 2.4 has a label with the path, its
+    /// betas a symlink. Neither is followed: the name of the file is the layer's diffID.
+    fn cached_layers(&mut self) {
+        let within = self.places.within();
+        for (at, backend) in self.backends.iter().enumerate().filter(|(_, backend)| backend.name == "erofs") {
+            for found in &backend.snapshots {
+                let target = found.cached_blob.as_deref().map(PathBuf::from).or_else(|| {
+                    let directory = backend.data.join("snapshots").join(found.id.to_string());
+                    let is_link = within.facts(&directory.join(EROFS_LAYER)).ok()?.kind == Kind::Symlink;
+                    let open = is_link.then(|| within.directory(&directory).ok())??;
+                    Some(Untraced::of(open.as_fd()).ok()?.target(OsStr::new(EROFS_LAYER)).ok()?.into())
+                });
+                if let Some(diff_id) = target.and_then(|path| listing::digest_of_cached(&path)) {
+                    self.cached_layers.insert((at, found.id), diff_id);
+                }
+            }
+        }
     }
 
     fn meta_db(&mut self) -> io::Result<()> {
