@@ -8,6 +8,7 @@ mod lenders;
 pub mod lookup;
 mod memory;
 mod places;
+mod pulled;
 mod reading;
 mod recall;
 mod sandboxes;
@@ -37,6 +38,7 @@ use crate::usage::kept::{Remembered, ToKeep};
 use crate::usage::{Extents, Progress};
 
 pub use places::directories;
+pub use pulled::note_pulls;
 use reading::{Filling, Reading};
 pub use sandboxes::sandbox_images;
 use weigh::{Wanted, Weighing};

@@ -143,11 +143,15 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
         "top-layer" => "the record of its top layer",
         "metadata-directory" => "the birth of its metadata directory",
         "container" => "a container made from it",
+        "pull-record" => "the kubelet's record of a pull",
         other => other,
     };
     let decider = known.evidence.iter().find(|evidence| evidence.decides);
     let from = match (known.rule, decider) {
         ("making", Some(evidence)) => format!("from {}", source(evidence)),
+        ("container", Some(EvidenceDoc { kind: "pull-record", .. })) => {
+            "from the kubelet's record of a pull; it may be older".to_owned()
+        }
         ("container", _) => "from its first container; it may be older".to_owned(),
         ("absent-before", _) => "when a scan first saw it; the scan before did not".to_owned(),
         ("future-evidence", _) => "when a scan first saw it; the disk gives a time in the future".to_owned(),
