@@ -331,7 +331,7 @@ fn bootcs_store_is_shown_and_read_only() {
         assert!(stores(&top, &survey).contains(&(place.to_owned(), true)), "{:?}", stores(&top, &survey));
         let found: Vec<_> = survey.inventory.stores.iter().filter(|store| store.origin == "bootc").collect();
         assert_eq!(found.len(), 1, "{place}: once");
-        assert_eq!(keeps(&survey, "bootc").unwrap().0, "read-only");
+        assert_eq!(keeps(&survey, "bootc").unwrap().0, "read-only-store");
 
         // A quadlet of root's podman runs it from there.
         let used = format!(r#"[{{"id":"{}","image":"{id}","layer":"","metadata":"{{}}"}}]"#, "c".repeat(64));
@@ -343,6 +343,6 @@ fn bootcs_store_is_shown_and_read_only() {
 
         let named = look_at(&top, Weigh::Nothing, &[place]);
         assert_eq!(stores(&top, &named), [(place.to_owned(), true)]);
-        assert_eq!(keeps(&named, "bootc").unwrap().0, "read-only");
+        assert_eq!(keeps(&named, "bootc").unwrap().0, "read-only-store");
     }
 }

@@ -621,13 +621,19 @@ impl Found {
 
     /// Stores of artifacts that CRI-O may read and nobody writes to.
     fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
+        let own = std::mem::take(&mut self.artifacts);
         for Pin { pattern: path, origin } in named {
             let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
             let place = Place::of(artifacts::directory(&root));
-            if !self.artifacts.iter().any(|known| Place::of(known.directory()).is(&place)) {
+            let mut known = own.iter().chain(&self.artifacts);
+            if !known.any(|known| Place::of(known.directory()).is(&place)) {
                 self.artifacts_of(request, &root, origin, true);
             }
         }
+        // CRI-O lists these first, and takes a name from the first that has it.
+        self.artifacts =
+            std::mem::take(&mut self.artifacts).into_iter().map(Artifacts::as_additional).collect();
+        self.artifacts.extend(own);
     }
 }
 

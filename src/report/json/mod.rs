@@ -20,7 +20,8 @@ use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
 pub use diff::{
-    ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc, TakenDoc, diff,
+    ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
+    TakenDoc, diff,
 };
 pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
