@@ -118,7 +118,7 @@ fn an_artifact_goes_and_what_others_need_stays() {
     let held = artifacts_on_disk();
     let done = made.node.json(&["rm", "--via", "direct", "--min-age", "0s", "-y", MODEL]);
     let deleted = &list(&done, "/deleted")[0];
-    assert_eq!((texts(deleted, "/names"), text(deleted, "/kind")), (vec![MODEL], "artifact"));
+    assert_eq!((texts(deleted, "/names"), text(deleted, "/kind")), (vec![MODEL.to_owned()], "artifact"));
     assert!(number(deleted, "/predicted_bytes") >= 200 * 1024, "{done:#}");
     let index = made.artifacts.index();
     assert_eq!(list(&index, "/manifests").len(), 1);
@@ -144,7 +144,8 @@ fn an_artifact_goes_and_what_others_need_stays() {
         printed.contains("Artifacts of") && printed.contains(&format!("{MODEL} (artifact)")),
         "{printed}"
     );
-    let metrics = made.node.run(&["metrics"]).expect_code(0).stdout;
+    let metrics = program::layersweep(["metrics", "--state-dir", made.node.state.to_str().unwrap()]);
+    let metrics = metrics.expect_code(0).stdout;
     let root = made.node.store.root().display();
     for expected in [
         format!("layersweep_artifacts{{store=\"{root}\",state=\"unused\"}} 1"),
@@ -174,7 +175,10 @@ fn artifacts_give_back_what_was_predicted(fs: Fs) {
         let own = content(10 + tag, 2000 * KIB);
         artifacts.add(Some(&format!("quay.io/test/model:v{tag}")), &[&shared, &own]);
     }
+    artifacts.add(Some("quay.io/test/first:v1"), &[&content(9, KIB)]);
     node.store.unmount();
+    // The first deletion also lays a file by for a full disk.
+    node.json(&["rm", "--via", "direct", "--min-age", "0s", "-y", "quay.io/test/first:v1"]);
     for tag in 0..4_u8 {
         // On btrfs what was written a moment ago is not placed yet.
         loopfs.sync();

@@ -343,6 +343,6 @@ fn bootcs_store_is_shown_and_read_only() {
 
         let named = look_at(&top, Weigh::Nothing, &[place]);
         assert_eq!(stores(&top, &named), [(place.to_owned(), true)]);
-        assert_eq!(keeps(&named, "bootc").unwrap().0, "read-only-store");
+        assert_eq!(keeps(&named, "bootc").unwrap().0, "in-use", "by podman's container");
     }
 }

@@ -83,6 +83,8 @@ pub struct Snapshot {
     /// diffIDs of layers in a cache, by the position of the snapshotter and the id of the snapshot that
     /// has its content there.
     pub cached_layers: HashMap<(usize, u64), String>,
+    /// There are more of them, of which it cannot be read where they lead.
+    pub more_cached_layers: bool,
     /// What CRI's status files say, by container id.
     pub states: HashMap<String, ContainerState>,
     /// When a thing without a record last changed. Those that are missing here were seen

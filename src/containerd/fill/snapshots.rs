@@ -55,7 +55,8 @@ impl<'a> Filler<'a> {
     }
 
     /// Layers whose content lies in a cache. Nobody deletes that with an image: it stays whoever
-    /// reaches it. What no layer names is the cache's owner's, to be told of.
+    /// reaches it. What no layer names is the cache's owner's, to be told of; unless some layer's file
+    /// is not known.
     pub(super) fn cached_layers(&mut self) {
         let mut used = HashSet::new();
         for ((at, id), diff_id) in &self.snapshot.cached_layers {
@@ -70,7 +71,7 @@ impl<'a> Filler<'a> {
         self.inventory.anchored.extend(&used);
         for (diff_id, nodes) in std::mem::take(&mut self.cached) {
             for node in nodes.into_iter().filter(|node| !used.contains(node)) {
-                match self.context.leaks {
+                match self.context.leaks && !self.snapshot.more_cached_layers {
                     true => self.unused_cache_entry(&diff_id, node),
                     false => self.inventory.anchored.push(node),
                 }

@@ -119,6 +119,11 @@ fn layers_in_a_cache_stay_with_it() {
 
     let mut places = Places::at(&root, true);
     places.layer_caches.push(cache.clone());
+    // Where one leads is not known: then nothing is called unused.
+    let astray = committed[0].1.join("layer.erofs");
+    std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
+    assert!(snapshot::read(&places, snapshot::Patience::default()).unwrap().more_cached_layers);
+    fs::remove_file(&astray).unwrap();
     let snapshot = snapshot::read(&places, snapshot::Patience::default()).unwrap();
     let units = units::sort(&snapshot);
     let context = Context {

@@ -39,6 +39,7 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
         ingests,
         documents: HashMap::new(),
         cached_layers: HashMap::new(),
+        more_cached_layers: false,
         states: HashMap::new(),
         unknown_since: HashMap::new(),
         consistency: if damaged { Consistency::Damaged } else { Consistency::Consistent },
@@ -69,6 +70,12 @@ fn database(within: &Within, path: &Path) -> Result<Option<Database>, BoltError>
         Err(error) => return Err(error.into()),
     };
     Database::read(&file, &Limits::default()).map(Some)
+}
+
+/// Where the symlink to a layer in a cache leads; `None` where that cannot be read without a trace.
+fn cached_blob(within: &Within, snapshot: &Path) -> Option<PathBuf> {
+    let open = within.directory(snapshot).ok()?;
+    Some(Untraced::of(open.as_fd()).ok()?.target(OsStr::new(EROFS_LAYER)).ok()?.into())
 }
 
 impl Snapshot {
@@ -125,14 +132,17 @@ impl Snapshot {
         let within = self.places.within();
         for (at, backend) in self.backends.iter().enumerate().filter(|(_, backend)| backend.name == "erofs") {
             for found in &backend.snapshots {
-                let target = found.cached_blob.as_deref().map(PathBuf::from).or_else(|| {
-                    let directory = backend.data.join("snapshots").join(found.id.to_string());
-                    let is_link = within.facts(&directory.join(EROFS_LAYER)).ok()?.kind == Kind::Symlink;
-                    let open = is_link.then(|| within.directory(&directory).ok())??;
-                    Some(Untraced::of(open.as_fd()).ok()?.target(OsStr::new(EROFS_LAYER)).ok()?.into())
-                });
-                if let Some(diff_id) = target.and_then(|path| listing::digest_of_cached(&path)) {
-                    self.cached_layers.insert((at, found.id), diff_id);
+                let directory = backend.data.join("snapshots").join(found.id.to_string());
+                let link = within.facts(&directory.join(EROFS_LAYER));
+                let target = match (&found.cached_blob, link) {
+                    (Some(path), _) => Some(PathBuf::from(path)),
+                    (None, Ok(facts)) if facts.kind == Kind::Symlink => cached_blob(&within, &directory),
+                    (None, Err(error)) if error.kind() != io::ErrorKind::NotFound => None,
+                    (None, _) => continue,
+                };
+                match target.and_then(|path| listing::digest_of_cached(&path)) {
+                    Some(diff_id) => drop(self.cached_layers.insert((at, found.id), diff_id)),
+                    None => self.more_cached_layers = true,
                 }
             }
         }

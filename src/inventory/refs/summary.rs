@@ -212,7 +212,7 @@ fn snapshotter(node: &Node) -> Option<&str> {
     node.layer.as_ref()?.snapshotter.as_deref()
 }
 
-/// The snapshotter of a snapshot that belongs to images and lies beside the store's usual one.
+/// The snapshotter that has a snapshot, where that is not the store's usual one.
 #[must_use]
 pub fn second_snapshotter<'a>(inventory: &'a Inventory, node: &'a Node) -> Option<&'a str> {
     let usual = inventory.stores[node.store.get()].driver.as_str();
