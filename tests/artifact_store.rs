@@ -171,7 +171,7 @@ fn artifacts_give_back_what_was_predicted(fs: Fs) {
     let node = Node::of(small::store(&loopfs.path().join("root")));
     let artifacts = Artifacts::make(node.store.root());
     let shared = content(1, 3000 * KIB);
-    for tag in 0..4_u8 {
+    for tag in 0..2_u8 {
         let own = content(10 + tag, 2000 * KIB);
         artifacts.add(Some(&format!("quay.io/test/model:v{tag}")), &[&shared, &own]);
     }
@@ -179,7 +179,7 @@ fn artifacts_give_back_what_was_predicted(fs: Fs) {
     node.store.unmount();
     // The first deletion also lays a file by for a full disk.
     node.json(&["rm", "--via", "direct", "--min-age", "0s", "-y", "quay.io/test/first:v1"]);
-    for tag in 0..4_u8 {
+    for tag in 0..2_u8 {
         // On btrfs what was written a moment ago is not placed yet.
         loopfs.sync();
         let name = format!("quay.io/test/model:v{tag}");
@@ -188,7 +188,7 @@ fn artifacts_give_back_what_was_predicted(fs: Fs) {
         let freed = before.saturating_sub(loopfs.used_bytes());
         let deleted = &list(&done, "/deleted")[0];
         let (predicted, measured) = (number(deleted, "/predicted_bytes"), number(deleted, "/measured_bytes"));
-        let least = if tag == 3 { 5000 } else { 2000 } * 1024;
+        let least = if tag == 1 { 5000 } else { 2000 } * 1024;
         assert!(predicted >= least, "{fs:?} {done:#}");
         let allowed = (predicted / 100).max(64 * 1024);
         println!("{fs:?} {name}: predicted {predicted}, measured {measured}, freed {freed}");
