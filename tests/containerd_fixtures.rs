@@ -92,7 +92,7 @@ fn a_snapshotter_beside_containerd_has_its_snapshots_and_its_bytes() {
         let content = nodes.find(|node| node.id == "snapshotter native: content").expect(below);
         assert_eq!(content.size.bytes, support::du::bytes(&[&proxy.join("content")]));
         let here =
-            reading.inventory.nodes.iter().filter(|node| node.path.starts_with(&data.join("snapshots")));
+            reading.inventory.nodes.iter().filter(|node| node.path.starts_with(data.join("snapshots")));
         let found = here.filter(|node| node.layer.as_ref().is_some_and(|layer| layer.snapshotter.is_some()));
         assert!(found.count() >= 5, "{below:?}");
         let all: u64 = reading.inventory.nodes.iter().map(|node| node.size.bytes).sum();

@@ -35,7 +35,7 @@ impl Artifacts {
     }
 
     /// As one that CRI-O's configuration names beside its own.
-    pub(super) fn as_additional(self) -> Self {
+    pub(super) fn into_additional(self) -> Self {
         Self { is_additional: true, ..self }
     }
 

@@ -632,7 +632,7 @@ impl Found {
         }
         // CRI-O lists these first, and takes a name from the first that has it.
         self.artifacts =
-            std::mem::take(&mut self.artifacts).into_iter().map(Artifacts::as_additional).collect();
+            std::mem::take(&mut self.artifacts).into_iter().map(Artifacts::into_additional).collect();
         self.artifacts.extend(own);
     }
 }
