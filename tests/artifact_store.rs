@@ -15,6 +15,7 @@ use layersweep::sys::root::Root;
 use serde_json::{Value, json};
 
 use support::artifacts::{Artifacts, content};
+use support::loopfs::{Fs, LoopFs};
 use support::node::{self, Node};
 use support::program::{self, list, number, text, texts};
 use support::store::{self, Store};
@@ -109,9 +110,15 @@ fn artifacts_are_read_to_the_byte_and_nothing_is_touched() {
 fn an_artifact_goes_and_what_others_need_stays() {
     let Some(made) = made() else { return };
     let before = made.artifacts.blobs();
+    made.node.scan();
+    let artifacts_on_disk = || {
+        let scan = made.node.scan();
+        number(store_of(&scan, "artifacts"), "/bytes/images")
+    };
+    let held = artifacts_on_disk();
     let done = made.node.json(&["rm", "--via", "direct", "--min-age", "0s", "-y", MODEL]);
     let deleted = &list(&done, "/deleted")[0];
-    assert_eq!(texts(deleted, "/names"), [MODEL]);
+    assert_eq!((texts(deleted, "/names"), text(deleted, "/kind")), (vec![MODEL.to_owned()], "artifact"));
     assert!(number(deleted, "/predicted_bytes") >= 200 * 1024, "{done:#}");
     let index = made.artifacts.index();
     assert_eq!(list(&index, "/manifests").len(), 1);
@@ -124,7 +131,118 @@ fn an_artifact_goes_and_what_others_need_stays() {
     let scan = made.node.scan();
     assert_eq!(list(&scan, "/leaks").len(), 0, "{:#}", scan["leaks"]);
     assert_eq!(text(node::image(&scan, TUNED), "/id"), made.tuned);
+
+    let left = artifacts_on_disk();
+    let diff = made.node.json(&["diff", "last~2", "last"]);
+    let of_artifacts = |field: &str| number(&diff, &format!("/artifacts/{field}"));
+    assert_eq!((of_artifacts("before"), of_artifacts("after")), (2, 1), "{diff:#}");
+    assert_eq!((of_artifacts("before_bytes"), of_artifacts("after_bytes")), (held, left));
+    let went = &list(&diff, "/images")[0];
+    assert_eq!((text(went, "/kind"), text(went, "/change")), ("artifact", "went"), "{diff:#}");
+    let printed = made.node.run(&["diff", "last~2", "last"]).expect_code(0).stdout;
+    assert!(
+        printed.contains("Artifacts of") && printed.contains(&format!("{MODEL} (artifact)")),
+        "{printed}"
+    );
+    let metrics = program::layersweep(["metrics", "--state-dir", made.node.state.to_str().unwrap()]);
+    let metrics = metrics.expect_code(0).stdout;
+    let root = made.node.store.root().display();
+    for expected in [
+        format!("layersweep_artifacts{{store=\"{root}\",state=\"unused\"}} 1"),
+        format!(
+            "layersweep_storage_bytes{{store=\"{root}\",driver=\"artifacts\",kind=\"artifacts\"}} {left}"
+        ),
+    ] {
+        assert!(metrics.contains(&expected), "{expected}\n{metrics}");
+    }
+    assert!(
+        !metrics.contains(&format!("layersweep_images{{store=\"{root}\",driver=\"artifacts\"")),
+        "{metrics}"
+    );
     edit::whole(&made.node.store);
+}
+
+/// What is predicted comes free where the filesystem shares extents and charges for inodes, too.
+fn artifacts_give_back_what_was_predicted(fs: Fs) {
+    if !fs.require() || !store::require_tools() {
+        return;
+    }
+    let loopfs = LoopFs::new(fs, 400 << 20);
+    let node = Node::of(small::store(&loopfs.path().join("root")));
+    let artifacts = Artifacts::make(node.store.root());
+    let shared = content(1, 3000 * KIB);
+    for tag in 0..2_u8 {
+        let own = content(10 + tag, 2000 * KIB);
+        artifacts.add(Some(&format!("quay.io/test/model:v{tag}")), &[&shared, &own]);
+    }
+    artifacts.add(Some("quay.io/test/first:v1"), &[&content(9, KIB)]);
+    node.store.unmount();
+    // The first deletion also lays a file by for a full disk.
+    node.json(&["rm", "--via", "direct", "--min-age", "0s", "-y", "quay.io/test/first:v1"]);
+    for tag in 0..2_u8 {
+        // On btrfs what was written a moment ago is not placed yet.
+        loopfs.sync();
+        let name = format!("quay.io/test/model:v{tag}");
+        let before = loopfs.used_bytes();
+        let done = node.json(&["rm", "--via", "direct", "--min-age", "0s", "-y", &name]);
+        let freed = before.saturating_sub(loopfs.used_bytes());
+        let deleted = &list(&done, "/deleted")[0];
+        let (predicted, measured) = (number(deleted, "/predicted_bytes"), number(deleted, "/measured_bytes"));
+        let least = if tag == 1 { 5000 } else { 2000 } * 1024;
+        assert!(predicted >= least, "{fs:?} {done:#}");
+        let allowed = (predicted / 100).max(64 * 1024);
+        println!("{fs:?} {name}: predicted {predicted}, measured {measured}, freed {freed}");
+        assert!(predicted.abs_diff(measured) <= allowed, "{fs:?} {done:#}");
+        assert!(predicted.abs_diff(freed) <= allowed, "{fs:?} {freed} {done:#}");
+    }
+    assert!(artifacts.list().is_empty() && artifacts.blobs().is_empty());
+}
+
+#[test]
+fn artifacts_go_on_xfs() {
+    artifacts_give_back_what_was_predicted(Fs::Xfs);
+}
+
+#[test]
+fn artifacts_go_on_btrfs() {
+    artifacts_give_back_what_was_predicted(Fs::Btrfs);
+}
+
+/// CRI-O's additional stores are listed first and pinned, and nobody deletes from them.
+#[test]
+fn additional_stores_are_read_only_and_pinned() {
+    let disk = tempfile::tempdir().unwrap();
+    let top = disk.path();
+    let write = |path: &str, text: &str| {
+        std::fs::create_dir_all(top.join(path).parent().unwrap()).unwrap();
+        std::fs::write(top.join(path), text).unwrap();
+    };
+    let crio = "[crio]\nroot = \"/var/crio\"\n[crio.runtime]\nadditional_artifact_stores = [\"/mnt/models\", \"/gone\"]\n";
+    write("etc/crio/crio.conf", crio);
+    for (what, empty) in [("images", "[]"), ("layers", "[]"), ("containers", "[]")] {
+        write(&format!("var/crio/overlay-{what}/{what}.json"), empty);
+    }
+    std::fs::create_dir_all(top.join("mnt/models")).unwrap();
+    Artifacts::make(&top.join("var/crio")).add(Some(TUNED), &[&content(1, 10 * KIB)]);
+    let lent = Artifacts::make(&top.join("mnt/models"));
+    lent.add(Some(MODEL), &[&content(2, 20 * KIB)]);
+
+    let scan = program::layersweep(["scan", "--format", "json", "--sysroot", top.to_str().unwrap()]);
+    let scan = scan.expect_code(0).json();
+    let stores = list(&scan, "/stores").iter().filter(|store| store["driver"] == "artifacts");
+    let stores: Vec<_> =
+        stores.map(|store| (store["read_only"].clone(), text(store, "/root").to_owned())).collect();
+    assert_eq!(stores.len(), 2, "{stores:?}");
+    assert!(
+        stores[0].0 == true && stores[0].1.ends_with("/mnt/models"),
+        "the additional one first: {stores:?}"
+    );
+    assert!(stores[1].0 == false && stores[1].1.ends_with("/var/crio"), "{stores:?}");
+    let model = node::image(&scan, MODEL);
+    assert_eq!(model["pinned"], true, "{model:#}");
+    assert!(text(model, "/pinned_by/0").contains("additional_artifact_stores in"), "{model:#}");
+    assert_eq!(number(model, "/frees_bytes"), 0, "{model:#}");
+    assert_eq!(node::image(&scan, TUNED)["pinned"], false);
 }
 
 /// A name of several goes alone, and the rest stays; but not one that a container has it by.

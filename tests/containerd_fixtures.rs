@@ -10,7 +10,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
-use layersweep::containerd::places::Places;
+use layersweep::containerd::places::{Places, Proxy};
+use layersweep::inventory::refs::Root;
 use layersweep::inventory::{Consistency, Labels, Verdict};
 use support::containerd::{Reading, read};
 
@@ -54,6 +55,49 @@ fn rebuild(version: &str, at: &Path) -> PathBuf {
         }
     }
     at.join("root")
+}
+
+/// soci, stargz and nydus keep their snapshots in directories of their own, with what they load
+/// beside these.
+#[test]
+fn a_snapshotter_beside_containerd_has_its_snapshots_and_its_bytes() {
+    for below in ["", "snapshotter"] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = rebuild("2.3.4", directory.path());
+        let before = read(&Places::at(&root, true), SignedDuration::ZERO);
+        let proxy = directory.path().join("proxy");
+        let data = proxy.join(below);
+        fs::create_dir_all(data.parent().unwrap()).unwrap();
+        fs::rename(root.join("io.containerd.snapshotter.v1.native"), &data).unwrap();
+        fs::create_dir_all(proxy.join("content")).unwrap();
+        fs::write(proxy.join("content/chunk"), vec![1; 300_000]).unwrap();
+        let mut places = Places::at(&root, true);
+        let name = "native".to_owned();
+        places.proxies.push(Proxy { name, directory: proxy.clone(), data: Some(data.clone()) });
+        let reading = read(&places, SignedDuration::ZERO);
+
+        let snapshots = |reading: &Reading| -> BTreeMap<String, Vec<String>> {
+            let images = reading.inventory.images.iter().enumerate();
+            let copies = images.map(|(at, image)| {
+                let reached = reading.refs.reach(Root::Image(at.into())).iter();
+                let mut ids: Vec<_> =
+                    reached.map(|node| reading.inventory.nodes[node.get()].id.clone()).collect();
+                ids.sort();
+                (image.id.clone(), ids)
+            });
+            copies.collect()
+        };
+        assert_eq!(snapshots(&reading), snapshots(&before), "{below:?}");
+        let mut nodes = reading.inventory.nodes.iter();
+        let content = nodes.find(|node| node.id == "snapshotter native: content").expect(below);
+        assert_eq!(content.size.bytes, support::du::bytes(&[&proxy.join("content")]));
+        let here =
+            reading.inventory.nodes.iter().filter(|node| node.path.starts_with(data.join("snapshots")));
+        let found = here.filter(|node| node.layer.as_ref().is_some_and(|layer| layer.snapshotter.is_some()));
+        assert!(found.count() >= 5, "{below:?}");
+        let all: u64 = reading.inventory.nodes.iter().map(|node| node.size.bytes).sum();
+        assert_eq!(all, support::du::bytes(&[&root, &proxy]), "{below:?}");
+    }
 }
 
 /// A snapshotter that was configured to be inside the root is counted once.

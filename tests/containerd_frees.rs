@@ -5,11 +5,14 @@
 
 mod support;
 
+use std::os::linux::fs::MetadataExt as _;
+
 use jiff::SignedDuration;
 use layersweep::inventory::refs::Root;
 use layersweep::inventory::{ImageIx, Inventory, NodeKind};
 use support::containerd::{self, Reading, Rig, read};
 use support::loopfs::{Fs, LoopFs, MIB};
+use support::program::{self, list, number, text};
 
 fn position(inventory: &Inventory, name: &str) -> ImageIx {
     let at = inventory.images.iter().position(|image| image.names.iter().any(|one| one == name));
@@ -94,6 +97,56 @@ fn every_image(fs: Fs) {
     assert!(left.inventory.leaks.is_empty(), "{:?}", left.inventory.leaks);
 }
 
+/// The copies of another snapshotter have a row, bytes, and a line where an image is explained.
+fn second_snapshotter_is_told(rig: &Rig) {
+    let root = rig.places().root;
+    let run = |arguments: &[&str]| {
+        let flags = ["--no-record", "--format", "json", "--containerd-root", root.to_str().unwrap()];
+        let flags = if arguments[0] == "scan" { &flags[..] } else { &flags[1..] };
+        program::layersweep(arguments.iter().chain(flags)).expect_code(0)
+    };
+    let snapshots = root.join("io.containerd.snapshotter.v1.native/snapshots");
+    let copies = std::fs::read_dir(&snapshots).unwrap().count() as u64;
+    let own_entry = std::fs::metadata(&snapshots).unwrap().st_blocks() * 512;
+    let on_disk = support::du::bytes(&[&snapshots]) - own_entry;
+    assert!(copies >= 5 && on_disk > 50_000_000, "{copies} {on_disk}");
+
+    let scan = run(&["scan"]).json();
+    let by_name = |name: &str| {
+        let mut all = list(&scan, "/stores/0/snapshotters").iter();
+        all.find(|one| one["name"] == name).unwrap_or_else(|| panic!("no snapshotter {name}"))
+    };
+    let native = by_name("native");
+    assert_eq!((number(native, "/snapshots"), number(native, "/bytes")), (copies, on_disk));
+    assert_eq!((&native["second"], &by_name("overlayfs")["second"]), (&true.into(), &false.into()));
+
+    let usage = run(&["usage"]).json();
+    let rows = list(&usage, "/stores/0/rows");
+    let row = rows.iter().find(|row| row["kind"] == "snapshotter").unwrap();
+    assert_eq!(
+        (text(row, "/name"), number(row, "/count"), number(row, "/bytes")),
+        ("native", copies, on_disk)
+    );
+    let images = rows.iter().filter(|row| text(row, "/kind").starts_with("images_"));
+    let images: u64 = images.map(|row| number(row, "/bytes")).sum();
+    let total = number(&usage, "/stores/0/bytes/images");
+    assert!(images + on_disk >= total, "the images' rows share layers among them");
+    assert!(images < total, "{images} of {total}: the copies are not hidden in the images' rows");
+    let printed = program::layersweep(["usage", "--containerd-root", root.to_str().unwrap()]).expect_code(0);
+    assert!(printed.stdout.contains("Snapshotter native"), "{printed:?}");
+
+    // Its container holds the chain in overlayfs; the copies go with the image.
+    let explained = run(&["explain", "reg.local/app-b:1"]).json();
+    let held = &explained["copies"][0];
+    assert_eq!((text(held, "/snapshotter"), number(held, "/snapshots")), ("native", 3));
+    let (all, own) = (number(held, "/bytes"), number(held, "/exclusive_bytes"));
+    assert!(0 < own && own < all && own <= number(&explained, "/bytes"), "{held}");
+    let more: i64 =
+        list(&explained, "/frees_differs").iter().map(|part| part["bytes"].as_i64().unwrap()).sum();
+    let (frees, bytes) = (number(&explained, "/frees_bytes"), number(&explained, "/bytes"));
+    assert_eq!(i128::from(frees) - i128::from(bytes), i128::from(more), "{explained:#}");
+}
+
 #[test]
 fn what_others_hold_stays() {
     if !containerd::require_rig() || !Fs::Ext4.require() {
@@ -121,6 +174,7 @@ fn what_others_hold_stays() {
     assert_eq!(weight("reg.local/multi:1"), 0, "the lease holds all of it");
     // In use: its blobs go, its snapshots stay for the container.
     assert!(weight("reg.local/app-b:1") > 5_000_000);
+    second_snapshotter_is_told(&rig);
     let elsewhere = reading.inventory.images.iter().filter(|image| image.id.starts_with("default/"));
     assert_eq!(elsewhere.count(), 1);
     predictions_hold(&rig, &loopfs, &[&["reg.local/multi:1"], &["reg.local/app-d:1", "reg.local/app-b:1"]]);

@@ -1,7 +1,7 @@
 //! `gc` and `rm` on a real containerd with running pods, its root on a real filesystem that runs
 //! full. All that is made up is the time since which the images are here.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
 mod support;
 
@@ -124,8 +124,23 @@ const STAY: [(&str, &str); 7] = [
     ("foreign", "out-of-reach"),
 ];
 
+/// The native snapshotter copies files, by reflink where it can: an image that has its layers there as
+/// well has more to itself than its deletion frees.
+fn tells_why_what_goes_is_not_what_comes_free(node: &ContainerdNode) {
+    let explained = node.json(0, &["explain", &full("native")]);
+    let copies = &explained["copies"][0];
+    assert_eq!(text(copies, "/snapshotter"), "native", "{explained:#}");
+    assert!(number(copies, "/bytes") >= number(copies, "/exclusive_bytes"), "{copies}");
+    let parts = list(&explained, "/frees_differs").iter().map(|part| part["bytes"].as_i64().unwrap());
+    let difference =
+        i128::from(number(&explained, "/frees_bytes")) - i128::from(number(&explained, "/bytes"));
+    assert_eq!(parts.map(i128::from).sum::<i128>(), difference, "{explained:#}");
+    println!("copies {copies}, and {}", explained["frees_differs"]);
+}
+
 fn collects(fs: Fs) {
     let Some(node) = everything(fs) else { return };
+    tells_why_what_goes_is_not_what_comes_free(&node);
     removes_nothing_by_name_that_is_kept(&node);
     ends_at_the_low_mark(&node);
     keeps_what_must_stay_whatever_is_missing(&node);

@@ -302,3 +302,47 @@ fn a_user_keeps_nothing_that_he_cannot_reach() {
     container(disk.path(), OF_A_USER, PODMAN);
     assert_eq!(keeps(&look(disk.path(), Weigh::Nothing), PODMAN), None);
 }
+
+/// bootc's store is found by itself, once, whichever of its names leads there; it lends, and nobody
+/// deletes from it even where it is named.
+#[test]
+fn bootcs_store_is_shown_and_read_only() {
+    for (place, link) in [
+        ("sysroot/ostree/bootc/storage", "usr/lib/bootc/storage"),
+        ("sysroot/composefs/bootc/storage", "sysroot/ostree/bootc"),
+    ] {
+        let disk = node([&[], &[]]);
+        let top = disk.path();
+        let write = |path: &str, text: &str| {
+            fs::create_dir_all(top.join(path).parent().unwrap()).unwrap();
+            fs::write(top.join(path), text).unwrap();
+        };
+        let id = "b".repeat(64);
+        let image = format!(r#"[{{"id":"{id}","names":["localhost/bootc:1"],"metadata":"{{}}"}}]"#);
+        write(&format!("{place}/overlay-images/images.json"), &image);
+        write(&format!("{place}/overlay-layers/layers.json"), "[]");
+        write(&format!("{place}/overlay-containers/containers.json"), "[]");
+        let target = if link.ends_with("storage") { place } else { "sysroot/composefs/bootc" };
+        fs::create_dir_all(top.join(link).parent().unwrap()).unwrap();
+        symlink(Path::new("/").join(target), top.join(link)).unwrap();
+
+        let survey = look(top, Weigh::Nothing);
+        let top = top.canonicalize().unwrap();
+        assert!(stores(&top, &survey).contains(&(place.to_owned(), true)), "{:?}", stores(&top, &survey));
+        let found: Vec<_> = survey.inventory.stores.iter().filter(|store| store.origin == "bootc").collect();
+        assert_eq!(found.len(), 1, "{place}: once");
+        assert_eq!(keeps(&survey, "bootc").unwrap().0, "read-only-store");
+
+        // A quadlet of root's podman runs it from there.
+        let used = format!(r#"[{{"id":"{}","image":"{id}","layer":"","metadata":"{{}}"}}]"#, "c".repeat(64));
+        write(&format!("{PODMAN}/overlay-containers/containers.json"), &used);
+        let survey = look(&top, Weigh::Nothing);
+        let at = survey.inventory.images.iter().position(|image| image.id == id).unwrap();
+        let container = survey.inventory.containers.iter().find(|one| one.id.starts_with("cc")).unwrap();
+        assert_eq!(container.image, Some(at.into()), "{place}: its container's image is known");
+
+        let named = look_at(&top, Weigh::Nothing, &[place]);
+        assert_eq!(stores(&top, &named), [(place.to_owned(), true)]);
+        assert_eq!(keeps(&named, "bootc").unwrap().0, "in-use", "by podman's container");
+    }
+}

@@ -33,6 +33,7 @@ const DASHBOARD: &str = "packaging/grafana/layersweep.json";
 /// Facts that have something to say for every metric.
 fn everything() -> Facts {
     let key = StoreKey::new(StoreKind::ContainersStorage, "/store".into(), "overlay".into());
+    let artifacts = StoreKey::new(StoreKind::ContainersStorage, "/store".into(), "artifacts".into());
     let at = jiff::Timestamp::from_second(1_772_366_400).unwrap();
     let leak = LeakFigures { class: "orphan".into(), verdict: "reclaim".into(), count: 1, bytes: 4096 };
     let figures = Figures {
@@ -44,7 +45,10 @@ fn everything() -> Facts {
     Facts {
         version: "1.2.3",
         remembered: Remembered {
-            stores: vec![StoreFigures { key: key.clone(), scanned: at, seconds: 0.5, figures }],
+            stores: vec![
+                StoreFigures { key: key.clone(), scanned: at, seconds: 0.5, figures: figures.clone() },
+                StoreFigures { key: artifacts, scanned: at, seconds: 0.5, figures },
+            ],
             biggest: vec![BigImage { key, id: "i".into(), name: "n".into(), exclusive_bytes: 1 }],
             counters: Some(vec![Counter {
                 name: "runs".into(),

@@ -243,3 +243,29 @@ fn a_disk_without_an_inode_is_full() {
         drop(bind);
     }
 }
+
+/// What a snapshotter beside containerd keeps is named, also where its records are of no known kind.
+#[test]
+fn a_snapshotter_without_known_records_is_named() {
+    if !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let root = disk.path();
+    let meta_db = "io.containerd.metadata.v1.bolt/meta.db";
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/2.3.4/root").join(meta_db);
+    let containerd = root.join("var/lib/containerd").join(meta_db);
+    std::fs::create_dir_all(containerd.parent().unwrap()).unwrap();
+    std::fs::copy(fixture, containerd).unwrap();
+    std::fs::create_dir_all(root.join("etc/containerd")).unwrap();
+    let config = "version = 3\n[proxy_plugins.lazy]\ntype = \"snapshot\"\n\
+        [proxy_plugins.lazy.exports]\nroot = \"/var/lib/lazy\"\n";
+    std::fs::write(root.join("etc/containerd/config.toml"), config).unwrap();
+    write(&root.join("var/lib/lazy/cache/x"), 6);
+    write(&root.join("var/lib/else"), 5);
+    let report = report(&["--sysroot"], root);
+    let parts = list(&report, "/filesystems/0/parts");
+    let lazy =
+        parts.iter().find(|part| part["label"] == "snapshotter lazy").unwrap_or_else(|| panic!("{parts:#?}"));
+    assert!(is_about(number(lazy, "/bytes"), 6) && text(lazy, "/path").ends_with("/var/lib/lazy"), "{lazy}");
+}

@@ -107,6 +107,10 @@ pub(super) struct Global {
     #[arg(skip)]
     pub(super) trust_pid_namespace: bool,
 
+    /// The kubelet's own directory, where our configuration names it.
+    #[arg(skip)]
+    pub(super) kubelet_root: Option<PathBuf>,
+
     /// What flags have said before the configuration filled in the rest.
     #[arg(skip)]
     pub(super) named: Named,

@@ -73,6 +73,7 @@ fn fill_in(global: &mut Global, config: &Config) {
     let is_configured = |dir: PathBuf| std::path::absolute(dir).is_ok_and(|dir| dir == config.state_dir);
     global.named.other_state = named.is_some_and(|dir| !is_configured(dir));
     global.trust_pid_namespace = config.trust_pid_namespace;
+    global.kubelet_root.clone_from(&config.kubelet.root_dir);
     global.named.stores = !global.graphroot.is_empty() || !global.containerd_root.is_empty();
     // Whoever names a store or a socket means that one and nothing of what is configured.
     if !global.named.stores {

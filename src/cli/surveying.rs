@@ -111,6 +111,7 @@ fn surveyed_with(
     }
     let mut survey = measured?;
     survey.inventory.findings.extend(findings);
+    survey::note_pulls(&mut survey, global.kubelet_root.as_deref());
     memory.pin(&mut survey);
     let kept = !record || memory.save(global, &mut survey)?;
     memory.tell(&mut survey);

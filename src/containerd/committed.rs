@@ -41,6 +41,7 @@ mod tests {
             kind: Some(Kind::Committed),
             parent: None,
             created: None,
+            cached_blob: None,
         };
         for kind in [Some(Kind::Active), Some(Kind::View), None] {
             assert_eq!(fingerprint(&BackendSnapshot { kind, ..base.clone() }), None, "{kind:?}");

@@ -8,7 +8,8 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::places::{ConfiguredPin, Places};
+use super::places::{ConfiguredPin, Places, Proxy};
+use crate::sys::quiet::{self, Kind, Within};
 use crate::sys::sysroot::Sysroot;
 
 use file::Settings;
@@ -22,6 +23,11 @@ pub struct RootConfig {
     pub state: PathBuf,
     /// Snapshotters whose directory is configured: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
+    /// Snapshotters that run beside containerd (proxy plugins): name and directory, as exported or as
+    /// it is by default.
+    pub proxies: Vec<(String, PathBuf)>,
+    /// Directories where the erofs snapshotter finds layers that somebody else put there.
+    pub layer_caches: Vec<PathBuf>,
     /// The sandbox image.
     pub pins: Vec<ConfiguredPin>,
     /// What made us look here, for people: a file, a flag, a built-in default.
@@ -86,6 +92,16 @@ const FLAVOURS: [Flavour; 6] = [
     },
 ];
 
+/// Where snapshotters beside containerd keep their files if containerd's configuration does not say.
+const PROXY_ROOTS: [(&str, &str); 3] = [
+    ("soci", "/var/lib/soci-snapshotter-grpc"),
+    ("stargz", "/var/lib/containerd-stargz-grpc"),
+    ("nydus", "/var/lib/containerd-nydus"),
+];
+
+/// Where in such a directory the snapshots and their database are.
+const PROXY_DATA: [&str; 2] = ["", "snapshotter"];
+
 /// Sandbox images that containerd 1.6 to 2.3 use where the configuration names none.
 const DEFAULT_SANDBOXES: [&str; 5] = [
     "registry.k8s.io/pause:3.6",
@@ -138,16 +154,46 @@ impl RootConfig {
         let elsewhere = self.snapshotters.iter();
         let elsewhere =
             elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
+        let root = sysroot.resolve(&self.root)?;
         Ok(Places {
-            root: sysroot.resolve(&self.root)?,
             state: Some(&self.state)
                 .filter(|_| !sysroot.is_foreign() && !self.state.as_os_str().is_empty())
                 .cloned(),
             snapshotters: elsewhere.collect(),
+            proxies: self.proxies(sysroot).filter(|proxy| apart(&root, &proxy.directory)).collect(),
+            layer_caches: directories(sysroot, &self.layer_caches)
+                .filter(|path| apart(&root, path))
+                .collect(),
+            root,
             pins: self.pins.clone(),
             foreign: sysroot.is_foreign(),
         })
     }
+
+    /// The proxies whose directory is there.
+    fn proxies<'a>(&'a self, sysroot: &'a Sysroot) -> impl Iterator<Item = Proxy> + 'a {
+        self.proxies.iter().filter_map(|(name, path)| {
+            let directory = directories(sysroot, std::slice::from_ref(path)).next()?;
+            let within = Within::at([directory.as_path()]);
+            let is_data = |below: &&&str| {
+                let database = directory.join(below).join("metadata.db");
+                within.facts(&database).is_ok_and(|facts| facts.kind == Kind::File)
+            };
+            let data = PROXY_DATA.iter().find(is_data).map(|below| directory.join(below));
+            Some(Proxy { name: name.clone(), directory, data })
+        })
+    }
+}
+
+/// Those that exist, where they lie for us.
+fn directories<'a>(sysroot: &'a Sysroot, paths: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
+    let found = paths.iter().filter_map(|path| sysroot.resolve(path).ok());
+    found.filter(|path| quiet::facts(path).is_ok_and(|facts| facts.kind == Kind::Directory))
+}
+
+/// Whether a directory is one of its own: nobody has the root in it.
+fn apart(root: &Path, directory: &Path) -> bool {
+    !root.starts_with(directory)
 }
 
 impl Flavour {
@@ -170,6 +216,15 @@ impl Flavour {
             root: settings.root.unwrap_or_else(|| self.root.into()),
             state: settings.state.unwrap_or_else(|| self.state.into()),
             snapshotters: settings.snapshotters,
+            proxies: settings
+                .proxies
+                .into_iter()
+                .filter_map(|(name, root)| {
+                    let usual = PROXY_ROOTS.iter().find(|(known, _)| *known == name);
+                    Some((name, root.or_else(|| Some(usual?.1.into()))?))
+                })
+                .collect(),
+            layer_caches: settings.layer_caches,
             pins: settings.pins,
             origin,
         }

@@ -68,6 +68,7 @@ pub fn fill(
             .collect(),
         blobs: HashMap::new(),
         directories: HashMap::new(),
+        cached: HashMap::new(),
         ingests: HashMap::new(),
         containers: HashMap::new(),
         snapshots: HashMap::new(),
@@ -76,6 +77,7 @@ pub fn fill(
     let nodes: Vec<_> = units.iter().zip(tallies).map(|(unit, tally)| filler.unit(unit, tally)).collect();
     filler.blob_facts();
     filler.snapshots();
+    filler.cached_layers();
     let groups = filler.images();
     let volumes = filler.volumes(&groups);
     filler.containers(&groups, &volumes);
@@ -103,6 +105,8 @@ pub(super) struct Filler<'a> {
     pub(super) blobs: HashMap<&'a str, NodeIx>,
     /// Snapshots' directories by snapshotter and position of the entry.
     pub(super) directories: HashMap<(usize, usize), NodeIx>,
+    /// Layers in caches, by diffID.
+    pub(super) cached: HashMap<String, Vec<NodeIx>>,
     /// Downloads by the content store's reference.
     pub(super) ingests: HashMap<&'a str, NodeIx>,
     /// CRI's directories by container id.
@@ -149,6 +153,7 @@ impl<'a> Filler<'a> {
             What::Blob(_) => NodeKind::Blob,
             What::Snapshot(..) => NodeKind::Snapshot,
             What::Container(_) => NodeKind::ContainerMetadata,
+            What::CachedLayer(_) => NodeKind::CachedLayer,
             What::Ingest(_) | What::Debris(_) => NodeKind::Debris,
             What::Metadata => NodeKind::StoreMetadata,
             What::Other(_) => NodeKind::Other,
@@ -168,6 +173,7 @@ impl<'a> Filler<'a> {
                     self.ingests.insert(backend_ref, node);
                 }
             }
+            What::CachedLayer(diff_id) => self.cached.entry(diff_id.clone()).or_default().push(node),
             What::Container(id) => self.containers.entry(id.clone()).or_default().push(node),
             What::Debris(_) => {}
             What::Metadata | What::Other(_) => self.inventory.anchored.push(node),

@@ -31,6 +31,17 @@ pub struct ConfiguredPin {
     pub origin: String,
 }
 
+/// A snapshotter that runs beside containerd, and its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// The directory in it that has `metadata.db` and `snapshots`, if one has.
+    pub data: Option<PathBuf>,
+}
+
 /// Where one containerd's stores lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
@@ -40,6 +51,10 @@ pub struct Places {
     pub state: Option<PathBuf>,
     /// Snapshotters whose directory was configured to be elsewhere: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
+    /// Snapshotters that run beside containerd.
+    pub proxies: Vec<Proxy>,
+    /// Directories with layers for the erofs snapshotter, which containerd never writes to.
+    pub layer_caches: Vec<PathBuf>,
     /// The sandbox image.
     pub pins: Vec<ConfiguredPin>,
     /// On somebody else's disk: nobody writes.
@@ -57,7 +72,9 @@ impl Places {
     #[must_use]
     pub fn within(&self) -> Within {
         let configured = self.snapshotters.iter().map(|(_, directory)| directory.as_path());
-        Within::at(std::iter::once(self.root.as_path()).chain(configured))
+        let proxies = self.proxies.iter().map(|proxy| proxy.directory.as_path());
+        let caches = self.layer_caches.iter().map(PathBuf::as_path);
+        Within::at(std::iter::once(self.root.as_path()).chain(configured).chain(proxies).chain(caches))
     }
 
     /// The directory of the content store.

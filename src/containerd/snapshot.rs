@@ -5,6 +5,8 @@
 mod listing;
 mod read;
 
+pub(in crate::containerd) use listing::digest_of_cached;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -51,6 +53,10 @@ pub struct Backend {
     pub name: String,
     /// Its directory.
     pub directory: PathBuf,
+    /// What of that has its database and the directory `snapshots`.
+    pub data: PathBuf,
+    /// It runs beside containerd, and keeps files of its own in its directory.
+    pub is_proxy: bool,
     /// Its snapshots; empty where there is no database that we can read.
     pub snapshots: Vec<BackendSnapshot>,
     /// It has a database, and it was read.
@@ -74,6 +80,11 @@ pub struct Snapshot {
     pub ingests: Vec<IngestDirectory>,
     /// Manifests and indexes by digest, as far as names lead to them.
     pub documents: HashMap<String, Document>,
+    /// diffIDs of layers in a cache, by the position of the snapshotter and the id of the snapshot that
+    /// has its content there.
+    pub cached_layers: HashMap<(usize, u64), String>,
+    /// There are more of them, of which it cannot be read where they lead.
+    pub more_cached_layers: bool,
     /// What CRI's status files say, by container id.
     pub states: HashMap<String, ContainerState>,
     /// When a thing without a record last changed. Those that are missing here were seen
@@ -175,7 +186,7 @@ pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
 fn transactions(places: &Places) -> io::Result<Transactions> {
     let within = places.within();
     let snapshotters = listing::snapshotters(places, &within.list(&places.root)?);
-    let databases = snapshotters.into_iter().map(|(_, directory)| directory.join("metadata.db"));
+    let databases = snapshotters.into_iter().map(|snapshotter| snapshotter.data.join("metadata.db"));
     let peek = |path: &Path| -> Result<u64, BoltError> { bolt::newest_txid(&within.open_file(path)?) };
     Ok(databases
         .chain([places.meta_db()])
@@ -201,11 +212,12 @@ impl Snapshot {
     }
 
     /// The directories that the parts of units are relative to: the root, the content
-    /// store, and each snapshotter's directory. Each may be a filesystem of its own.
+    /// store, each snapshotter's directory, and the caches of layers. Each may be a filesystem of its own.
     #[must_use]
     pub fn areas(&self) -> Vec<PathBuf> {
         let fixed = [self.places.root.clone(), self.places.root.join(CONTENT)];
-        fixed.into_iter().chain(self.backends.iter().map(|backend| backend.directory.clone())).collect()
+        let backends = self.backends.iter().map(|backend| backend.directory.clone());
+        fixed.into_iter().chain(backends).chain(self.places.layer_caches.iter().cloned()).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::places::{CONTENT, CRI, PLAIN, SNAPSHOTTER, TASKS, TMP_MOUNTS};
-use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot};
+use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot, digest_of_cached};
 use crate::sys::quiet::Kind;
 use crate::usage::TreeScope;
 
@@ -18,6 +18,8 @@ pub enum What {
     Blob(String),
     /// A snapshot's directory: snapshotter, position of its entry.
     Snapshot(usize, usize),
+    /// A layer in a cache of the erofs snapshotter, by its diffID.
+    CachedLayer(String),
     /// A download that some namespace knows.
     Ingest(usize),
     /// CRI's directory of a container or sandbox.
@@ -37,6 +39,7 @@ impl What {
         match self {
             Self::Blob(_) => "blob",
             Self::Snapshot(..) => "snapshot",
+            Self::CachedLayer(_) => "cached-layer",
             Self::Ingest(_) => "ingest",
             Self::Container(_) => "container",
             Self::Debris(debris) => debris.class(),
@@ -148,6 +151,9 @@ pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
     sorter.content();
     for (at, backend) in snapshot.backends.iter().enumerate() {
         sorter.backend(at, backend);
+    }
+    for at in 0..snapshot.places.layer_caches.len() {
+        sorter.layer_cache(FIRST_BACKEND_AREA + snapshot.backends.len() + at);
     }
     sorter.units
 }
@@ -303,7 +309,8 @@ impl<'a> Sorter<'a> {
             snapshots.any(|snapshot| snapshot.snapshotter == snapshotter)
         };
         let used = used(&backend.name);
-        if PLAIN.contains(&backend.name.as_str()) && (backend.known || used) {
+        let is_plain = PLAIN.contains(&backend.name.as_str()) && (backend.known || used);
+        if is_plain || backend.is_proxy {
             return self.plain_backend(at, backend);
         }
         // We do not know how it keeps its snapshots: counted, not attributed.
@@ -321,6 +328,50 @@ impl<'a> Sorter<'a> {
         }
     }
 
+    /// What a snapshotter has beside its snapshots: its database, or what one that runs beside
+    /// containerd has loaded (`content`, `cache`, …), which no record of containerd tells of.
+    fn beside_snapshots(&mut self, backend: &Backend, name: &str, area: usize, path: PathBuf) {
+        if !backend.is_proxy || name.starts_with("metadata.db") {
+            return self.bookkeeping(area, path, TreeScope::Whole);
+        }
+        let name = format!("snapshotter {}: {name}", backend.name);
+        self.add(What::Other(name.clone()), &name, area, path);
+    }
+
+    /// A directory with layers for the erofs snapshotter.
+    fn layer_cache(&mut self, area: usize) {
+        let mut found = Vec::new();
+        for (algorithm, kind, path) in self.directory(area, Path::new("")) {
+            if kind != Kind::Directory {
+                self.add(What::Other(algorithm.clone()), &algorithm, area, path);
+                continue;
+            }
+            for (prefix, kind, path) in self.directory(area, &path) {
+                match kind {
+                    Kind::Directory => found.extend(self.directory(area, &path)),
+                    _ => self.add(What::Other(prefix.clone()), &prefix, area, path),
+                }
+            }
+        }
+        let (layers, others): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|(_, kind, path)| *kind == Kind::File && digest_of_cached(path).is_some());
+        let mut by_path = HashMap::new();
+        for (_, _, path) in layers {
+            let Some(diff_id) = digest_of_cached(&path) else { continue };
+            by_path.insert(path.clone(), self.units.len());
+            self.add(What::CachedLayer(diff_id.clone()), &diff_id, area, path);
+        }
+        for (name, kind, path) in others {
+            // `<hex>.erofs.dmverity` goes with its layer.
+            let layer = by_path.get(&path.with_extension("")).filter(|_| kind == Kind::File);
+            match layer.copied() {
+                Some(layer) => self.units[layer].parts.push((area, path, TreeScope::Whole)),
+                None => self.add(What::Other(name.clone()), &name, area, path),
+            }
+        }
+    }
+
     /// A snapshotter that keeps each snapshot in `snapshots/<id>`.
     fn plain_backend(&mut self, at: usize, backend: &Backend) {
         let area = FIRST_BACKEND_AREA + at;
@@ -330,9 +381,17 @@ impl<'a> Sorter<'a> {
             .enumerate()
             .map(|(at, snapshot)| (snapshot.id.to_string(), at))
             .collect();
-        for (name, kind, path) in self.directory(area, Path::new("")) {
+        let data = backend.data.strip_prefix(&backend.directory).unwrap_or(Path::new("")).to_path_buf();
+        if !data.as_os_str().is_empty() {
+            for (name, _, path) in self.directory(area, Path::new("")) {
+                if path != data {
+                    self.beside_snapshots(backend, &name, area, path);
+                }
+            }
+        }
+        for (name, kind, path) in self.directory(area, &data) {
             if name != "snapshots" || kind != Kind::Directory {
-                self.bookkeeping(area, path, TreeScope::Whole);
+                self.beside_snapshots(backend, &name, area, path);
                 continue;
             }
             for (name, kind, path) in self.directory(area, &path) {

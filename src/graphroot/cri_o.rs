@@ -16,6 +16,11 @@ use crate::sys::quiet::Within;
 /// The annotations are small, but the system call filter beside them is not.
 const MAX_BYTES: u64 = 16 << 20;
 
+/// Annotations of CRI-O (cri-o `internal/annotations`).
+const VOLUMES: &str = "io.kubernetes.cri-o.Volumes";
+const METADATA: &str = "io.kubernetes.cri-o.Metadata";
+const LABELS: &str = "io.kubernetes.cri-o.Labels";
+
 /// Labels of the kubelet.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -70,22 +75,31 @@ struct VolumeImage {
     image: String,
 }
 
-/// Ids of the images and OCI artifacts that are mounted as volumes into the container whose directory
-/// is `directory`. A container that is just being made has no configuration, and none yet.
+/// The images and OCI artifacts that a container has as volumes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageVolumes {
+    /// The container's name in its pod, where its configuration has one.
+    pub name: Option<String>,
+    /// Ids of images, and digests of manifests of artifacts.
+    pub ids: Vec<String>,
+}
+
+/// What the container whose directory is `directory` has mounted as volumes. A container that is
+/// just being made has no configuration, and none yet.
 ///
 /// # Errors
 /// When the configuration cannot be read or understood: then it is not known what it uses.
-pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<Vec<String>> {
+pub fn image_volumes(within: &Within, directory: &Path) -> io::Result<ImageVolumes> {
     match within.read(&directory.join("userdata/config.json"), MAX_BYTES) {
         Ok(config) => volumes_of(&config),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(ImageVolumes::default()),
         Err(error) => Err(error),
     }
 }
 
-fn volumes_of(config: &[u8]) -> io::Result<Vec<String>> {
+fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {
     let Config { annotations } = serde_json::from_slice(config)?;
-    let volumes: Vec<Volume> = match annotations.get("io.kubernetes.cri-o.Volumes") {
+    let volumes: Vec<Volume> = match annotations.get(VOLUMES) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(text)) if text.is_empty() => Vec::new(),
         // Go writes `null` for none.
@@ -94,8 +108,13 @@ fn volumes_of(config: &[u8]) -> io::Result<Vec<String>> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its annotation of volumes is no text"));
         }
     };
-    let images = volumes.into_iter().filter_map(|volume| Some(volume.image?.image));
-    Ok(images.filter(|image| !image.is_empty()).collect())
+    let metadata = annotations.get(METADATA).and_then(Value::as_str);
+    let metadata = metadata.and_then(|text| serde_json::from_str::<Metadata>(text).ok());
+    let ids = volumes.into_iter().filter_map(|volume| Some(volume.image?.image));
+    Ok(ImageVolumes {
+        name: metadata.map(|metadata| metadata.name).filter(|name| !name.is_empty()),
+        ids: ids.filter(|id| !id.is_empty()).collect(),
+    })
 }
 
 impl Facts {
@@ -119,9 +138,8 @@ impl Facts {
             let what = format!("its configuration has no annotation {name}");
             io::Error::new(io::ErrorKind::InvalidData, what)
         };
-        let (labels, metadata) = ("io.kubernetes.cri-o.Labels", "io.kubernetes.cri-o.Metadata");
-        let labels: Map<String, Value> = serde_json::from_str(inner(labels).ok_or_else(|| missing(labels))?)?;
-        let metadata: Metadata = serde_json::from_str(inner(metadata).ok_or_else(|| missing(metadata))?)?;
+        let labels: Map<String, Value> = serde_json::from_str(inner(LABELS).ok_or_else(|| missing(LABELS))?)?;
+        let metadata: Metadata = serde_json::from_str(inner(METADATA).ok_or_else(|| missing(METADATA))?)?;
         let label = |name: &str| labels.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let finished = serde_json::from_slice::<State>(state).ok().and_then(|state| state.finished);
         let finished: Option<Timestamp> = finished.and_then(|time| time.parse().ok());
@@ -160,7 +178,7 @@ mod tests {
     fn image_volumes_of_a_container() {
         let of = |annotation: &str| {
             let config = serde_json::json!({"annotations": {"io.kubernetes.cri-o.Volumes": annotation}});
-            volumes_of(config.to_string().as_bytes()).ok()
+            volumes_of(config.to_string().as_bytes()).ok().map(|volumes| volumes.ids)
         };
         let none = Some(Vec::new());
         for annotation in ["", "null", "[]", r#"[{"container_path":"/a","host_path":"/b","image":null}]"#] {
@@ -169,10 +187,10 @@ mod tests {
         let both = r#"[{"container_path":"/a","host_path":"/b"},
             {"container_path":"/m","host_path":"/s/overlay/1/merged","readonly":true,"image":{"image":"aa"}}]"#;
         assert_eq!(of(both), Some(vec!["aa".to_owned()]));
-        for annotation in ["[", "{}", "7", r#"[{"image":7}]"#] {
+        for annotation in ["[", "{}", "7", r#"[{"image":7}]"#, "[7]"] {
             assert_eq!(of(annotation), None, "{annotation}");
         }
-        assert_eq!(volumes_of(b"{}").ok(), none);
+        assert_eq!(volumes_of(b"{}").ok(), Some(ImageVolumes::default()));
         assert!(volumes_of(br#"{"annotations":{"io.kubernetes.cri-o.Volumes":[]}}"#).is_err());
         assert!(volumes_of(b"").is_err(), "cut off by a power loss");
     }

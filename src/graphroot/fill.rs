@@ -216,6 +216,7 @@ impl Filler<'_> {
             diff_id: record.diff_id.clone(),
             created: record.created,
             read_write: record.volatile,
+            snapshotter: None,
             listed_bytes: record.diff_size,
         }));
         self.layers[at] = Some(node);

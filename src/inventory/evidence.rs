@@ -27,13 +27,15 @@ pub enum EvidenceKind {
     MetadataDirectory,
     /// The record of a container made from it: it was here by then, maybe long before.
     Container,
+    /// The kubelet's record of a pull of it: the same, since that is written anew for other credentials.
+    PullRecord,
 }
 
 impl EvidenceKind {
     /// It tells when something of the image was made, not only that it was there.
     #[must_use]
     pub fn is_making(self) -> bool {
-        self != Self::Container
+        !matches!(self, Self::Container | Self::PullRecord)
     }
 }
 

@@ -171,6 +171,8 @@ pub enum NodeKind {
     Snapshot,
     /// A blob in containerd's content store.
     Blob,
+    /// A layer in a cache beside containerd's root, which nobody deletes with an image.
+    CachedLayer,
     /// An image's own files: manifest, configuration, signatures.
     ImageMetadata,
     /// A container's own files (`userdata` and the like), without its writable layer.
@@ -227,6 +229,8 @@ pub struct LayerFacts {
     pub created: Option<Timestamp>,
     /// A container's writable layer.
     pub read_write: bool,
+    /// The snapshotter that has it, of a snapshot of containerd.
+    pub snapshotter: Option<String>,
     /// Length of the uncompressed tar as the runtime recorded it, in bytes; the runtimes'
     /// own image sizes are sums of these.
     pub listed_bytes: Option<u64>,

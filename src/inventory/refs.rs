@@ -9,7 +9,8 @@ use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx, NodeKind, Size, Sto
 mod summary;
 
 pub use summary::{
-    Breakdown, Row, RowKind, Standing, breakdown, reclaimable, rows, spare_what_is_reached, standing,
+    Breakdown, Row, RowKind, Snapshotter, Standing, breakdown, reclaimable, rows, second_snapshotter,
+    snapshotters, spare_what_is_reached, standing,
 };
 
 /// Something that keeps nodes on the disk and can itself be deleted.

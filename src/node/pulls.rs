@@ -1,4 +1,4 @@
-//! Pulls of images that the kubelet has under way (KEP-2535, on by default from Kubernetes 1.35).
+//! Pulls of images that the kubelet has under way, and what it has pulled (KEP-2535, on by default from Kubernetes 1.35).
 //!
 //! Before a pull the kubelet writes `<root>/image_manager/pulling/sha256-<hex>`, and takes it away when
 //! the pull has ended (kubernetes `pkg/kubelet/images/pullmanager/fs_pullrecords.go`). After a crash
@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::NamedImage;
@@ -28,6 +29,54 @@ struct Intent {
     image: String,
 }
 
+/// `ImagePulledRecord`, of every version.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    kind: String,
+    last_updated_time: Timestamp,
+    image_ref: String,
+}
+
+/// An image that the kubelet has pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pulled {
+    /// What the runtime called it after the pull: an id, or a name with a digest.
+    pub image: String,
+    /// When the kubelet last wrote this down: the image was there by then.
+    pub at: Timestamp,
+}
+
+/// Reads what the kubelet has pulled, from the same places as [`read`]. What cannot be read says
+/// nothing of any image.
+#[must_use]
+pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
+    let mut found = Vec::new();
+    for kubelet in roots(root, configured) {
+        let directory = kubelet.join("image_manager/pulled");
+        let names = root.list(&directory).unwrap_or_default().into_iter().map(|entry| entry.name);
+        for name in names.filter(|name| name.to_str().is_some_and(is_record)).take(MAX_FILES) {
+            let path = directory.join(name);
+            let text = root.read(&path, MAX_FILE_BYTES);
+            let record = text
+                .map_err(|error| error.to_string())
+                .and_then(|text| serde_json::from_str::<Record>(&text).map_err(|error| error.to_string()));
+            match record {
+                Ok(record) if record.kind == "ImagePulledRecord" => {
+                    found.push(Pulled { image: record.image_ref, at: record.last_updated_time });
+                }
+                Ok(record) => {
+                    tracing::debug!(path = %path.display(), kind = record.kind, "no record of a pull")
+                }
+                Err(error) => {
+                    tracing::debug!(path = %path.display(), error, "a record of a pull is not read")
+                }
+            }
+        }
+    }
+    found
+}
+
 /// What is being pulled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pulls {
@@ -41,6 +90,14 @@ pub struct Pulls {
 /// and the usual one.
 #[must_use]
 pub fn read(root: &Sysroot, configured: Option<&Path>) -> Pulls {
+    let mut pulls = Pulls::default();
+    for kubelet in roots(root, configured) {
+        pulls.below(root, &kubelet.join("image_manager/pulling"));
+    }
+    pulls
+}
+
+fn roots(root: &Sysroot, configured: Option<&Path>) -> Vec<PathBuf> {
     let mut roots = match configured {
         Some(configured) => vec![configured.to_path_buf()],
         None => {
@@ -50,11 +107,7 @@ pub fn read(root: &Sysroot, configured: Option<&Path>) -> Pulls {
     };
     let mut seen = HashSet::new();
     roots.retain(|root: &PathBuf| root.is_absolute() && seen.insert(root.clone()));
-    let mut pulls = Pulls::default();
-    for kubelet in roots {
-        pulls.below(root, &kubelet.join("image_manager/pulling"));
-    }
-    pulls
+    roots
 }
 
 impl Pulls {
@@ -66,7 +119,7 @@ impl Pulls {
         };
         // One that is being written has another name.
         let names = entries.into_iter().map(|entry| entry.name);
-        let intents = names.filter(|name| name.to_str().is_some_and(is_intent)).take(MAX_FILES);
+        let intents = names.filter(|name| name.to_str().is_some_and(is_record)).take(MAX_FILES);
         for name in intents {
             let path = directory.join(name);
             let text = match root.read(&path, MAX_FILE_BYTES) {
@@ -94,7 +147,8 @@ impl Pulls {
     }
 }
 
-fn is_intent(name: &str) -> bool {
+/// One that is being written ends in `.tmp`.
+fn is_record(name: &str) -> bool {
     let hex = name.strip_prefix("sha256-");
     hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
@@ -104,6 +158,35 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn records_of_every_version() {
+        let node = tempfile::tempdir().unwrap();
+        let sysroot = Sysroot::at(node.path());
+        assert_eq!(pulled(&sysroot, None), [], "no kubelet");
+        let directory = node.path().join("var/lib/kubelet/image_manager/pulled");
+        fs::create_dir_all(&directory).unwrap();
+        let write = |digit: &str, text: &str| {
+            fs::write(directory.join(format!("sha256-{}", digit.repeat(64))), text).unwrap();
+        };
+        let record = |version: &str, image: &str, time: &str| {
+            let api = format!("imagemanager.kubelet.config.k8s.io/{version}");
+            format!(
+                r#"{{"kind":"ImagePulledRecord","apiVersion":"{api}","lastUpdatedTime":{time},"imageRef":"{image}","credentialMapping":{{"quay.io/app":{{"nodePodsAccessible":true}}}}}}"#
+            )
+        };
+        write("a", &record("v1alpha1", "sha256:aa", r#""2026-03-01T10:00:00Z""#));
+        write("b", &record("v1beta1", "quay.io/app@sha256:bb", r#""2026-03-02T10:00:00Z""#));
+        write("c", &record("v1beta1", "quay.io/app", "null"));
+        write("d", r#"{"kind":"ImagePullIntent","lastUpdatedTime":"2026-03-02T10:00:00Z","imageRef":"x"}"#);
+        write("e", "{");
+        fs::write(directory.join("README"), "no record").unwrap();
+        let mut found = pulled(&sysroot, None);
+        found.sort_by_key(|one| one.at);
+        let images: Vec<_> = found.iter().map(|one| one.image.as_str()).collect();
+        assert_eq!(images, ["sha256:aa", "quay.io/app@sha256:bb"]);
+        assert_eq!(found[0].at, "2026-03-01T10:00:00Z".parse().unwrap());
+    }
 
     #[test]
     fn intents_of_every_version() {

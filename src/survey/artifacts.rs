@@ -16,6 +16,9 @@ use crate::usage::filesystem::CostModel;
 pub(super) struct Artifacts {
     layout: Layout,
     origin: String,
+    /// One of CRI-O's additional stores, whose artifacts it calls pinned (cri-o
+    /// `internal/ociartifact`).
+    is_additional: bool,
 }
 
 impl Artifacts {
@@ -28,7 +31,12 @@ impl Artifacts {
             return Ok(None);
         }
         let layout = artifacts::read(places, request.patience)?;
-        Ok(Some(Self { layout, origin: origin.to_owned() }))
+        Ok(Some(Self { layout, origin: origin.to_owned(), is_additional: false }))
+    }
+
+    /// As one that CRI-O's configuration names beside its own.
+    pub(super) fn into_additional(self) -> Self {
+        Self { is_additional: true, ..self }
     }
 
     /// Where it lies.
@@ -84,10 +92,15 @@ impl Reading for Artifacts {
         areas: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx> {
+        let by_store = self.is_additional.then(|| format!("additional_artifact_stores in {}", self.origin));
         let context = artifacts::Context {
             store,
             area: areas.first().copied().unwrap_or((FilesystemIx::from(0), CostModel::default())),
-            pinned_by: &|names, digests| graphroots::pinned_by(filling.pins, names, digests),
+            pinned_by: &|names, digests| {
+                let mut reasons = graphroots::pinned_by(filling.pins, names, digests);
+                reasons.extend(by_store.clone());
+                reasons
+            },
             leaks: filling.request.weigh.finds_leaks(),
             labels: &filling.request.labels,
             present: filling.present,

@@ -56,6 +56,11 @@ impl Reading for Containerd {
         committed::fingerprints(&self.snapshot, &self.units)
     }
 
+    fn snapshotters(&self) -> Vec<(String, PathBuf)> {
+        let proxies = self.snapshot.places.proxies.iter().filter(|proxy| proxy.data.is_none());
+        proxies.map(|proxy| (proxy.name.clone(), proxy.directory.clone())).collect()
+    }
+
     /// The native snapshotter copies a whole root filesystem for each snapshot.
     fn copies_by_reflink(&self) -> bool {
         self.snapshot.backends.iter().any(|backend| backend.name == "native" && !backend.snapshots.is_empty())

@@ -226,7 +226,14 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         found.findings.push(Finding { path, message, incomplete: false });
     }
     let asked = stores.len();
-    let all = [stores, others].concat();
+    let mut all = [stores, others].concat();
+    let bootc = bootc(request);
+    if request.environment.uid == 0 {
+        // Its quadlets name it on podman's command line, which no configuration tells of. Users
+        // cannot read it.
+        let of_root = all.iter_mut().filter(|store| placed_owner(request, store) == 0);
+        of_root.for_each(|store| store.additional_image_stores.extend(bootc.clone()));
+    }
     let own = Own::new(&request.sysroot, &all);
     let known = Configured { all: &all, asked, own: &own };
     for at in own.lenders_first(&request.sysroot, &all).into_iter().filter(|at| *at < asked) {
@@ -262,6 +269,31 @@ pub(super) fn find(request: &Request) -> Result<Found, Error> {
         found.other(request, at, known);
     }
     Ok(found)
+}
+
+/// Where bootc keeps the images that its deployments are bound to (bootc `crates/lib/src/podstorage.rs`):
+/// through the link that quadlets use, then as ostree's and as composefs' backend have it.
+const BOOTC: [&str; 3] =
+    ["/usr/lib/bootc/storage", "/sysroot/ostree/bootc/storage", "/sysroot/composefs/bootc/storage"];
+
+/// bootc's own stores, each directory once. bootc prunes them itself, by what its deployments need.
+fn bootc(request: &Request) -> Vec<PathBuf> {
+    let mut found: Vec<(PathBuf, Root)> = Vec::new();
+    for path in BOOTC {
+        let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
+        if found.iter().all(|(_, known)| known.identity() != root.identity()) {
+            found.push((path.into(), root));
+        }
+    }
+    found.into_iter().map(|(path, _)| path).collect()
+}
+
+/// Whose directory a store's graphroot is, or will be.
+fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
+    let placed = placed(request, store);
+    let inside = |path: &Path| Path::new("/").join(path.strip_prefix(request.sysroot.root()).unwrap_or(path));
+    let mut opened = placed.ancestors().filter_map(|path| request.sysroot.open(&inside(path)).ok());
+    opened.next().map_or(0, |root| root.owner())
 }
 
 /// What is needed of the store at `places` by others, and by what is in none of its records: read
@@ -509,6 +541,11 @@ impl Found {
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return Err(unreadable(error)),
         };
+        let bootc = opened(request, &bootc(request));
+        let is_bootc = bootc.iter().any(|one| one.identity() == graphroot.identity());
+        // Whatever names it, nobody but bootc deletes from it.
+        let read_only = read_only || is_bootc;
+        let origin = if is_bootc { "bootc".to_owned() } else { store.origin.clone() };
         let drivers = match snapshot::drivers_in(&graphroot) {
             Ok(drivers) => drivers,
             Err(error) if is_absent(&error) => return Ok(()),
@@ -555,12 +592,12 @@ impl Found {
             self.stores.push(Graphroot {
                 units: units::sort(&snapshot),
                 snapshot,
-                origin: store.origin.clone(),
+                origin: origin.clone(),
                 additional: Vec::new(),
                 watch,
             });
         }
-        self.artifacts_of(request, &graphroot, &store.origin, read_only);
+        self.artifacts_of(request, &graphroot, &origin, read_only);
         Ok(())
     }
 
@@ -590,13 +627,19 @@ impl Found {
 
     /// Stores of artifacts that CRI-O may read and nobody writes to.
     fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
+        let own = std::mem::take(&mut self.artifacts);
         for Pin { pattern: path, origin } in named {
             let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
             let place = Place::of(artifacts::directory(&root));
-            if !self.artifacts.iter().any(|known| Place::of(known.directory()).is(&place)) {
+            let mut known = own.iter().chain(&self.artifacts);
+            if !known.any(|known| Place::of(known.directory()).is(&place)) {
                 self.artifacts_of(request, &root, origin, true);
             }
         }
+        // CRI-O lists these first, and takes a name from the first that has it.
+        self.artifacts =
+            std::mem::take(&mut self.artifacts).into_iter().map(Artifacts::into_additional).collect();
+        self.artifacts.extend(own);
     }
 }
 

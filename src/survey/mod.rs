@@ -8,6 +8,7 @@ mod lenders;
 pub mod lookup;
 mod memory;
 mod places;
+mod pulled;
 mod reading;
 mod recall;
 mod sandboxes;
@@ -37,6 +38,7 @@ use crate::usage::kept::{Remembered, ToKeep};
 use crate::usage::{Extents, Progress};
 
 pub use places::directories;
+pub use pulled::note_pulls;
 use reading::{Filling, Reading};
 pub use sandboxes::sandbox_images;
 use weigh::{Wanted, Weighing};
@@ -112,6 +114,10 @@ pub struct Survey {
     pub to_keep: Option<ToKeep>,
     /// For each store where its parts lie, if it is one that can be edited.
     pub places: Vec<Option<Places>>,
+    /// Directories that belong to each store, its root first.
+    pub areas: Vec<Vec<PathBuf>>,
+    /// Snapshotters that run beside containerd and whose records are not readable: name and directory.
+    pub snapshotters: Vec<(String, PathBuf)>,
     /// The present that dates on the disk were counted to.
     pub present: Present,
     /// How it was asked for, to ask again.
@@ -269,10 +275,29 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
         cached_layers: cached.len(),
     };
     let places = weighing.readings().iter().map(|reading| reading.places().cloned()).collect();
+    let areas = weighing.readings().iter().map(|reading| match reading.places() {
+        // Its roots have directories among them where others leave temporary files.
+        Some(places) => places.areas().map(|area| area.to_path_buf()).collect(),
+        None => reading.roots(),
+    });
+    let areas = areas.collect();
+    let snapshotters = weighing.readings().iter().flat_map(|reading| reading.snapshotters()).collect();
     let to_keep = weighing.leave().filter(|_| !request.sysroot.is_foreign());
     let (taken_at, sysroot) = (request.now, request.sysroot.clone());
     let request = Request { remembered: None, ..request.clone() };
-    Ok(Survey { inventory, refs, effort, taken_at, sysroot, to_keep, places, present, request })
+    Ok(Survey {
+        inventory,
+        refs,
+        effort,
+        taken_at,
+        sysroot,
+        to_keep,
+        places,
+        areas,
+        snapshotters,
+        present,
+        request,
+    })
 }
 
 /// The filesystems met so far, each once.

@@ -25,7 +25,8 @@ pub fn directories(request: &Request) -> Vec<PathBuf> {
     }
     for root in sandboxes::containerds(request) {
         found.extend([root.root, root.state]);
-        found.extend(root.snapshotters.into_iter().map(|(_, directory)| directory));
+        found.extend(root.snapshotters.into_iter().chain(root.proxies).map(|(_, directory)| directory));
+        found.extend(root.layer_caches);
     }
     found.retain(|path| path.is_absolute());
     found.sort();

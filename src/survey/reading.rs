@@ -69,6 +69,11 @@ pub(super) trait Reading: Debug {
         None
     }
 
+    /// Snapshotters beside a containerd whose files are none of the store's: name and directory.
+    fn snapshotters(&self) -> Vec<(String, PathBuf)> {
+        Vec::new()
+    }
+
     /// Small files, too, are likely to share extents.
     fn copies_by_reflink(&self) -> bool;
 

@@ -27,6 +27,9 @@ pub(super) struct Settings {
     pub(super) root_origin: Option<PathBuf>,
     pub(super) state: Option<PathBuf>,
     pub(super) snapshotters: Vec<(String, PathBuf)>,
+    /// Snapshotters in processes of their own, and the directories that these export, where they do.
+    pub(super) proxies: Vec<(String, Option<PathBuf>)>,
+    pub(super) layer_caches: Vec<PathBuf>,
     /// All sandbox images of all files: which of them is in effect differs between
     /// versions of containerd, and one pin too many does no harm.
     pub(super) pins: Vec<ConfiguredPin>,
@@ -139,6 +142,21 @@ impl Settings {
                 self.snapshotters.retain(|(known, _)| known != name);
                 self.snapshotters.push((name.to_owned(), path.into()));
             }
+            let caches = plugin.as_table().and_then(|plugin| plugin.get("layer_content_caches")?.as_array());
+            if let Some(caches) = caches.filter(|_| name == "erofs") {
+                let caches = caches.iter().filter_map(Value::as_str).map(PathBuf::from);
+                // containerd takes no others.
+                self.layer_caches = caches.filter(|path| path.is_absolute()).collect();
+            }
+        }
+        let proxies = table.get("proxy_plugins").and_then(Value::as_table);
+        for (name, proxy) in proxies.into_iter().flatten() {
+            let Some(proxy) = proxy.as_table().filter(|proxy| text(proxy, &["type"]) == Some("snapshot"))
+            else {
+                continue;
+            };
+            self.proxies.retain(|(known, _)| known != name);
+            self.proxies.push((name.clone(), text(proxy, &["exports", "root"]).map(PathBuf::from)));
         }
     }
 }

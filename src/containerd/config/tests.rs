@@ -61,6 +61,41 @@ fn every_version() {
 }
 
 #[test]
+fn what_lies_beside_the_root() {
+    let text = "version = 3\nroot = \"/data/c\"\n\
+        [proxy_plugins.soci]\ntype = \"snapshot\"\n[proxy_plugins.soci.exports]\nroot = \"/nvme/soci\"\n\
+        [proxy_plugins.stargz]\ntype = \"snapshot\"\n[proxy_plugins.unknown]\ntype = \"snapshot\"\n\
+        [proxy_plugins.nydus]\ntype = \"snapshot\"\n\
+        [proxy_plugins.around]\ntype = \"snapshot\"\n[proxy_plugins.around.exports]\nroot = \"/data\"\n\
+        [proxy_plugins.store]\ntype = \"content\"\n[proxy_plugins.store.exports]\nroot = \"/content\"\n\
+        [plugins.'io.containerd.snapshotter.v1.erofs']\nlayer_content_caches = [\"/cache\", \"no\", \"/gone\"]";
+    let files = [
+        (MAIN, text),
+        ("/data/c/x", ""),
+        ("/nvme/soci/snapshotter/metadata.db", ""),
+        ("/var/lib/containerd-stargz-grpc/stargz/x", ""),
+        ("/cache/x", ""),
+    ];
+    let (dir, sysroot) = disk(&files);
+    let config = discover(&sysroot).roots.into_iter().next().expect("a root");
+    let names: Vec<_> = config.proxies.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["around", "nydus", "soci", "stargz"], "those whose directory is known");
+    let at = |path: &str| dir.path().canonicalize().expect("path").join(path);
+    let places = config.places(&sysroot).expect("places");
+    let proxy = |name: &str, directory: &str, data: Option<&str>| Proxy {
+        name: name.into(),
+        directory: at(directory),
+        data: data.map(at),
+    };
+    let expected = [
+        proxy("soci", "nvme/soci", Some("nvme/soci/snapshotter")),
+        proxy("stargz", "var/lib/containerd-stargz-grpc", None),
+    ];
+    assert_eq!(places.proxies, expected, "not what holds the root, nor what is not there");
+    assert_eq!(places.layer_caches, [at("cache")]);
+}
+
+#[test]
 fn imports_override_in_order() {
     let config = first(&[
         (MAIN, "version = 2\nroot = \"/a\"\nimports = [\"conf.d/*.toml\", \"/opt/last.toml\"]"),

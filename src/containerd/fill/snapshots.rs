@@ -1,6 +1,6 @@
 //! Snapshots: from the key in `meta.db` over the snapshotter's own key to the directory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Filler, qualified};
 use crate::containerd::metadata::snapshotter::Kind;
@@ -43,6 +43,7 @@ impl<'a> Filler<'a> {
                     parent: record.parent.as_deref().map(id),
                     created: record.created,
                     read_write: kind == Some(Kind::Active),
+                    snapshotter: Some(record.snapshotter.clone()),
                     ..LayerFacts::default()
                 }));
                 self.snapshots.insert((namespace.name.as_str(), snapshotter, record.key.as_str()), node);
@@ -53,6 +54,31 @@ impl<'a> Filler<'a> {
         self.entries_alone(&entries, &recorded);
     }
 
+    /// Layers whose content lies in a cache. Nobody deletes that with an image: it stays whoever
+    /// reaches it. What no layer names is the cache's owner's, to be told of; unless some layer's file
+    /// is not known.
+    pub(super) fn cached_layers(&mut self) {
+        let mut used = HashSet::new();
+        for ((at, id), diff_id) in &self.snapshot.cached_layers {
+            let entry = self.snapshot.backends[*at].snapshots.iter().position(|found| found.id == *id);
+            let holder = entry.and_then(|entry| self.directories.get(&(*at, entry)).copied());
+            for node in self.cached.get(diff_id).into_iter().flatten().copied() {
+                used.insert(node);
+                // Behind its parent, which is what a snapshot needs first.
+                holder.into_iter().for_each(|holder| self.inventory.nodes[holder.get()].needs.push(node));
+            }
+        }
+        self.inventory.anchored.extend(&used);
+        for (diff_id, nodes) in std::mem::take(&mut self.cached) {
+            for node in nodes.into_iter().filter(|node| !used.contains(node)) {
+                match self.context.leaks && !self.snapshot.more_cached_layers {
+                    true => self.unused_cache_entry(&diff_id, node),
+                    false => self.inventory.anchored.push(node),
+                }
+            }
+        }
+    }
+
     /// A record without a directory still has a place in the chains.
     fn without_directory(&mut self, snapshotter: &str, entry: Option<(usize, usize)>) -> NodeIx {
         let backends = &self.snapshot.backends;
@@ -60,7 +86,7 @@ impl<'a> Filler<'a> {
         let path = match (at, entry) {
             (Some(at), Some((_, entry))) => {
                 let id = backends[at].snapshots[entry].id.to_string();
-                backends[at].directory.join("snapshots").join(id)
+                backends[at].data.join("snapshots").join(id)
             }
             (Some(at), None) => backends[at].directory.clone(),
             (None, _) => self.snapshot.places.root.clone(),
@@ -108,6 +134,7 @@ impl<'a> Filler<'a> {
                 parent: name.or_else(|| found.parent.clone()),
                 created: found.created,
                 read_write: found.kind == Some(Kind::Active),
+                snapshotter: Some(backend.name.clone()),
                 ..LayerFacts::default()
             }));
             self.unknown_entry(at, entry, node);

@@ -52,6 +52,126 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
     inventory
 }
 
+/// The overlayfs snapshots of containerd 2.3.4 as if the erofs snapshotter had them: one layer has its
+/// content from a cache by a symlink, one by a label, the rest has its own.
+#[test]
+fn layers_in_a_cache_stay_with_it() {
+    let renamed = |tree: &mut std::collections::BTreeMap<Vec<u8>, Value>, from: &[u8], to: &[u8]| {
+        let value = tree.remove(from).unwrap();
+        tree.insert(to.to_vec(), value);
+    };
+    let database = |path: &str| {
+        let original = File::open(fixture("root").join(path)).unwrap();
+        tree_of(&Database::read(&original, &Limits::default()).unwrap().root())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (root, cache) = (dir.path().join("root"), dir.path().join("cache"));
+    let erofs = root.join("io.containerd.snapshotter.v1.erofs");
+    fs::create_dir_all(root.join(META_DB).parent().unwrap()).unwrap();
+    let mut tree = database(META_DB);
+    let k8s = bucket_in(&mut tree, &["v1", KUBERNETES]);
+    renamed(bucket_in(k8s, &["snapshots"]), b"overlayfs", b"erofs");
+    let blobs: Vec<Vec<u8>> = bucket_in(k8s, &["content", "blob"]).keys().cloned().collect();
+    for blob in blobs {
+        let blob = bucket_in(k8s, &["content", "blob", std::str::from_utf8(&blob).unwrap()]);
+        let Some(Value::Bucket(labels, _)) = blob.get_mut(b"labels".as_slice()) else { continue };
+        let label = b"containerd.io/gc.ref.snapshot.";
+        if labels.contains_key([&label[..], b"overlayfs"].concat().as_slice()) {
+            renamed(labels, &[&label[..], b"overlayfs"].concat(), &[&label[..], b"erofs"].concat());
+        }
+    }
+    fs::write(root.join(META_DB), Builder::usual().file(&tree)).unwrap();
+
+    let layer = |digit: &str| {
+        let hex = digit.repeat(64);
+        (format!("sha256:{hex}"), cache.join(format!("sha256/{}/{hex}.erofs", &hex[..2])))
+    };
+    for digit in ["a", "b", "c"] {
+        let (_, path) = layer(digit);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, vec![1; 100_000]).unwrap();
+        fs::write(format!("{}.dmverity", path.display()), "{}").unwrap();
+    }
+    fs::write(cache.join("README"), "x").unwrap();
+    let mut own = database("io.containerd.snapshotter.v1.overlayfs/metadata.db");
+    let mut committed = Vec::new();
+    let all = bucket_in(&mut own, &["v1", "snapshots"]);
+    let keys: Vec<Vec<u8>> = all.keys().cloned().collect();
+    for key in &keys {
+        let record = bucket_in(all, &[std::str::from_utf8(key).unwrap()]);
+        let Some(Value::Bytes(id)) = record.get(b"id".as_slice()) else { panic!("{record:?}") };
+        let directory = erofs.join("snapshots").join(id[0].to_string());
+        assert!(id[0] < 0x80, "one byte of a varint");
+        fs::create_dir_all(&directory).unwrap();
+        if matches!(record.get(b"kind".as_slice()), Some(Value::Bytes(kind)) if kind == &[3]) {
+            committed.push((key.clone(), directory));
+        }
+    }
+    let (by_link, by_label) = (committed.remove(0), committed.remove(0));
+    std::os::unix::fs::symlink(layer("a").1, by_link.1.join("layer.erofs")).unwrap();
+    let labels = [
+        (b"io.containerd.erofs.v1/blob.source".to_vec(), Value::Bytes(b"cache".to_vec())),
+        (b"io.containerd.erofs.v1/blob.ref".to_vec(), Value::Bytes(layer("b").1.to_str().unwrap().into())),
+    ];
+    let record = bucket_in(all, &[std::str::from_utf8(&by_label.0).unwrap()]);
+    record.insert(b"labels".to_vec(), Value::Bucket(labels.into(), true));
+    fs::write(erofs.join("metadata.db"), Builder::usual().file(&own)).unwrap();
+
+    let mut places = Places::at(&root, true);
+    places.layer_caches.push(cache.clone());
+    // Where one leads is not known: then nothing is called unused.
+    let astray = committed[0].1.join("layer.erofs");
+    std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
+    assert!(snapshot::read(&places, snapshot::Patience::default()).unwrap().more_cached_layers);
+    fs::remove_file(&astray).unwrap();
+    let snapshot = snapshot::read(&places, snapshot::Patience::default()).unwrap();
+    let units = units::sort(&snapshot);
+    let context = Context {
+        store: StoreIx::from(0),
+        areas: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
+        mounts: &[],
+        platform: "linux/amd64",
+        labels: &LabelsOf::Nobody,
+        leaks: true,
+        present: &Present::at(Timestamp::now() + SignedDuration::from_hours(1), Vec::new()),
+        in_flight: SignedDuration::from_mins(5),
+    };
+    let mut inventory = Inventory::default();
+    let tally = Tally { bytes: 100, ..Tally::default() };
+    fill(&mut inventory, &snapshot, &units, &vec![tally; units.len()], &context);
+    let refs = crate::inventory::refs::Refs::new(&inventory);
+    for (digit, holder) in [("a", Some(&by_link.1)), ("b", Some(&by_label.1)), ("c", None)] {
+        let (diff_id, path) = layer(digit);
+        let at = inventory.nodes.iter().position(|node| node.path == path).expect(digit);
+        assert_eq!((inventory.nodes[at].kind, &inventory.nodes[at].id), (NodeKind::CachedLayer, &diff_id));
+        let unit = units.iter().find(|unit| unit.path == path).unwrap();
+        assert_eq!(unit.parts.len(), 2, "what dm-verity needs goes with it");
+        let needed: Vec<_> = inventory.nodes.iter().filter(|node| node.needs.contains(&at.into())).collect();
+        assert_eq!(
+            needed.iter().map(|node| &node.path).collect::<Vec<_>>(),
+            holder.into_iter().collect::<Vec<_>>()
+        );
+        let unused: Vec<_> =
+            inventory.leaks.iter().filter(|leak| leak.class == "erofs-cache-unused").collect();
+        let is_unused =
+            unused.iter().any(|leak| leak.holds == [at.into()] && leak.verdict == Verdict::Report);
+        assert_eq!((unused.len(), is_unused), (1, holder.is_none()), "{digit}");
+        // Whatever goes, nobody deletes it.
+        for image in (0..inventory.images.len()).map(crate::inventory::ImageIx::from) {
+            let gone = refs
+                .live()
+                .last_held(crate::inventory::refs::Root::Image(image))
+                .any(|node| node.get() == at);
+            assert!(!gone, "{digit}");
+        }
+    }
+    let reached = |path: &Path| {
+        let at = inventory.nodes.iter().position(|node| node.path == path).unwrap();
+        refs.reached_by(at.into()).count()
+    };
+    assert!(reached(&layer("a").1) > 0 && reached(&layer("b").1) > 0, "images have their layers there");
+}
+
 /// With `sandboxer = "shim"` a sandbox has no record among the containers: it is one all the same.
 #[test]
 fn a_sandbox_that_only_the_sandbox_store_has_is_a_container() {

@@ -81,6 +81,17 @@ impl<'a> Filler<'a> {
         self.leak("backend-snapshot-unknown", self.verdict(found.created), about, vec![node]);
     }
 
+    /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
+    pub(in crate::containerd) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
+        let path = self.inventory.nodes[node.get()].path.clone();
+        let since = self.snapshot.places.within().facts(&path).ok().and_then(|facts| facts.modified);
+        let evidence = "no snapshot of this containerd has its content from this file of a layer cache; \
+                        containerd never deletes there, and another machine or program may use it"
+            .into();
+        let about = About { id: diff_id.to_owned(), path, since, evidence };
+        self.leak("erofs-cache-unused", self.verdict(since), about, vec![node]);
+    }
+
     /// When a download last grew.
     pub(in crate::containerd) fn ingest_modified(
         &self,

@@ -8,6 +8,11 @@ use super::fields::{Fields, Oddity};
 use super::{records, values};
 use crate::sys::bolt::Database;
 
+/// Labels of the erofs snapshotter of containerd 2.4 (`plugins/snapshots/erofs`): where the content
+/// of a layer comes from, and where it is.
+const BLOB_SOURCE: &str = "io.containerd.erofs.v1/blob.source";
+const BLOB_REF: &str = "io.containerd.erofs.v1/blob.ref";
+
 /// What a snapshot is to its snapshotter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -32,6 +37,8 @@ pub struct BackendSnapshot {
     pub parent: Option<String>,
     /// When it was made.
     pub created: Option<Timestamp>,
+    /// The file in a cache that has its content, of the erofs snapshotter.
+    pub cached_blob: Option<String>,
 }
 
 /// Reads all snapshots of `metadata.db`, and what could not be understood. A record
@@ -58,7 +65,10 @@ pub fn read(database: &Database) -> (Vec<BackendSnapshot>, Vec<Oddity>) {
         };
         let created = fields.time("createdat");
         let parent = fields.text("parent");
-        snapshots.push(BackendSnapshot { key, id, kind, parent, created });
+        let mut labels = fields.labels("labels");
+        let is_cached = labels.get(BLOB_SOURCE).is_some_and(|source| source == "cache");
+        let cached_blob = labels.remove(BLOB_REF).filter(|_| is_cached);
+        snapshots.push(BackendSnapshot { key, id, kind, parent, created, cached_blob });
     }
     (snapshots, odd)
 }

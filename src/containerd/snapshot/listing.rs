@@ -26,9 +26,38 @@ pub struct Listed {
     pub damaged: bool,
 }
 
-/// Names and directories of the snapshotters, by name: those below the root, and those
-/// that were configured to be elsewhere.
-pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<(String, PathBuf)> {
+/// Where a snapshotter lies.
+#[derive(Clone, Debug)]
+pub struct Snapshotter {
+    pub name: String,
+    pub directory: PathBuf,
+    /// What has its database and its snapshots; most have them in the directory itself.
+    pub data: PathBuf,
+    /// It runs beside containerd, and keeps files of its own there.
+    pub is_proxy: bool,
+}
+
+/// The snapshotters by name: those below the root, those that were configured to be elsewhere, and
+/// those that run beside containerd and have a database.
+pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<Snapshotter> {
+    let mut found: Vec<_> = directories(places, root)
+        .into_iter()
+        .map(|(name, directory)| Snapshotter { name, data: directory.clone(), directory, is_proxy: false })
+        .collect();
+    for proxy in &places.proxies {
+        let Some(data) = &proxy.data else { continue };
+        found.retain(|known| known.name != proxy.name && known.directory != proxy.directory);
+        found.push(Snapshotter {
+            name: proxy.name.clone(),
+            directory: proxy.directory.clone(),
+            data: data.clone(),
+            is_proxy: true,
+        });
+    }
+    found
+}
+
+fn directories(places: &Places, root: &[Entry]) -> Vec<(String, PathBuf)> {
     let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
     for entry in root.iter().filter(|entry| entry.kind == Kind::Directory) {
         if let Some(name) = entry.name.to_str().and_then(|name| name.strip_prefix(SNAPSHOTTER)) {
@@ -61,6 +90,16 @@ pub fn digest(algorithm: &str, name: &str) -> Option<String> {
     known.then(|| digest.to_string())
 }
 
+/// The diffID of a layer in a cache of the erofs snapshotter, whose file is
+/// `<cache>/<algorithm>/<first two digits>/<hex>.erofs` (containerd 2.4,
+/// `plugins/snapshots/erofs`).
+pub fn digest_of_cached(path: &Path) -> Option<String> {
+    let hex = path.file_name()?.to_str()?.strip_suffix(".erofs")?;
+    let prefix = path.parent()?;
+    let algorithm = prefix.parent()?.file_name()?.to_str()?;
+    digest(algorithm, hex).filter(|_| prefix.file_name().is_some_and(|name| name.to_str() == hex.get(..2)))
+}
+
 /// Lists all of the root that is not inside a layer.
 ///
 /// # Errors
@@ -85,12 +124,23 @@ pub fn list(places: &Places) -> io::Result<Listed> {
     }
     listed.listing.insert(places.root.clone(), root);
     listed.content(&places.root.join(CONTENT));
-    for (_, directory) in snapshotters {
-        for entry in listed.directory(&directory) {
+    for Snapshotter { directory, data, .. } in snapshotters {
+        if data != directory {
+            listed.directory(&directory);
+        }
+        for entry in listed.directory(&data) {
             if matches!(entry.name.to_str(), Some("snapshots" | "active" | "view"))
                 && may_be_directory(&entry)
             {
-                listed.directory(&directory.join(&entry.name));
+                listed.directory(&data.join(&entry.name));
+            }
+        }
+    }
+    for cache in &places.layer_caches {
+        for algorithm in listed.directory(cache).into_iter().filter(may_be_directory) {
+            let of_algorithm = cache.join(&algorithm.name);
+            for prefix in listed.directory(&of_algorithm).into_iter().filter(may_be_directory) {
+                listed.directory(&of_algorithm.join(&prefix.name));
             }
         }
     }

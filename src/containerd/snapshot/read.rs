@@ -1,8 +1,10 @@
 //! One reading of a root.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::listing::{self, Listed};
@@ -12,10 +14,13 @@ use crate::containerd::metadata::{Metadata, Oddity, snapshotter};
 use crate::containerd::places::{CRI, Places};
 use crate::inventory::{Consistency, ContainerState, Finding};
 use crate::sys::bolt::{BoltError, Database, Limits};
-use crate::sys::quiet::{self, Within};
+use crate::sys::quiet::{self, Kind, Within};
+use crate::sys::readlink::Untraced;
 
 /// containerd reads manifests of at most 8 MiB.
 const DOCUMENT_BYTES: u64 = 8 << 20;
+/// A layer of the erofs snapshotter, in the directory of its snapshot.
+const EROFS_LAYER: &str = "layer.erofs";
 /// Much longer than CRI's status files.
 const STATUS_BYTES: u64 = 1 << 20;
 /// How deep indexes nest in indexes. Nobody nests them more than once.
@@ -33,6 +38,8 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
         blobs,
         ingests,
         documents: HashMap::new(),
+        cached_layers: HashMap::new(),
+        more_cached_layers: false,
         states: HashMap::new(),
         unknown_since: HashMap::new(),
         consistency: if damaged { Consistency::Damaged } else { Consistency::Consistent },
@@ -41,9 +48,12 @@ pub(super) fn read_once(places: &Places) -> io::Result<Snapshot> {
         transactions: Vec::new(),
     };
     let root = snapshot.entries(&places.root).to_vec();
-    for (name, directory) in listing::snapshotters(places, &root) {
-        let backend = snapshot.backend(name, directory);
+    for found in listing::snapshotters(places, &root) {
+        let backend = snapshot.backend(found);
         snapshot.backends.push(backend);
+    }
+    if !places.layer_caches.is_empty() {
+        snapshot.cached_layers();
     }
     snapshot.meta_db()?;
     snapshot.late_blobs();
@@ -60,6 +70,12 @@ fn database(within: &Within, path: &Path) -> Result<Option<Database>, BoltError>
         Err(error) => return Err(error.into()),
     };
     Database::read(&file, &Limits::default()).map(Some)
+}
+
+/// Where the symlink to a layer in a cache leads; `None` where that cannot be read without a trace.
+fn cached_blob(within: &Within, snapshot: &Path) -> Option<PathBuf> {
+    let open = within.directory(snapshot).ok()?;
+    Some(Untraced::of(open.as_fd()).ok()?.target(OsStr::new(EROFS_LAYER)).ok()?.into())
 }
 
 impl Snapshot {
@@ -93,9 +109,10 @@ impl Snapshot {
         }
     }
 
-    fn backend(&mut self, name: String, directory: PathBuf) -> Backend {
-        let path = directory.join("metadata.db");
-        let mut backend = Backend { name, directory, ..Backend::default() };
+    fn backend(&mut self, found: listing::Snapshotter) -> Backend {
+        let listing::Snapshotter { name, directory, data, is_proxy } = found;
+        let path = data.join("metadata.db");
+        let mut backend = Backend { name, directory, data, is_proxy, ..Backend::default() };
         match database(&self.places.within(), &path) {
             Ok(None) => {}
             Ok(Some(database)) => {
@@ -107,6 +124,28 @@ impl Snapshot {
             Err(error) => self.unreadable(&path, &error),
         }
         backend
+    }
+
+    /// Which layers the erofs snapshotter has in a cache: containerd 2.4 has a label with the path, its
+    /// betas a symlink. Neither is followed: the name of the file is the layer's diffID.
+    fn cached_layers(&mut self) {
+        let within = self.places.within();
+        for (at, backend) in self.backends.iter().enumerate().filter(|(_, backend)| backend.name == "erofs") {
+            for found in &backend.snapshots {
+                let directory = backend.data.join("snapshots").join(found.id.to_string());
+                let link = within.facts(&directory.join(EROFS_LAYER));
+                let target = match (&found.cached_blob, link) {
+                    (Some(path), _) => Some(PathBuf::from(path)),
+                    (None, Ok(facts)) if facts.kind == Kind::Symlink => cached_blob(&within, &directory),
+                    (None, Err(error)) if error.kind() != io::ErrorKind::NotFound => None,
+                    (None, _) => continue,
+                };
+                match target.and_then(|path| listing::digest_of_cached(&path)) {
+                    Some(diff_id) => drop(self.cached_layers.insert((at, found.id), diff_id)),
+                    None => self.more_cached_layers = true,
+                }
+            }
+        }
     }
 
     fn meta_db(&mut self) -> io::Result<()> {

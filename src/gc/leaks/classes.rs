@@ -34,7 +34,7 @@ const WAIT: &str = "nothing: it is in use, or may be";
 const RESTART: &str = "containerd takes it away when it starts";
 
 /// All classes.
-pub const CLASSES: [Class; 80] = [
+pub const CLASSES: [Class; 81] = [
     ours("orphan-dir"),
     ours("orphan-dir-partial"),
     ours("incomplete"),
@@ -100,6 +100,7 @@ pub const CLASSES: [Class; 80] = [
     of_containerd("orphan-new-dir", BY_ITSELF),
     of_containerd("orphan-rm-dir", BY_ITSELF),
     of_containerd("backend-snapshot-unknown", BY_ITSELF),
+    of_containerd("erofs-cache-unused", "remove the file if nothing else uses the cache"),
     of_containerd("foreign-snapshotter-dir", "remove it if that snapshotter is not used any more"),
     of_containerd("tmpmount", "remove the files while nothing is mounted there"),
     of_containerd("cri-container-dir", RESTART),

@@ -381,6 +381,7 @@ fn tenants(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             | TenantKind::KubeletVolumes
             | TenantKind::Layersweep
             | TenantKind::Swap
+            | TenantKind::Snapshotter
             | TenantKind::Directory => return None,
         };
         Some(Cause {

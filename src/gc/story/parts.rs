@@ -52,6 +52,9 @@ fn of_tenant(tenant: &Tenant) -> Part {
             PartKind::DeletedOpen,
             format!("deleted, but held open by {}", tenant.holder.as_deref().unwrap_or("a process")),
         ),
+        TenantKind::Snapshotter => {
+            (PartKind::Directory, format!("snapshotter {}", tenant.holder.as_deref().unwrap_or("?")))
+        }
         TenantKind::Directory => (PartKind::Directory, path.to_string()),
     };
     Part {

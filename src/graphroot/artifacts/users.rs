@@ -3,22 +3,15 @@
 //! The same before a container's start, while it runs, after its end and after a reboot: mounts
 //! come and go, records stay as long as the container.
 
+use std::io;
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
 use super::read::Artifact;
+use crate::graphroot::cri_o::{self, ImageVolumes};
 use crate::graphroot::inspect::engine::{self, Engine, PodmanContainer};
 use crate::graphroot::snapshot::Places;
 use crate::graphroot::units::is_id;
 use crate::sys::quiet::{Kind, Within};
-
-/// The annotations are small, but the system call filter beside them is not.
-const MAX_BYTES: u64 = 16 << 20;
-
-/// What CRI-O writes of a container's volumes (cri-o `internal/annotations`, `internal/oci`).
-const VOLUMES: &str = "io.kubernetes.cri-o.Volumes";
-const METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 /// A container that has volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +77,7 @@ fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
             continue;
         }
         let records = graphroot.join(&entry.name);
-        let unlisted = |error: std::io::Error| {
+        let unlisted = |error: io::Error| {
             let by = format!("a container of {}, which cannot be listed ({error})", records.display());
             vec![VolumeUse { by, reference: None }]
         };
@@ -97,73 +90,48 @@ fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
         };
         for container in containers {
             let Some(id) = container.name.to_str().filter(|name| is_id(name)) else { continue };
-            let config = within.read(&records.join(id).join("userdata/config.json"), MAX_BYTES);
-            found.extend(match config {
-                Ok(config) => of_config(id, &config),
-                // Not started yet by podman, or not CRI-O's.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-                Err(error) => vec![unknown(id, &error.to_string())],
-            });
+            found.extend(of_container(id, cri_o::image_volumes(within, &records.join(id))));
         }
     }
     found
 }
 
-fn unknown(id: &str, why: &str) -> VolumeUse {
-    VolumeUse { by: format!("the container {id}, whose volumes are unknown ({why})"), reference: None }
-}
-
-/// What `userdata/config.json` says.
-fn of_config(id: &str, config: &[u8]) -> Vec<VolumeUse> {
-    let config: Map<String, Value> = match serde_json::from_slice(config) {
-        Ok(config) => config,
-        Err(error) => return vec![unknown(id, &error.to_string())],
+fn of_container(id: &str, volumes: io::Result<ImageVolumes>) -> Vec<VolumeUse> {
+    let ImageVolumes { name, ids } = match volumes {
+        Ok(volumes) => volumes,
+        Err(error) => {
+            let by = format!("the container {id}, whose volumes are unknown ({error})");
+            return vec![VolumeUse { by, reference: None }];
+        }
     };
-    let text = |key: &str| config.get("annotations")?.get(key)?.as_str();
-    let Some(volumes) = text(VOLUMES) else { return Vec::new() };
-    let Ok(Value::Array(volumes)) = serde_json::from_str(volumes) else {
-        // Go writes an empty list so.
-        return if volumes.trim() == "null" { Vec::new() } else { vec![unknown(id, "not a list")] };
-    };
-    let name = text(METADATA).and_then(|text| serde_json::from_str::<Value>(text).ok());
-    let name = name.as_ref().and_then(|metadata| metadata["name"].as_str()).unwrap_or(id);
-    let images = volumes.iter().filter_map(|volume| volume["image"]["image"].as_str());
-    let images = images.filter(|image| !image.is_empty());
-    let uses = images.map(|image| VolumeUse {
-        by: format!("the cri-o container {name}, which has it as a volume"),
-        reference: Some(image.to_owned()),
-    });
-    uses.collect()
+    let by = format!("the cri-o container {}, which has it as a volume", name.as_deref().unwrap_or(id));
+    ids.into_iter().map(|id| VolumeUse { by: by.clone(), reference: Some(id) }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config(volumes: &str) -> String {
-        let volumes = Value::from(volumes);
-        format!(
-            r#"{{"annotations":{{"{VOLUMES}":{volumes},"{METADATA}":"{{\"name\":\"model-server\",\"attempt\":0}}"}}}}"#
-        )
-    }
-
     #[test]
-    fn what_crio_says() {
-        let hex = "a".repeat(64);
-        let volumes = format!(
-            r#"[{{"container_path":"/m","host_path":"/x","image":{{"image":"{hex}"}}}},{{"container_path":"/y"}},7]"#
+    fn artifacts_in_crio_containers() {
+        let volumes = |name: Option<&str>, ids: &[&str]| {
+            let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+            Ok(ImageVolumes { name: name.map(str::to_owned), ids })
+        };
+        let of = |volumes| {
+            let found = of_container("c1", volumes).into_iter();
+            found.map(|one| (one.by, one.reference)).collect::<Vec<_>>()
+        };
+        let named = "the cri-o container model-server, which has it as a volume";
+        assert_eq!(
+            of(volumes(Some("model-server"), &["aa", "bb"])),
+            [(named.into(), Some("aa".into())), (named.into(), Some("bb".into()))]
         );
-        let found = of_config("id", config(&volumes).as_bytes());
-        let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!(one.by, "the cri-o container model-server, which has it as a volume");
-        assert_eq!(one.reference.as_ref(), Some(&hex));
-        for nothing in [config("[]"), config("null"), "{}".into(), r#"{"annotations":{"x":7}}"#.into()] {
-            assert_eq!(of_config("id", nothing.as_bytes()), [], "{nothing}");
-        }
-        for strange in [config("{"), config("7"), String::new(), "[]".into()] {
-            let found = of_config("id", strange.as_bytes());
-            assert!(found.len() == 1 && found[0].reference.is_none(), "{strange}: {found:?}");
-        }
+        let unnamed = "the cri-o container c1, which has it as a volume";
+        assert_eq!(of(volumes(None, &["aa"])), [(unnamed.into(), Some("aa".into()))]);
+        assert_eq!(of(volumes(None, &[])), []);
+        let unknown = "the container c1, whose volumes are unknown (cut off)";
+        assert_eq!(of(Err(io::Error::other("cut off"))), [(unknown.into(), None)], "may be any");
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Session<'_> {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::BADMSG);
             Fault::new("reading", directory.join("userdata/config.json"), errno)
         })?;
-        Ok(volumes.iter().any(|volume| volume == image))
+        Ok(volumes.ids.iter().any(|volume| volume == image))
     }
 
     /// What would not go is an orphan now, of a class that every library's collection removes.

@@ -110,8 +110,8 @@ impl Filler<'_> {
             return;
         }
         match cri_o::image_volumes(&self.within, directory) {
-            Ok(ids) => {
-                let volumes: Vec<_> = ids.iter().filter_map(|id| self.find_image(images, id)).collect();
+            Ok(found) => {
+                let volumes: Vec<_> = found.ids.iter().filter_map(|id| self.find_image(images, id)).collect();
                 self.inventory.containers.last_mut().into_iter().for_each(|one| one.volumes.extend(&volumes));
             }
             // It may use any image.

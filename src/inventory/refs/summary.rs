@@ -1,5 +1,7 @@
 //! Sums over a store: who holds how much, and what could be taken back. Pure.
 
+use std::collections::{BTreeMap, HashSet};
+
 use super::{Refs, Root, Weight, roots_of};
 use crate::inventory::{
     Consistency, Image, ImageIx, Inventory, Leak, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
@@ -105,6 +107,8 @@ pub enum RowKind {
     ImagesPinned,
     /// Images that nothing keeps.
     ImagesUnused,
+    /// What images have in a snapshotter beside the store's usual one.
+    Snapshotter,
     /// Containers.
     Containers,
     /// Leaks that can be taken back.
@@ -118,15 +122,18 @@ pub enum RowKind {
 }
 
 /// A line of the summary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// What it counts.
     pub kind: RowKind,
+    /// Name of the snapshotter, of [`RowKind::Snapshotter`].
+    pub name: Option<String>,
     /// How many objects.
     pub count: usize,
     /// What they weigh as a set; `exclusive.frees_bytes` is what would come back if the
     /// whole row went and nothing else. Containers are counted without what images reach,
-    /// leaks without what images or containers reach.
+    /// leaks without what images or containers reach; images without what they have in a second
+    /// snapshotter, but what would come back has that in it, since it goes with them.
     pub weight: Weight,
 }
 
@@ -161,17 +168,100 @@ pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
                     let used = |root: Root| !matches!(root, Root::Leak(_));
                     weight = without(inventory, refs, &set, weight, used);
                 }
-                _ => {}
+                _ => weight = without_second(inventory, refs, &set, weight),
             }
-            Row { kind, count: set.len(), weight }
+            Row { kind, name: None, count: set.len(), weight }
         })
         .collect();
+    let after_images = rows.iter().position(|row| row.kind == RowKind::Containers).unwrap_or(rows.len());
+    rows.splice(after_images..after_images, second_snapshotters(inventory, refs, store));
     let sums = breakdown(inventory, refs, store);
     for (kind, size) in [(RowKind::Metadata, sums.metadata), (RowKind::Other, sums.other)] {
         let weight = Weight { total: size, shared: size, exclusive: Size::default() };
-        rows.push(Row { kind, count: 0, weight });
+        rows.push(Row { kind, name: None, count: 0, weight });
     }
     rows
+}
+
+/// A snapshotter of a containerd root, with all its snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshotter {
+    /// Its name.
+    pub name: String,
+    /// How many snapshots it has, those of containers included.
+    pub snapshots: usize,
+    /// What they cost.
+    pub size: Size,
+}
+
+/// The snapshotters that have snapshots in a store, by name.
+#[must_use]
+pub fn snapshotters(inventory: &Inventory, store: StoreIx) -> Vec<Snapshotter> {
+    let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
+    for node in inventory.nodes.iter().filter(|node| node.store == store) {
+        let Some(name) = snapshotter(node) else { continue };
+        let sum = found.entry(name).or_default();
+        sum.0 += 1;
+        sum.1 += node.size;
+    }
+    let found = found.into_iter();
+    found.map(|(name, (snapshots, size))| Snapshotter { name: name.into(), snapshots, size }).collect()
+}
+
+fn snapshotter(node: &Node) -> Option<&str> {
+    node.layer.as_ref()?.snapshotter.as_deref()
+}
+
+/// The snapshotter that has a snapshot, where that is not the store's usual one.
+#[must_use]
+pub fn second_snapshotter<'a>(inventory: &'a Inventory, node: &'a Node) -> Option<&'a str> {
+    let usual = inventory.stores[node.store.get()].driver.as_str();
+    snapshotter(node).filter(|name| *name != usual)
+}
+
+/// One row for each snapshotter beside the usual one: what images have there.
+fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
+    let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
+    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
+        let of_images = refs.reached_by(at.into()).any(|root| matches!(root, Root::Image(_)));
+        if let Some(name) = second_snapshotter(inventory, node).filter(|_| of_images) {
+            let sum = found.entry(name).or_default();
+            sum.0 += 1;
+            sum.1 += node.size;
+        }
+    }
+    let row = |(name, (count, size)): (&str, (usize, Size))| Row {
+        kind: RowKind::Snapshotter,
+        name: Some(name.to_owned()),
+        count,
+        weight: Weight { total: size, shared: size, exclusive: Size::default() },
+    };
+    found.into_iter().map(row).collect()
+}
+
+/// What images have in a second snapshotter counts in that one's row. It goes with them all the
+/// same: `frees_bytes` stays whole.
+fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: Weight) -> Weight {
+    let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let set: HashSet<_> = set.iter().copied().collect();
+    let less = |from: &mut Size, size: Size| {
+        from.bytes = from.bytes.saturating_sub(size.bytes);
+        from.apparent_bytes = from.apparent_bytes.saturating_sub(size.apparent_bytes);
+        from.inodes = from.inodes.saturating_sub(size.inodes);
+    };
+    for at in nodes {
+        let node = &inventory.nodes[at.get()];
+        if second_snapshotter(inventory, node).is_some() {
+            less(&mut weight.total, node.size);
+            let inside = refs.reached_by(at).filter(|root| set.contains(root)).count();
+            let all = refs.holders[at.get()] as usize == inside;
+            let part = if all { &mut weight.exclusive } else { &mut weight.shared };
+            less(part, node.size);
+        }
+    }
+    weight
 }
 
 fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> RowKind {

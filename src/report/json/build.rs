@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
-    StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
+    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
 use crate::inventory::refs::{self, Refs, Root, RowKind, Standing};
 use crate::inventory::{
@@ -74,6 +74,15 @@ pub fn store(survey: &Survey, at: StoreIx) -> StoreDoc {
             other: sums.other.bytes,
             total: sums.total().bytes,
         },
+        snapshotters: refs::snapshotters(inventory, at)
+            .into_iter()
+            .map(|found| SnapshotterDoc {
+                second: found.name != store.driver,
+                name: found.name,
+                snapshots: found.snapshots,
+                bytes: found.size.bytes,
+            })
+            .collect(),
         other: other.map(|node| OtherDoc { name: node.id.clone(), bytes: node.size.bytes }).collect(),
         reclaimable_bytes: refs::reclaimable(inventory, &survey.refs, &[at]).frees_bytes,
         read_only: store.read_only,
@@ -95,12 +104,14 @@ pub fn usage_store(survey: &Survey, at: StoreIx) -> UsageStoreDoc {
             RowKind::ImagesInUse => "images_in_use",
             RowKind::ImagesPinned => "images_pinned",
             RowKind::ImagesUnused => "images_unused",
+            RowKind::Snapshotter => "snapshotter",
             RowKind::Containers => "containers",
             RowKind::LeaksReclaimable => "leaks",
             RowKind::LeaksKept => "leaks_kept",
             RowKind::Metadata => "metadata",
             RowKind::Other => "other",
         },
+        name: row.name,
         count: row.count,
         bytes: row.weight.total.bytes,
         exclusive_bytes: row.weight.exclusive.bytes,

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::inventory::picture::{Change, Entry, Place, Sums, Taken, Turn, What, compare, difference, parted};
+use crate::inventory::ARTIFACTS;
+use crate::inventory::picture::{
+    Change, Entry, Picture, Place, Sums, Taken, Turn, What, compare, difference, parted,
+};
 
 /// `layersweep diff`.
 #[derive(Clone, Debug, Serialize)]
@@ -27,6 +30,8 @@ pub struct DiffDoc {
     pub after: TakenDoc,
     /// All stores together.
     pub totals: SumDoc,
+    /// OCI artifacts of all stores, part of that.
+    pub artifacts: ArtifactsDiffDoc,
     /// Filesystems whose numbers changed.
     pub filesystems: Vec<FilesystemDiffDoc>,
     /// All stores of both scans.
@@ -64,6 +69,19 @@ pub struct SumDoc {
     pub after_bytes: u64,
     /// The difference.
     pub change_bytes: i64,
+}
+
+/// OCI artifacts then and now.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ArtifactsDiffDoc {
+    /// How many in the first scan.
+    pub before: usize,
+    /// How many in the second scan.
+    pub after: usize,
+    /// What they hold, each byte once.
+    #[serde(flatten)]
+    pub bytes: SumDoc,
 }
 
 /// A filesystem.
@@ -122,6 +140,8 @@ pub struct ShareDoc {
 pub struct ImageDiffDoc {
     /// Image id.
     pub id: String,
+    /// `image` or `artifact`.
+    pub kind: &'static str,
     /// Root of its store.
     pub store: String,
     /// `came`, `went`, `grew`, `shrank` or `altered` (a name, or who else holds its layers).
@@ -179,6 +199,7 @@ pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
         before: taken(before),
         after: taken(after),
         totals: SumDoc::new(before.picture.bytes(), after.picture.bytes()),
+        artifacts: artifacts(&before.picture, &after.picture),
         filesystems: of(What::Filesystem).map(filesystem).collect(),
         stores: places.into_iter().map(|place| store(place, &old, &new)).collect(),
         images: of(What::Image).map(image).collect(),
@@ -186,6 +207,17 @@ pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
         containers: of(What::Container).map(change).collect(),
         leaks: of(What::Leak).map(change).collect(),
     }
+}
+
+fn artifacts(before: &Picture, after: &Picture) -> ArtifactsDiffDoc {
+    let of = |picture: &Picture| {
+        let all = || picture.entries.iter().filter(|(key, _)| key.place.driver == ARTIFACTS);
+        let count = all().filter(|(key, _)| key.what == What::Image).count();
+        let shares = all().filter(|(key, _)| key.what == What::Share && key.id == "images");
+        (count, shares.fold(0_u64, |sum, (_, entry)| sum.saturating_add(entry.bytes)))
+    };
+    let (before, after) = (of(before), of(after));
+    ArtifactsDiffDoc { before: before.0, after: after.0, bytes: SumDoc::new(before.1, after.1) }
 }
 
 fn get(change: &Change, of: impl Fn(&Entry) -> u64) -> SumDoc {
@@ -233,6 +265,7 @@ fn image(change: &Change) -> ImageDiffDoc {
     let names = |entry: &Option<Entry>| entry.as_ref().map(|entry| parted(&entry.name)).unwrap_or_default();
     ImageDiffDoc {
         id: change.key.id.clone(),
+        kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },
         store: change.key.place.root.clone(),
         change: change.turn.word(),
         names_before: names(&change.before),

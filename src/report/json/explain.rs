@@ -1,9 +1,13 @@
 //! The document about one object.
 
+use std::collections::BTreeMap;
+
 use super::build::{container, image, layer, leak, user, warnings};
-use super::{ExplainDoc, FateDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION};
+use super::{
+    CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION,
+};
 use crate::gc::Plan;
-use crate::inventory::refs::{Refs, Root};
+use crate::inventory::refs::{self, Refs, Root};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, LeakIx, NodeIx, NodeKind};
 use crate::records::ages::ImageAge;
@@ -31,6 +35,8 @@ pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
         held_by: Vec::new(),
         bytes: 0,
         frees_bytes: 0,
+        frees_differs: Vec::new(),
+        copies: Vec::new(),
         rules: Vec::new(),
         fate: None,
         warnings: warnings(survey),
@@ -69,6 +75,7 @@ fn of_image(survey: &Survey, at: ImageIx, document: &mut ExplainDoc) {
     document.chain.retain(|one| record.layers.contains(&one.id));
     document.chain.extend(beside);
     document.held_by.clone_from(&described.used_by);
+    document.copies = copies(survey, at);
     document.image = Some(described);
 }
 
@@ -81,6 +88,52 @@ fn of_holder(survey: &Survey, root: Root, holds: &[NodeIx], document: &mut Expla
     let weight = survey.refs.weight(inventory, root);
     document.bytes = weight.exclusive.bytes;
     document.frees_bytes = weight.exclusive.frees_bytes;
+    document.frees_differs = differences(survey, root);
+}
+
+/// Why what leaves the disk with `root` is not what `du` says of it.
+fn differences(survey: &Survey, root: Root) -> Vec<DifferenceDoc> {
+    let nodes = &survey.inventory.nodes;
+    let (mut extents, mut metadata) = (0, 0);
+    let live = survey.refs.live();
+    for node in live.last_held(root).map(|at| &nodes[at.get()]) {
+        let size = node.size;
+        let more = i128::from(size.frees_bytes) - i128::from(size.bytes);
+        let mut needs = node.needs.iter().map(|needed| nodes[needed.get()].kind);
+        let shares =
+            node.kind == NodeKind::SharedExtents || needs.any(|kind| kind == NodeKind::SharedExtents);
+        *(if shares { &mut extents } else { &mut metadata }) += more;
+    }
+    let parts = [("shared_extents", extents), ("filesystem_metadata", metadata)];
+    let parts = parts.into_iter().filter(|(_, bytes)| *bytes != 0);
+    parts.filter_map(|(cause, bytes)| Some(DifferenceDoc { cause, bytes: bytes.try_into().ok()? })).collect()
+}
+
+/// What an image has in snapshotters beside the usual one.
+fn copies(survey: &Survey, image: ImageIx) -> Vec<CopiesDoc> {
+    let inventory = &survey.inventory;
+    let mut found: BTreeMap<&str, CopiesDoc> = BTreeMap::new();
+    for at in survey.refs.reach(Root::Image(image)) {
+        let node = &inventory.nodes[at.get()];
+        let Some(name) = refs::second_snapshotter(inventory, node) else { continue };
+        let sum = found.entry(name).or_insert_with(|| CopiesDoc {
+            snapshotter: name.to_owned(),
+            snapshots: 0,
+            bytes: 0,
+            exclusive_bytes: 0,
+            frees_bytes: 0,
+        });
+        sum.snapshots += 1;
+        sum.bytes += node.size.bytes;
+    }
+    for at in survey.refs.live().last_held(Root::Image(image)) {
+        let node = &inventory.nodes[at.get()];
+        if let Some(sum) = refs::second_snapshotter(inventory, node).and_then(|name| found.get_mut(name)) {
+            sum.exclusive_bytes += node.size.bytes;
+            sum.frees_bytes += node.size.frees_bytes;
+        }
+    }
+    found.into_values().collect()
 }
 
 fn of_leak(survey: &Survey, at: LeakIx, document: &mut ExplainDoc) {

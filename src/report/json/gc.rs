@@ -105,7 +105,7 @@ pub struct GcFilesystemDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeletedDoc {
-    /// `image`, `container`, `sandbox`, `log`, `leak`, or `name`: an image lost this name and keeps
+    /// `image`, `artifact`, `container`, `sandbox`, `log`, `leak`, or `name`: an image lost this name and keeps
     /// others.
     pub kind: &'static str,
     /// Its id.
@@ -297,7 +297,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
             .map(|kept| {
                 let image = &facts.inventory.images[kept.image.get()];
                 KeptDoc {
-                    kind: "image",
+                    kind: kind_of(facts.inventory, kept.image),
                     id: image.id.clone(),
                     names: image.names.clone(),
                     rule: kept.rule,
@@ -466,14 +466,26 @@ fn filesystem(facts: &GcFacts<'_>, plan: &FilesystemPlan) -> GcFilesystemDoc {
 
 fn deleted(facts: &GcFacts<'_>) -> Vec<DeletedDoc> {
     match facts.ran {
-        Some(ran) => ran.deletions.iter().map(done).collect(),
+        Some(ran) => ran.deletions.iter().map(|deletion| done(facts, deletion)).collect(),
         None => facts.plan.steps.iter().map(|step| planned(facts, step)).collect(),
     }
 }
 
-fn done(deletion: &Deletion) -> DeletedDoc {
+/// `image`, or `artifact`.
+fn kind_of(inventory: &Inventory, image: ImageIx) -> &'static str {
+    if inventory.is_artifact(image) { "artifact" } else { "image" }
+}
+
+fn done(facts: &GcFacts<'_>, deletion: &Deletion) -> DeletedDoc {
+    let inventory = facts.inventory;
+    // By what does not move when the node is read again.
+    let is_it = |at: &ImageIx| {
+        let image = &inventory.images[at.get()];
+        image.id == deletion.id && inventory.stores[image.store.get()].root == deletion.store
+    };
+    let found = (0..inventory.images.len()).map(ImageIx::from).find(is_it);
     DeletedDoc {
-        kind: "image",
+        kind: found.map_or("image", |at| kind_of(inventory, at)),
         id: deletion.id.clone(),
         names: deletion.names.clone(),
         store: deletion.store.to_string_lossy().into_owned(),
@@ -492,7 +504,7 @@ fn planned(facts: &GcFacts<'_>, step: &Step) -> DeletedDoc {
     let image = image(facts.inventory, step.image);
     let expected = step.expected.map(|space| two_decimals(space.used_percent()));
     DeletedDoc {
-        kind: "image",
+        kind: kind_of(facts.inventory, step.image),
         id: image.id.clone(),
         names: image.names.clone(),
         store: facts.inventory.stores[image.store.get()].root.to_string_lossy().into_owned(),

@@ -20,7 +20,8 @@ use serde::Serialize;
 
 pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
 pub use diff::{
-    ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc, TakenDoc, diff,
+    ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
+    TakenDoc, diff,
 };
 pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
@@ -36,7 +37,7 @@ pub use history::{
 };
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
-    StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
+    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
 
 pub use pins::{PinDoc, PinsDoc, pins};
@@ -185,6 +186,11 @@ pub struct ExplainDoc {
     pub bytes: u64,
     /// What the filesystem would give back if it alone were deleted now.
     pub frees_bytes: u64,
+    /// Why `frees_bytes` is not `bytes`: the parts add up to the difference. Of an image, a container
+    /// or a leak.
+    pub frees_differs: Vec<DifferenceDoc>,
+    /// What an image has in containerd's other snapshotters, beside the usual one.
+    pub copies: Vec<CopiesDoc>,
     /// The verdict of every rule, in order; the first that says stay decides.
     pub rules: Vec<RuleDoc>,
     /// What `gc` would do with the image now, as far as the disk and our records tell; null for
@@ -192,6 +198,33 @@ pub struct ExplainDoc {
     pub fate: Option<FateDoc>,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
+}
+
+/// A part of the difference between exclusive bytes and what a deletion frees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DifferenceDoc {
+    /// `shared_extents` (reflinks: other files keep them), or `filesystem_metadata` (what the
+    /// filesystem keeps beside a file's blocks).
+    pub cause: &'static str,
+    /// How much more (or, below 0, less) is freed.
+    pub bytes: i64,
+}
+
+/// What an image has in a snapshotter beside the usual one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CopiesDoc {
+    /// The snapshotter's name.
+    pub snapshotter: String,
+    /// How many snapshots.
+    pub snapshots: usize,
+    /// Their allocated bytes, part of the image's total.
+    pub bytes: u64,
+    /// Of that, what only this image has: it is deleted with the image.
+    pub exclusive_bytes: u64,
+    /// What that frees.
+    pub frees_bytes: u64,
 }
 
 /// What one rule says of an image.

@@ -48,6 +48,9 @@ pub struct StoreDoc {
     pub containers: usize,
     /// Its bytes by who holds them, each byte once.
     pub bytes: BytesDoc,
+    /// containerd's snapshotters that have snapshots, with all that lies in these; part of the bytes
+    /// above. More than one: layers are there several times.
+    pub snapshotters: Vec<SnapshotterDoc>,
     /// The part of `bytes.other` by name.
     pub other: Vec<OtherDoc>,
     /// What would come back if all unused images and reclaimable leaks went together.
@@ -76,6 +79,20 @@ pub struct BytesDoc {
     pub other: u64,
     /// The sum.
     pub total: u64,
+}
+
+/// A snapshotter of containerd.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SnapshotterDoc {
+    /// Its name.
+    pub name: String,
+    /// It is not the store's usual one, which is its `driver`.
+    pub second: bool,
+    /// How many snapshots it has.
+    pub snapshots: usize,
+    /// Allocated bytes.
+    pub bytes: u64,
 }
 
 /// Something below a store's root that belongs to no image and no container.
@@ -249,16 +266,21 @@ pub struct LeakDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RowDoc {
-    /// `images_in_use`, `images_pinned`, `images_unused`, `containers`, `leaks`,
-    /// `leaks_kept`, `metadata` or `other`.
+    /// `images_in_use`, `images_pinned`, `images_unused`, `snapshotter` (what images have in a
+    /// snapshotter of containerd beside the usual one), `containers`, `leaks`, `leaks_kept`,
+    /// `metadata` or `other`.
     pub kind: &'static str,
+    /// The snapshotter's name; null for other kinds.
+    pub name: Option<String>,
     /// Number of objects.
     pub count: usize,
-    /// What they reach together, each byte once.
+    /// What they reach together, each byte once; of images without what they have in a second
+    /// snapshotter.
     pub bytes: u64,
     /// Of that, what nothing outside the row reaches.
     pub exclusive_bytes: u64,
-    /// What would come back if the whole row went, and nothing else.
+    /// What would come back if the whole row went, and nothing else; what images have in a second
+    /// snapshotter goes with these.
     pub reclaimable_bytes: u64,
     /// Inodes that they reach together.
     pub inodes: u64,

@@ -40,7 +40,7 @@ pub struct RememberedDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvidenceDoc {
-    /// `image-record`, `top-layer`, `metadata-directory` or `container`.
+    /// `image-record`, `top-layer`, `metadata-directory`, `container` or `pull-record`.
     pub kind: &'static str,
     /// The time it gives.
     #[cfg_attr(test, schemars(with = "String"))]
@@ -77,6 +77,7 @@ pub fn evidence_kind(kind: EvidenceKind) -> &'static str {
         EvidenceKind::TopLayer => "top-layer",
         EvidenceKind::MetadataDirectory => "metadata-directory",
         EvidenceKind::Container => "container",
+        EvidenceKind::PullRecord => "pull-record",
     }
 }
 

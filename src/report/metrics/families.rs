@@ -52,6 +52,10 @@ families! {
         "layersweep_images", &["store", "driver", "state"],
         "Images by why they stay: in_use by a container, pinned, read_only, or unused."
     );
+    ARTIFACTS = gauge(
+        "layersweep_artifacts", &["store", "state"],
+        "OCI artifacts of CRI-O and Podman by why they stay, with the states of images."
+    );
     IMAGE_EXCLUSIVE = gauge(
         "layersweep_image_exclusive_bytes", &["store", "driver", "id", "name"],
         "Bytes that only this image reaches; the biggest images alone, and only where they are asked for."

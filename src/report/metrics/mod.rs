@@ -15,7 +15,7 @@ use families as family;
 
 use crate::gc::{Marks, Targets};
 use crate::inventory::refs::Standing;
-use crate::inventory::{Filesystem, StoreKey};
+use crate::inventory::{ARTIFACTS, Filesystem, StoreKey};
 use crate::records::counters::{BYPRODUCT, Counter, KILLED, LastRun};
 use crate::records::figures::{BigImage, CONTAINER_STATES, StoreFigures};
 use crate::records::runs::{Command, Kind, Outcome};
@@ -105,6 +105,7 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
     let (root, driver) = labels(&store.key);
     let figures = &store.figures;
     let is = [&*root, driver];
+    let is_of_artifacts = driver == ARTIFACTS;
     let with = |label: &'static str| [is[0], is[1], label];
     let mount = filesystem
         .map_or_else(|| figures.mount.clone(), |filesystem| filesystem.mount.to_string_lossy().into_owned());
@@ -113,13 +114,18 @@ fn add_store(page: &mut Exposition, store: &StoreFigures, filesystem: Option<&Fi
     page.add(family::SCAN_DURATION, &is, (store.seconds * 1000.0).round() / 1000.0);
     page.add(family::SCAN_COMPLETE, &is, figures.complete);
     for (kind, bytes) in &figures.bytes {
+        // A store of artifacts has no images.
+        let kind = if is_of_artifacts && kind == "images" { ARTIFACTS } else { kind };
         page.add(family::STORAGE_BYTES, &[is[0], is[1], kind], *bytes);
     }
     page.add(family::STORAGE_RECLAIMABLE, &is, figures.reclaimable_bytes);
     page.add(family::STORAGE_INODES, &is, figures.inodes);
     for standing in Standing::ALL {
         let count = figures.images.get(standing.word()).copied().unwrap_or(0);
-        page.add(family::IMAGES, &with(standing.word()), count);
+        match is_of_artifacts {
+            true => page.add(family::ARTIFACTS, &[is[0], standing.word()], count),
+            false => page.add(family::IMAGES, &with(standing.word()), count),
+        }
     }
     page.add(family::LAYERS, &is, figures.layers);
     for state in CONTAINER_STATES {

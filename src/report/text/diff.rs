@@ -3,6 +3,7 @@
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
+use crate::inventory::ARTIFACTS;
 use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc};
 
 /// Rows of a table on a terminal.
@@ -33,9 +34,12 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
             "went" => ", only in the first",
             _ => "",
         };
-        sums.row(sum(format!("Store {}{seen}", safe(&store.root)), &store.total));
+        let is_of_artifacts = store.driver == ARTIFACTS;
+        let what = if is_of_artifacts { "Artifacts of" } else { "Store" };
+        sums.row(sum(format!("{what} {}{seen}", safe(&store.root)), &store.total));
         for share in store.shares.iter().filter(|share| share.bytes.change_bytes != 0) {
-            sums.row(sum(format!("  {}", share.kind), &share.bytes));
+            let kind = if is_of_artifacts && share.kind == "images" { "artifacts" } else { &share.kind };
+            sums.row(sum(format!("  {kind}"), &share.bytes));
         }
     }
     if document.stores.len() > 1 {
@@ -78,6 +82,7 @@ fn images(images: &[ImageDiffDoc], screen: &Screen) -> String {
     for image in &news[..shown] {
         let names = if image.names_after.is_empty() { &image.names_before } else { &image.names_after };
         let name = names.first().map_or_else(|| short_id(&image.id), |name| safe(name));
+        let name = if image.kind == "artifact" { format!("{name} (artifact)") } else { name };
         let word = match image.change {
             "altered" => "renamed",
             word => word,

@@ -37,6 +37,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     }
     out.push_str(&format!("  path    {}\n", safe(&document.path)));
     out.push_str(&size_line(document));
+    out.push_str(&why_frees_differs(document));
     if !document.chain.is_empty() {
         out.push_str(&chain(&document.chain));
     }
@@ -83,6 +84,39 @@ fn size_line(document: &ExplainDoc) -> String {
     }
 }
 
+/// The deletion frees another number of bytes than the object has to itself: why.
+fn why_frees_differs(document: &ExplainDoc) -> String {
+    let mut out = String::new();
+    for copies in &document.copies {
+        let stays = copies.bytes - copies.exclusive_bytes;
+        let rest = match stays {
+            0 => String::new(),
+            _ => format!("; {} stays, since something else has it too", bytes(stays)),
+        };
+        out.push_str(&format!(
+            "  copies  {} snapshots of it in the snapshotter {}: {}, of which {} is deleted with it and frees \
+             {}{rest}\n",
+            copies.snapshots,
+            safe(&copies.snapshotter),
+            bytes(copies.bytes),
+            bytes(copies.exclusive_bytes),
+            bytes(copies.frees_bytes),
+        ));
+    }
+    let parts = document.frees_differs.iter().map(|part| {
+        let (sign, size) = (if part.bytes < 0 { '-' } else { '+' }, bytes(part.bytes.unsigned_abs()));
+        match part.cause {
+            "shared_extents" => format!("{sign}{size} extents that other files share"),
+            _ => format!("{sign}{size} metadata of the filesystem"),
+        }
+    });
+    let parts: Vec<_> = parts.collect();
+    if !parts.is_empty() {
+        out.push_str(&format!("  frees   other than its size: {}\n", parts.join(", ")));
+    }
+    out
+}
+
 fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     let mut out = format!("{} {}\n  id      {}\n", heading("image").trim_end(), name(image), safe(&image.id));
     for name in image.names.iter().skip(1) {
@@ -109,11 +143,15 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
         "top-layer" => "the record of its top layer",
         "metadata-directory" => "the birth of its metadata directory",
         "container" => "a container made from it",
+        "pull-record" => "the kubelet's record of a pull",
         other => other,
     };
     let decider = known.evidence.iter().find(|evidence| evidence.decides);
     let from = match (known.rule, decider) {
         ("making", Some(evidence)) => format!("from {}", source(evidence)),
+        ("container", Some(EvidenceDoc { kind: "pull-record", .. })) => {
+            "from the kubelet's record of a pull; it may be older".to_owned()
+        }
         ("container", _) => "from its first container; it may be older".to_owned(),
         ("absent-before", _) => "when a scan first saw it; the scan before did not".to_owned(),
         ("future-evidence", _) => "when a scan first saw it; the disk gives a time in the future".to_owned(),

@@ -204,6 +204,7 @@ fn counted(document: &GcDoc) -> String {
         ("container", "containers"),
         ("sandbox", "sandboxes"),
         ("log", "logs"),
+        ("artifact", "artifacts"),
         ("image", "images"),
         ("name", "names"),
     ];

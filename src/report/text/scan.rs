@@ -26,6 +26,14 @@ pub fn scan(document: &ScanDoc, screen: &Screen) -> String {
             bytes(sums.other),
             bytes(sums.total),
         ));
+        for second in store.snapshotters.iter().filter(|snapshotter| snapshotter.second) {
+            out.push_str(&format!(
+                "  snapshotter {}: {} snapshots, {}, counted with the images and containers that have them\n",
+                safe(&second.name),
+                second.snapshots,
+                bytes(second.bytes),
+            ));
+        }
         for other in store.other.iter().filter(|other| other.bytes >= 1 << 20) {
             out.push_str(&format!("  other: {} {}\n", safe(&other.name), bytes(other.bytes)));
         }

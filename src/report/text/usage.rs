@@ -26,6 +26,12 @@ pub fn usage(document: &UsageDoc) -> String {
             bytes(store.store.reclaimable_bytes),
         ]);
         out.push_str(&table.render());
+        if store.rows.iter().any(|row| row.kind == "snapshotter") {
+            out.push_str(
+                "Snapshots of a second snapshotter are copies of image layers: they are deleted with their \
+                 images, whose RECLAIMABLE includes them.\n",
+            );
+        }
     }
     out.push_str(
         "\nLayers are shared, so a row's SIZE may hold bytes of another row, and exclusive bytes of single \
@@ -81,6 +87,7 @@ fn cells(row: &RowDoc) -> Vec<String> {
         "images_in_use" => ("Images in use", true, false),
         "images_pinned" => ("Images pinned, not in use", true, false),
         "images_unused" => ("Images not in use", true, true),
+        "snapshotter" => ("", true, false),
         "containers" => ("Containers", true, true),
         "leaks" => ("Leaks", true, true),
         "leaks_kept" => ("Findings that stay", true, false),
@@ -88,8 +95,11 @@ fn cells(row: &RowDoc) -> Vec<String> {
         _ => ("Other files", false, false),
     };
     let dash = || "-".to_owned();
+    // A snapshotter's name is a foreign text.
+    let name =
+        row.name.as_ref().map_or_else(|| name.to_owned(), |name| format!("Snapshotter {}", safe(name)));
     vec![
-        name.into(),
+        name,
         if counted { row.count.to_string() } else { dash() },
         bytes(row.bytes),
         if counted { bytes(row.exclusive_bytes) } else { dash() },

@@ -40,6 +40,8 @@ pub enum TenantKind {
     CoreDumps,
     /// Swap files.
     Swap,
+    /// Files of a snapshotter that runs beside containerd.
+    Snapshotter,
     /// Files without a name that a process holds open.
     DeletedOpen,
     /// Anything else, by its top-level directory.
@@ -57,7 +59,7 @@ pub struct Tenant {
     pub path: PathBuf,
     /// Allocated bytes, each once.
     pub bytes: u64,
-    /// What holds it, where that is known: the process of a deleted file.
+    /// What holds it, where that is known: the process of a deleted file, the name of a snapshotter.
     pub holder: Option<String>,
 }
 
@@ -186,6 +188,10 @@ fn of_filesystem(
     note_errors(&measured, &facts.mount, all);
     let bytes = bytes_by_unit(&measured, units.len());
     gather(at, units, &bytes, all);
+    for tenant in &mut all.tenants {
+        let place = here.iter().find(|place| place.holder.is_some() && place.path == tenant.path);
+        tenant.holder = tenant.holder.take().or_else(|| place?.holder.clone());
+    }
 }
 
 /// A tree for each entry of a directory, and one for the directory's own entry: units that share

@@ -23,6 +23,8 @@ pub(super) struct Place {
     pub(super) by_pod: bool,
     /// A store, which the survey has measured.
     pub(super) is_store: bool,
+    /// Whose it is, where the kind does not say.
+    pub(super) holder: Option<String>,
 }
 
 /// Directories of known use, and those of the stores. A place that exists only as part of another
@@ -31,19 +33,19 @@ pub(super) fn find(survey: &Survey, known: &Known, findings: &mut Vec<Finding>) 
     use TenantKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
     let mut seen = HashSet::new();
     let mut places = Vec::new();
-    let mut add = |kind, path: PathBuf, by_pod, is_store| {
+    let mut add = |kind, path: PathBuf, by_pod, is_store, holder: Option<String>| {
         if seen.insert(path.clone()) {
             let filesystem = filesystem_of(survey, &path);
-            places.push(Place { kind, path, filesystem, by_pod, is_store });
+            places.push(Place { kind, path, filesystem, by_pod, is_store, holder });
         }
     };
-    let inventory = &survey.inventory;
-    for (at, store) in inventory.stores.iter().enumerate() {
+    let roots = survey.inventory.stores.iter().map(|store| store.root.clone());
+    for directory in roots.chain(survey.areas.iter().flatten().cloned()) {
         // The kind of a store's place says nothing.
-        add(TenantKind::Directory, store.root.clone(), false, true);
-        for imagestore in survey.places.get(at).into_iter().flatten().flat_map(|places| &places.imagestores) {
-            add(TenantKind::Directory, imagestore.to_path_buf(), false, true);
-        }
+        add(TenantKind::Directory, directory, false, true, None);
+    }
+    for (name, directory) in survey.snapshotters.iter().cloned() {
+        add(TenantKind::Snapshotter, directory, false, false, Some(name));
     }
     let kubelet = known.places.roots.iter().map(|root| (KubeletVolumes, root.join("pods"), true));
     let usual = [
@@ -78,7 +80,7 @@ pub(super) fn find(survey: &Survey, known: &Known, findings: &mut Vec<Finding>) 
         let is_directory = quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::Kind::Directory);
         // Swap files lie on the top: see `kind_on_top`.
         if is_directory {
-            add(kind, resolved, by_pod, false);
+            add(kind, resolved, by_pod, false, None);
         }
     }
     places
