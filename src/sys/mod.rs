@@ -18,5 +18,6 @@ pub mod readlink;
 pub mod removal;
 pub mod root;
 pub mod stop;
+pub mod sync;
 pub mod sysroot;
 pub mod xfs;
