@@ -98,7 +98,8 @@ fn somebody_who_deletes_later_is_waited_for() {
 }
 
 /// Pulled a moment ago, with data that is not on the disk yet: XFS reserves more for it than it takes.
-fn fresh_store(fs: Fs) -> Option<(LoopFs, Store)> {
+/// With files of others among its own, if there are to be `neighbours`.
+fn fresh_store(fs: Fs, neighbours: bool) -> Option<(LoopFs, Store)> {
     if !store::require_tools() || !fs.require() {
         return None;
     }
@@ -114,7 +115,15 @@ fn fresh_store(fs: Fs) -> Option<(LoopFs, Store)> {
         layers: vec![layer("base".into(), 200), layer(format!("own-{at}"), 60 + 40 * at)],
         label: format!("fresh-{at}"),
     };
-    store.load(&(0..8).map(image).collect::<Vec<_>>());
+    let images: Vec<_> = (0..8).map(image).collect();
+    for one in images.chunks(if neighbours { 1 } else { 8 }) {
+        store.load(one);
+        for at in 0..if neighbours { 40 } else { 0 } {
+            let directory = loopfs.path().join(format!("{}/{at}", one[0].label));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("file"), "x").unwrap();
+        }
+    }
     store.unmount();
     Some((loopfs, store))
 }
@@ -164,22 +173,27 @@ fn judge(fs: Fs, figures: &[(u64, i64)]) {
 #[test]
 fn what_was_just_pulled_frees_what_was_predicted() {
     for fs in [Fs::Ext4, Fs::Xfs] {
-        if let Some((_loopfs, store)) = fresh_store(fs) {
+        if let Some((_loopfs, store)) = fresh_store(fs, false) {
             judge(fs, &delete_all(&store, program::command()));
         }
     }
 }
 
-/// XFS gives its inode numbers to `CAP_SYS_ADMIN` alone. Without them inodes that no walk has seen are
-/// taken for free, so a chunk of inodes that somebody else has a part of is promised too.
+/// XFS gives its inode numbers to `CAP_SYS_ADMIN` alone. Without them a chunk of inodes is promised
+/// although files outside the store keep it.
 #[test]
-fn figures_in_the_packaged_unit() {
-    for fs in [Fs::Ext4, Fs::Xfs] {
-        if !support::require_program("setpriv") {
-            return;
-        }
-        if let Some((_loopfs, store)) = fresh_store(fs) {
-            judge(fs, &delete_all(&store, as_in_the_unit()));
-        }
+fn in_the_packaged_unit_neighbours_make_xfs_figures_too_high() {
+    if !support::require_program("setpriv") {
+        return;
     }
+    let Some((_loopfs, store)) = fresh_store(Fs::Xfs, true) else { return };
+    let figures = delete_all(&store, as_in_the_unit());
+    println!("{figures:?}");
+    let (mut predicted, mut measured) = (0, 0);
+    for (one, came) in &figures {
+        let came = u64::try_from(*came).unwrap();
+        assert!(came + (one / 8).max(NOISE_BYTES) >= *one && came <= one + NOISE_BYTES, "{figures:?}");
+        (predicted, measured) = (predicted + one, measured + came);
+    }
+    assert!(measured + predicted / 10 >= predicted, "{measured} for {predicted}: {figures:?}");
 }
