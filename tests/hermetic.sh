@@ -14,7 +14,7 @@ unset LAYERSWEEP_HOSTILE_NODE
 # What is written below these lies in memory, and is gone with the namespace.
 layers=$(mktemp -d)
 mount -t tmpfs hostile "$layers"
-for directory in etc run var/lib var/log; do
+for directory in etc run var; do
     mkdir -p "$layers/$directory/upper" "$layers/$directory/work"
     mount -t overlay hostile "/$directory" \
         -o "lowerdir=/$directory,upperdir=$layers/$directory/upper,workdir=$layers/$directory/work"
@@ -115,6 +115,16 @@ for root in /var/lib/containers/storage /var/lib/hostile/storage /var/lib/hostil
 done
 write /var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db <<'END'
 no database
+END
+# What interrupted pulls and builds left.
+for name in storage123456789 oci1234567890 buildah1234567890; do
+    head -c 4096 /dev/zero | write "/var/tmp/$name/file"
+    touch -d '3 days ago' "/var/tmp/$name/file" "/var/tmp/$name"
+done
+# Our own settings.
+write /etc/layersweep/layersweep.toml <<'END'
+[images]
+min_age = "99d"
 END
 # Sockets that nobody listens at.
 mkdir -p /run/crio /run/containerd
