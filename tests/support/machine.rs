@@ -51,8 +51,12 @@ const FILES: [&str; 5] = [
     "/run/cri-dockerd.sock",
 ];
 
-/// podman and buildah take no image without one.
-const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
+/// What has to be there where the directory is: podman and buildah take no image without a policy, and an
+/// empty `/etc/crio` is a CRI-O with its built-in pause image.
+const CONTENT: [(&str, &str); 2] = [
+    ("/etc/containers/policy.json", r#"{"default": [{"type": "insecureAcceptAnything"}]}"#),
+    ("/etc/crio/crio.conf", "[crio.image]\npause_image = \"\"\n"),
+];
 
 /// Runs before `main`: later there are threads, and a thread can only leave alone.
 #[used]
@@ -81,9 +85,11 @@ extern "C" fn hide() {
     });
     if let Err(error) = hidden {
         super::skip(&format!("hiding the machine's configuration from the tests: {error}"));
+        return;
     }
-    let policy = Path::new("/etc/containers/policy.json");
-    if policy.parent().is_some_and(Path::is_dir) && !policy.exists() {
-        std::fs::write(policy, POLICY).expect("writing a policy for podman");
+    for (path, content) in CONTENT {
+        if Path::new(path).parent().is_some_and(Path::is_dir) {
+            std::fs::write(path, content).expect("writing what tools need");
+        }
     }
 }
