@@ -32,7 +32,7 @@ fn node() -> Option<(tempfile::TempDir, Node)> {
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(&dir.path().join("root")));
+    let node = Node::of(small::still(&dir.path().join("root")));
     node.store.unmount();
     Some((dir, node))
 }

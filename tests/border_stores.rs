@@ -396,7 +396,7 @@ fn a_container_that_only_podmans_database_knows() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     store.unmount();
     let read = |name: &str| -> Vec<Value> {
         serde_json::from_slice(&std::fs::read(store.record(name)).unwrap()).unwrap()

@@ -102,7 +102,7 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     }
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("store");
-    let store = small::store(&home);
+    let store = small::still(&home);
     store.unmount();
     let victim = dir.path().join("victim");
     support::program::run(Command::new("cp").args(["-a"]).arg(store.root()).arg(&victim)).expect_code(0);

@@ -30,7 +30,7 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = small::store(&dir.path().join("root"));
+        let store = small::still(&dir.path().join("root"));
         let tmp = dir.path().join("tmp");
         fs::create_dir(&tmp).unwrap();
         fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -226,7 +226,7 @@ fn an_orphan_of_which_something_stays_is_an_error() {
         return;
     }
     let disk = LoopFs::new(Fs::Ext4, 256 * MIB);
-    let store = small::store(&disk.path().join("root"));
+    let store = small::still(&disk.path().join("root"));
     let immutable = |flag: &str| {
         let all = format!("find {} -name stuck -exec chattr {flag} {{}} +", store.root().display());
         store::succeed(Command::new("sh").args(["-c", &all]));

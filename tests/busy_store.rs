@@ -23,7 +23,7 @@ fn scans_stay_right_while_others_build_and_remove() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let steady: Vec<Value> = store.images();
     let over = AtomicBool::new(false);
     let runs = std::thread::scope(|scope| {
@@ -111,7 +111,7 @@ fn a_held_write_lock_does_not_stop_a_scan() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let quiet = store.images();
     for name in ["layers.lock", "images.lock", "containers.lock"] {
         // Held as long as the test wants, so a scan that waits never ends.
@@ -140,7 +140,7 @@ fn shared_locks_are_held_for_moments_only() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let over = AtomicBool::new(false);
     let lock = store.record("images.lock");
     std::thread::scope(|scope| {

@@ -158,7 +158,7 @@ fn bed() -> Option<Bed> {
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("var/lib/containers/storage"));
+    let store = small::still(&dir.path().join("var/lib/containers/storage"));
     Some(Bed { dir, store })
 }
 

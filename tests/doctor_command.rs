@@ -59,7 +59,7 @@ impl Disk {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let store = small::store(&dir.path().join("var/lib/containers/storage"));
+        let store = small::still(&dir.path().join("var/lib/containers/storage"));
         Some(Self { dir, _store: store })
     }
 
@@ -281,7 +281,7 @@ impl Node {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(small::store(&dir.path().join("graphroot")));
+        let store = Arc::new(small::still(&dir.path().join("graphroot")));
         Some(Self { server: CriServer::start(&store), store, dir })
     }
 
@@ -314,7 +314,7 @@ fn the_runtime_and_its_store() {
     let root = node.store.root().to_str().unwrap();
     assert!(text(checks(&said, "runtime")[0], "/message").contains(root), "{said:#}");
     // Another store than the one that was read.
-    let other = small::store(&node.dir.path().join("other"));
+    let other = small::still(&node.dir.path().join("other"));
     let mut command = program::command();
     command.args(["doctor", "--format", "json", "--cri-endpoint", &node.server.endpoint()]);
     command.arg("--graphroot").arg(other.root()).arg("--runroot").arg(other.runroot());

@@ -208,7 +208,7 @@ fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
     // In memory where that can be: nobody loses power here, and every round copies the store.
     let memory = Path::new("/dev/shm");
     let dir = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     store.load(&small::deep());
     let (target, survivors) = prepare(&store, recipe);
     let notes = dir.path().join("notes");

@@ -20,7 +20,7 @@ use support::{edit, small};
 
 /// A store with one image of 12 MiB among small ones.
 fn store_with_bulk(loopfs: &LoopFs) -> Store {
-    let store = small::store(&loopfs.path().join("root"));
+    let store = small::still(&loopfs.path().join("root"));
     let bulk = LayerSpec { files: vec![12 << 20], ..LayerSpec::new("bulk") };
     store.load(&[ImageSpec { names: vec![small::name("bulk")], layers: vec![bulk], label: "bulk".into() }]);
     store.unmount();

@@ -23,7 +23,7 @@ use support::{edit, small};
 
 /// A store, the planned deletion of one of its images, and the directory of its only layer.
 fn with_doomed_image(dir: &Path) -> (Store, PlannedImage, PathBuf) {
-    let store = small::store(&dir.join("root"));
+    let store = small::still(&dir.join("root"));
     store.unmount();
     let image = store
         .images()

@@ -135,7 +135,7 @@ fn images_in_use_stay() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let before = support::edit::facts(store.root());
     let editor = edit::editor(&store);
     let images = store.images();
@@ -182,7 +182,7 @@ fn a_running_service_sees_it_at_once() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let socket = format!("unix://{}/podman.sock", store.scratch().display());
     let mut service = store.podman_command();
     let service = Service(service.args(["system", "service", "--time=0", &socket]).spawn().unwrap());
@@ -246,7 +246,7 @@ fn unknown_fields_survive() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let mark = |name: &str| {
         let path = store.record(name);
         let content = std::fs::read_to_string(&path).unwrap();
@@ -273,7 +273,7 @@ fn what_is_not_understood_or_not_ours_is_refused() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let image = store.images().into_iter().find(|image| shown(image) == small::name("other")).unwrap();
     let planned = edit::planned(&image);
     for name in ["layers.json", "images.json", "containers.json"] {
@@ -315,7 +315,7 @@ fn a_held_lock_ends_in_a_typed_error_and_nothing_is_touched() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let image = store.images().into_iter().find(|image| shown(image) == small::name("other")).unwrap();
     for name in ["layers.lock", "images.lock", "containers.lock"] {
         for kind in ["F_WRLCK", "F_RDLCK"] {

@@ -73,7 +73,7 @@ fn a_split_imagestore() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     store.unmount();
     let images = store.images();
     let imagestore = dir.path().join("imagestore");
@@ -114,7 +114,7 @@ fn a_transient_store() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     store.unmount();
     let images = store.images();
     // Containers and their layers are recorded in the runroot, and their lock is there alone.

@@ -171,7 +171,7 @@ fn what_is_in_use_is_no_leftover() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     store.unmount();
     let before = edit::facts(store.root());
     let editor = edit::editor(&store);

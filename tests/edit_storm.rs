@@ -51,7 +51,7 @@ fn no_tool_fails_and_nothing_is_lost() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = small::still(&dir.path().join("root"));
     let steady = edit::whole(&store);
     // Images that only we delete, loaded anew by podman again and again: layers of their own,
     // and one that both share with the steady ones.

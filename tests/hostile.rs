@@ -27,7 +27,7 @@ const RECORDS: [&str; 3] = ["layers.json", "images.json", "containers.json"];
 impl Bed {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = small::store(&dir.path().join("root"));
+        let store = small::still(&dir.path().join("root"));
         let read = |name: &'static str| (name, std::fs::read(store.record(name)).unwrap());
         let records = RECORDS.map(read).into();
         Self { _dir: dir, store, records }

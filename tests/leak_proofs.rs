@@ -72,11 +72,15 @@ fn edit(store: &Store, name: &str, change: impl FnOnce(&mut Vec<Value>)) {
 }
 
 fn bed() -> Option<(tempfile::TempDir, Store)> {
+    bed_of(small::store)
+}
+
+fn bed_of(make: fn(&Path) -> Store) -> Option<(tempfile::TempDir, Store)> {
     if !store::require_tools() {
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
-    let store = small::store(&dir.path().join("root"));
+    let store = make(&dir.path().join("root"));
     store.unmount();
     assert_eq!(leaks(&store), [] as [Value; 0]);
     Some((dir, store))
@@ -318,7 +322,7 @@ fn an_imagestore_has_leaks_of_its_own() {
 /// A record in both files: the library takes the first.
 #[test]
 fn a_record_in_two_files_is_named() {
-    let Some((_dir, store)) = bed() else { return };
+    let Some((_dir, store)) = bed_of(small::still) else { return };
     let record = fs::read(store.record("containers.json")).unwrap();
     fs::write(store.record("volatile-containers.json"), record).unwrap();
     let found = leaks(&store);

@@ -27,7 +27,7 @@ impl Configured {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let store = small::store(&dir.path().join("graphroot"));
+        let store = small::still(&dir.path().join("graphroot"));
         store.unmount();
         let node = Self { store, dir };
         std::fs::create_dir(node.prom().parent().unwrap()).unwrap();

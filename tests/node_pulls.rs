@@ -17,7 +17,7 @@ fn image_that_the_kubelet_is_pulling_stays() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(&dir.path().join("root")));
+    let node = Node::of(small::still(&dir.path().join("root")));
     node.store.unmount();
     let config = dir.path().join("layersweep.toml");
     let top = dir.path().display();

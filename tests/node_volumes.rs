@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::graphroot::edit::Refusal;
@@ -19,7 +19,7 @@ use support::loopfs::{Fs, MIB};
 use support::node::{self, Node};
 use support::program::{list, number, text};
 use support::store;
-use support::{edit, past, small};
+use support::{edit, past, small, tree};
 
 const POD: &str = "0f8a31b2-7a5c-4f7e-9d1e-0b6a7c8d9e01";
 
@@ -71,8 +71,16 @@ fn image_volume_of_a_crio_container_stays() {
     let other = id_of(&node, "other");
     // An OCI artifact's id is in no store of images.
     let userdata = crio_container(&node, "served", &[&other, &"f".repeat(64)]);
+    // Its root is mounted by the library, as CRI-O does it, and written to.
+    let merged = node.store.storage(["mount", "served"]);
+    fs::write(Path::new(merged.trim()).join("written"), vec![1; 700 << 10]).unwrap();
 
     let scan = node.scan();
+    assert_eq!(number(&scan, "/totals/bytes"), tree::du(node.store.root()));
+    let served = list(&scan, "/containers").iter().find(|one| text(one, "/name") == "served").unwrap();
+    let bytes = number(served, "/bytes");
+    assert!((700 << 10..800 << 10).contains(&bytes), "what it wrote, and not its image: {served:#}");
+    node.store.storage(["unmount", "served"]);
     let found = node::image(&scan, &small::name("other"));
     assert_eq!(found["in_use"], true);
     assert_eq!((text(found, "/used_by/0/name"), text(found, "/used_by/0/owner")), ("served", "cri-o"));

@@ -270,7 +270,7 @@ fn records_that_cannot_be_used() {
     }
     let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
     let root = disk.path();
-    let store = small::store(&root.join("var/lib/containers/storage"));
+    let store = small::still(&root.join("var/lib/containers/storage"));
     store.unmount();
     let database = root.join("var/lib/layersweep/layersweep.db");
     let newer = || {

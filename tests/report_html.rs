@@ -102,7 +102,7 @@ fn a_real_store_is_shown_to_the_byte() {
     }
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
-    let store = small::store(&root);
+    let store = small::still(&root);
     let orphan = root.join("overlay").join("f".repeat(64)).join("diff");
     std::fs::create_dir_all(&orphan).unwrap();
     std::fs::write(orphan.join("file"), vec![7; 300_000]).unwrap();

@@ -67,7 +67,7 @@ fn every_user_is_named_and_every_byte_counts_once() {
 fn users(fs: Fs) {
     let disk = LoopFs::new(fs, 320 * MIB);
     let root = disk.path();
-    let store = small::store(&root.join("var/lib/containers/storage"));
+    let store = small::still(&root.join("var/lib/containers/storage"));
     store.unmount();
     let pod = "var/lib/kubelet/pods/11-22";
     write(&root.join("var/log/pods/ns_web_11-22/main/0.log"), 7);
@@ -202,7 +202,7 @@ fn a_disk_without_an_inode_is_full() {
         return;
     }
     let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "2000"], &[]);
-    let store = small::store(&disk.path().join("var/lib/containers/storage"));
+    let store = small::still(&disk.path().join("var/lib/containers/storage"));
     store.unmount();
     std::fs::write(disk.path().join("sweep.toml"), "[images]\ninodes_high_percent = 90\n").unwrap();
     std::fs::write(disk.path().join("absurd.toml"), "[images]\nmin_free = \"1TiB\"\n").unwrap();

@@ -78,7 +78,7 @@ fn on_a_full_and_on_a_read_only_disk_nothing_is_lost() {
     }
     let dir = tempfile::tempdir().unwrap();
     let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
-    let node = Node::of(small::store(dir.path())).with_state(&disk.path().join("state"));
+    let node = Node::of(small::still(dir.path())).with_state(&disk.path().join("state"));
     let create = |name: &str, image: &str| {
         node.store.podman(["create", "--name", name, "--network", "none", &small::name(image), "/x"]);
     };
@@ -139,7 +139,7 @@ fn a_disk_that_was_full_from_the_beginning() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = LoopFs::new(Fs::Ext4, 16 * MIB);
-    let node = Node::of(small::store(dir.path())).with_state(&disk.path().join("state"));
+    let node = Node::of(small::still(dir.path())).with_state(&disk.path().join("state"));
     std::fs::create_dir(&node.state).unwrap();
     let disk_says = node.json(&["images"]);
     let filler = fill(disk.path());
@@ -168,7 +168,7 @@ fn damage(database: &Path, name: &str) {
 /// A node with a past: since when the images are here, by its records; `b` was used, which only
 /// they know, and `other` is kept.
 fn with_past(dir: &Path) -> (Node, Value) {
-    let node = Node::of(small::store(dir));
+    let node = Node::of(small::still(dir));
     node.store.podman(["create", "--name", "brief", "--network", "none", &small::name("b"), "/x"]);
     node.scan();
     node.store.podman(["rm", "brief"]);
@@ -273,7 +273,7 @@ fn a_scan_for_a_timer_is_quiet() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(dir.path()));
+    let node = Node::of(small::still(dir.path()));
     let run = node.run(&["scan", "--quiet"]).expect_code(0);
     assert!(run.stdout.is_empty() && run.stderr.is_empty(), "{run:?}");
     assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 1);
@@ -293,7 +293,7 @@ fn a_damaged_database_on_a_read_only_disk() {
     let dir = tempfile::tempdir().unwrap();
     for table in ["images", "clock", "sqlite_schema"] {
         let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
-        let node = Node::of(small::store(&dir.path().join(table))).with_state(&disk.path().join("state"));
+        let node = Node::of(small::still(&dir.path().join(table))).with_state(&disk.path().join("state"));
         let before = node.scan();
         match table {
             "sqlite_schema" => std::fs::write(node.state.join("layersweep.db"), [0x5a; 9000]).unwrap(),

@@ -168,7 +168,7 @@ fn killed_at_any_instant_no_first_detection_ever_moves() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut node = Node::of(small::store(dir.path()));
+    let mut node = Node::of(small::still(dir.path()));
     let seed = SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
     println!("seed {seed}");
     let mut dice = Dice(u64::from(seed) | 1);

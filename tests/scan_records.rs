@@ -80,7 +80,7 @@ fn ages_come_from_the_disk_once_and_from_the_records_ever_after() {
         return;
     }
     let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
-    let node = Node::of(small::store(disk.path()));
+    let node = Node::of(small::still(disk.path()));
     let (layers, images) = made();
     age(&disk, &node.store, (layers, images), "b");
 
@@ -153,7 +153,7 @@ fn what_goes_and_comes_back_lives_again() {
         return;
     }
     let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
-    let node = Node::of(small::store(disk.path()));
+    let node = Node::of(small::still(disk.path()));
     age(&disk, &node.store, made(), "b");
     let before = first_detected(&node.scan(), "other");
 
@@ -203,7 +203,7 @@ fn nothing_is_written_by_who_only_reads() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(dir.path()));
+    let node = Node::of(small::still(dir.path()));
     let all = || READING.into_iter().chain([&["scan", "--no-record"][..]]);
     for words in all() {
         node.run(words).expect_code(0);
@@ -227,7 +227,7 @@ fn pins_keep_and_are_counted() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(dir.path()));
+    let node = Node::of(small::still(dir.path()));
     let row = |usage: &Value, kind: &str| {
         let row = list(usage, "/stores/0/rows").iter().find(|row| row["kind"] == kind);
         row.map_or(0, |row| number(row, "/count"))
@@ -275,7 +275,7 @@ fn history_tells_of_every_scan() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(dir.path()));
+    let node = Node::of(small::still(dir.path()));
     let mut used = Vec::new();
     for _ in 0..3 {
         let scan = node.scan();
@@ -329,7 +329,7 @@ fn a_second_scan_measures_little_and_says_the_same() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(dir.path()));
+    let node = Node::of(small::still(dir.path()));
     rescan::rest();
     let bytes = |scan: &Value| {
         let figures = |of: &str, id: &str, fields: &[&str]| {
@@ -369,7 +369,7 @@ fn scans_at_the_same_time_are_all_recorded() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(small::store(dir.path()));
+    let node = Node::of(small::still(dir.path()));
     // The first ones make the database together.
     for round in 1..=2 {
         let scans: Vec<_> = (0..4)
@@ -414,7 +414,7 @@ fn a_dead_nodes_own_records_are_read_and_nothing_of_it_changes() {
     let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &[], &["strictatime"]);
     let lib = disk.path().join("var/lib");
     std::fs::create_dir_all(lib.join("layersweep")).unwrap();
-    let store = small::store(&lib.join("containers/storage"));
+    let store = small::still(&lib.join("containers/storage"));
     age(&disk, &store, made(), "b");
     let scan = |words: &[&str]| node::document(program::run(&mut on_node(disk.path(), words)).expect_code(0));
     let first = scan(&["scan"]);

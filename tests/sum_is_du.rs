@@ -4,7 +4,10 @@
 
 mod support;
 
+use std::path::Path;
 use std::process::Command;
+
+use serde_json::Value;
 
 use support::containers::Containers;
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -15,7 +18,7 @@ use support::tree;
 /// The parts of a store's bytes; with `total` they are all of `stores[].bytes`.
 const PARTS: [&str; 5] = ["images", "containers", "leaks", "metadata", "other"];
 
-fn check(graphroot: &std::path::Path, runroot: &std::path::Path, what: &str) {
+fn check(graphroot: &Path, runroot: &Path, what: &str) -> Value {
     let run = program::store_run("scan", graphroot, runroot).expect_no_crash();
     assert!(matches!(run.code, 0 | 3), "{what}: {run:?}");
     let scan = run.json();
@@ -26,6 +29,7 @@ fn check(graphroot: &std::path::Path, runroot: &std::path::Path, what: &str) {
     let du = tree::du(graphroot);
     assert_eq!(sum, number(bytes, "/total"), "{what}: {bytes:#}");
     assert_eq!(sum, du, "{what}: du says {du}: {bytes:#}");
+    scan
 }
 
 /// An imagestore may lie inside the graphroot: its bytes count once.
@@ -85,36 +89,75 @@ fn with_containers(fs: Fs) {
     let loopfs = LoopFs::new(fs, 1024 * MIB);
     let store = Store::at(&loopfs.path().join("root"), "overlay");
     let pod = Containers::new(&store);
-    let before = container_bytes(&store);
+    let look = |what: &str| {
+        loopfs.sync();
+        let scan = check(store.root(), &store.runroot(), what);
+        (scan, i64::try_from(tree::du(store.root())).unwrap())
+    };
+    let before = look("before");
     for at in 0..13 {
         pod.run(
             &format!("r{at}"),
             "echo x >/file; busybox dd if=/dev/zero of=/big bs=1k count=600 2>/dev/null; sleep 900",
         );
     }
+    // What it is told last it writes down.
+    pod.run(
+        "last",
+        "trap 'busybox dd if=/dev/zero of=/end bs=1k count=800 2>/dev/null; exit' TERM; sleep 900 & wait",
+    );
     for at in 0..5 {
         pod.run(&format!("e{at}"), "busybox dd if=/dev/zero of=/big bs=1k count=300 2>/dev/null");
     }
     (0..3).for_each(|at| pod.podman(["pause", &format!("r{at}")]));
     pod.podman(["image", "mount", Containers::IMAGE]);
     pod.wait_for_files();
-    loopfs.sync();
-    check(store.root(), &store.runroot(), "with containers at work");
-    let at_work = container_bytes(&store);
+    let at_work = look("with containers at work");
     // Each holds what it wrote, and not its image.
-    assert!(at_work - before >= 13 * 600 * 1024 + 5 * 300 * 1024, "{before} {at_work}");
-    assert!(at_work - before < 18 * 1024 * 1024, "{before} {at_work}");
+    let wrote = container_bytes(&at_work.0) - container_bytes(&before.0);
+    assert!(wrote >= 13 * 600 * 1024 + 5 * 300 * 1024, "{wrote}");
+    assert!(wrote < 18 * 1024 * 1024, "{wrote}");
     (0..3).for_each(|at| pod.podman(["unpause", &format!("r{at}")]));
+    pod.podman(["stop", "--time", "20", "last"]);
     pod.podman(["stop", "--all", "--time", "0"]);
     pod.podman(["image", "unmount", Containers::IMAGE]);
-    loopfs.sync();
-    check(store.root(), &store.runroot(), "after they were stopped");
-    assert_eq!(container_bytes(&store) / MIB, at_work / MIB, "stopping deletes nothing");
+    let stopped = look("after they were stopped");
+
+    let came = compare(&store, &before, &at_work);
+    let containers = list(&came, "/containers");
+    assert_eq!(containers.len(), 19, "{containers:#?}");
+    assert!(containers.iter().all(|one| one["change"] == "came"), "{containers:#?}");
+    // Stopping changed what one of them wrote then, and little of what the runtime keeps of each.
+    let ended = compare(&store, &at_work, &stopped);
+    for kind in ["images", "leaks"] {
+        assert_eq!(list(&ended, &format!("/{kind}")).len(), 0, "{ended:#}");
+    }
+    let big = |one: &&Value| one["change_bytes"].as_i64().unwrap().abs() > 64 << 10;
+    for kind in ["layers", "containers"] {
+        let changed: Vec<_> = list(&ended, &format!("/{kind}")).iter().filter(big).collect();
+        assert_eq!(changed.len(), 1, "{kind}: {ended:#}");
+        assert_eq!(changed[0]["change"], "grew", "{changed:#?}");
+        assert!(changed[0]["change_bytes"].as_i64().unwrap() >= 800 << 10, "{changed:#?}");
+    }
+    assert!(list(&ended, "/containers").iter().any(|one| big(&one) && one["name"] == "last"), "{ended:#}");
 }
 
-fn container_bytes(store: &Store) -> u64 {
-    let scan = program::store_run("scan", store.root(), &store.runroot()).expect_no_crash().json();
-    number(&scan, "/stores/0/bytes/containers")
+fn container_bytes(scan: &Value) -> u64 {
+    number(scan, "/stores/0/bytes/containers")
+}
+
+/// `diff` of two scans in files, which tells the difference that `du` tells.
+fn compare(store: &Store, before: &(Value, i64), after: &(Value, i64)) -> Value {
+    let file = |name: &str, scan: &Value| {
+        let path = store.scratch().join(name);
+        std::fs::write(&path, scan.to_string()).unwrap();
+        path
+    };
+    let files = [file("before.json", &before.0), file("after.json", &after.0)];
+    let mut command = program::command();
+    let diff = program::run(command.args(["diff", "--format", "json"]).args(files)).expect_code(0).json();
+    assert_eq!(diff["totals"]["change_bytes"], after.1 - before.1, "{diff:#}");
+    diff
 }
 
 #[test]

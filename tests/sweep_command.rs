@@ -403,7 +403,7 @@ fn beside_a_storm_of_tools() {
     let seconds = std::env::var("LAYERSWEEP_STORM_SECONDS").ok().and_then(|text| text.parse().ok());
     let storm = Duration::from_secs(seconds.unwrap_or(20));
     let dir = tempfile::tempdir().unwrap();
-    let node = node::Node::of(small::store(&dir.path().join("root")));
+    let node = node::Node::of(small::still(&dir.path().join("root")));
     let steady = support::edit::whole(&node.store);
     let over = std::sync::atomic::AtomicBool::new(false);
     let rounds = std::sync::atomic::AtomicUsize::new(0);

@@ -62,7 +62,7 @@ struct Day {
 impl Day {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = small::store(&dir.path().join("graphroot"));
+        let store = small::still(&dir.path().join("graphroot"));
         store.unmount();
         let day = Self { store, dir };
         for name in ["collector", "tmp", "run"] {

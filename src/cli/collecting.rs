@@ -5,6 +5,7 @@ mod acting;
 mod ballast;
 
 use std::cell::OnceCell;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,6 +25,7 @@ use crate::gc::compare::{GATES, kubelet_policy};
 use crate::gc::containers::run::Foreseen;
 use crate::gc::editors::{Editors, Keep};
 use crate::gc::kubelet::Report;
+use crate::gc::measure;
 use crate::gc::plan::{Gain, Plan};
 use crate::gc::protect::labels_for;
 use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
@@ -33,6 +35,7 @@ use crate::gc::run::owner::Owners;
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Task, untag};
 use crate::gc::space::{Measured, Targets};
+use crate::inventory::{Finding, Store};
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
 use crate::report::json::{self, GcDoc, GcFacts};
@@ -64,6 +67,8 @@ pub(super) struct Job<'a> {
     pub(super) began: Instant,
     pub(super) run_id: String,
     listening: OnceCell<()>,
+    /// Filesystems that were not synchronised before the first measurement; unset: none has to be yet.
+    not_written_out: OnceCell<Vec<Finding>>,
     /// Held from the beginning, or where somebody is asked, from the answer on.
     lock: OnceCell<RunLock>,
 }
@@ -73,6 +78,19 @@ enum Through {
     Cri(Box<ThroughCri>),
     /// With those who may be at work in the stores, unless that does not matter.
     Direct(Option<Owners>),
+}
+
+/// What a run will do.
+struct Planned {
+    document: GcDoc,
+    /// What the filesystems say before.
+    before: Vec<Measured>,
+    images: usize,
+    names: usize,
+    containers: usize,
+    leaks: usize,
+    /// Leaks are deleted too, if there are any.
+    leaks_go: bool,
 }
 
 impl<'a> Job<'a> {
@@ -92,6 +110,7 @@ impl<'a> Job<'a> {
             began,
             run_id,
             listening: OnceCell::new(),
+            not_written_out: OnceCell::new(),
             lock: OnceCell::new(),
         }
     }
@@ -291,30 +310,40 @@ impl<'a> Job<'a> {
                 ))
             }
         };
-        let planned = match &dead_plan {
-            None => plan_images(&made, survey, hands),
-            // Containers first: what they hold is free then.
-            Some(dead) => Foreseen::of(survey, dead).with(&made, hands, plan_images),
+        let plan_all = |hands: &mut dyn Hands| -> Result<Planned, Failure> {
+            let planned = match &dead_plan {
+                None => plan_images(&made, survey, hands),
+                // Containers first: what they hold is free then.
+                Some(dead) => Foreseen::of(survey, dead).with(&made, hands, plan_images),
+            };
+            let (mut document, before) = planned.map_err(Failure::Blind)?;
+            let images = document.deleted.len();
+            let context = untag::Context { request: &request, policy: &config.images, memory: &mind };
+            let outcomes = untag::dry(&named.untags, survey, context, hands).map_err(Failure::Blind)?;
+            json::add_untagged(&mut document, &survey.inventory, named.untags.iter().zip(outcomes), None);
+            let names = document.deleted.len() - images;
+            if let (Some(dead), Some(plan)) = (&dead, &dead_plan) {
+                json::add_containers(&mut document, &dead.store(survey), plan, None);
+            }
+            let containers = document.deleted.len() - images - names;
+            // What is kept for the first bytes of a full disk is not spent for nothing.
+            let leaks_go = self.command == Command::Gc || images > 0;
+            if let Some(leaks) = leaks.as_ref().filter(|_| leaks_go) {
+                json::add_leaks(&mut document, &survey.inventory, leaks, None);
+            }
+            if let Some(why) = &barred {
+                json::add_refusal(&mut document, why);
+            }
+            let leaks = document.deleted.len() - containers - images - names;
+            Ok(Planned { document, before, images, names, containers, leaks, leaks_go })
         };
-        let (mut planned, before) = planned.map_err(Failure::Blind)?;
-        let images = planned.deleted.len();
-        let context = untag::Context { request: &request, policy: &config.images, memory: &mind };
-        let outcomes = untag::dry(&named.untags, survey, context, hands).map_err(Failure::Blind)?;
-        json::add_untagged(&mut planned, &survey.inventory, named.untags.iter().zip(outcomes), None);
-        let names = planned.deleted.len() - images;
-        if let (Some(dead), Some(plan)) = (&dead, &dead_plan) {
-            json::add_containers(&mut planned, &dead.store(survey), plan, None);
+        let mut all = plan_all(hands)?;
+        if self.write_out(survey, &all.document) {
+            // The filesystems may say now that there is less to do, a dry run's like any other.
+            all = plan_all(hands)?;
         }
-        let containers = planned.deleted.len() - images - names;
-        // What is kept for the first bytes of a full disk is not spent for nothing.
-        let leaks = leaks.filter(|_| self.command == Command::Gc || images > 0);
-        if let Some(leaks) = &leaks {
-            json::add_leaks(&mut planned, &survey.inventory, leaks, None);
-        }
-        if let Some(why) = &barred {
-            json::add_refusal(&mut planned, why);
-        }
-        let leaks_count = planned.deleted.len() - containers - images - names;
+        let Planned { document: mut planned, before, .. } = all;
+        let leaks = leaks.filter(|_| all.leaks_go);
         if self.dry_run {
             if let Some(theirs) = theirs {
                 let both = run::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
@@ -328,7 +357,7 @@ impl<'a> Job<'a> {
         if !planned.deleted.is_empty() && ask::somebody_is_there(global) {
             // Not to stdout, which holds the result alone.
             output::aside(&text::gc(&planned, &terminal::screen()))?;
-            if !ask::confirm(global, &question(images, containers, leaks_count, names))? {
+            if !ask::confirm(global, &question(all.images, all.containers, all.leaks, all.names))? {
                 match global.format {
                     Format::Json => {
                         planned.dry_run = true;
@@ -357,6 +386,20 @@ impl<'a> Job<'a> {
             planned: &planned,
         };
         act.carry_out(hands)
+    }
+
+    /// Makes the filesystems that something is deleted from write out what was just written, if that was
+    /// not done yet; whether it was done now. A run that deletes nothing disturbs nobody.
+    fn write_out(&self, survey: &Survey, planned: &GcDoc) -> bool {
+        if planned.deleted.is_empty() || self.not_written_out.get().is_some() {
+            return false;
+        }
+        let goes =
+            |store: &&Store| planned.deleted.iter().any(|deleted| Path::new(&deleted.store) == store.root);
+        let stores = survey.inventory.stores.iter().filter(goes);
+        let findings = self.not_written_out.get_or_init(|| measure::write_out(stores));
+        surveying::warn(findings);
+        true
     }
 
     /// Whether `--only` leaves a kind out.
@@ -416,6 +459,7 @@ impl<'a> Job<'a> {
             at: Timestamp::now(),
         });
         document.warnings = json::warnings(survey);
+        document.warnings.extend(self.not_written_out.get().into_iter().flatten().map(json::warning));
         if self.leaves_out(Only::Images) {
             document.kept.clear();
         }

@@ -49,14 +49,16 @@ use exit::Exit;
 use failure::Failure;
 
 use crate::config::Config;
-use crate::sys::helper;
+use crate::sys::{helper, sync};
 
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == helper::ARGUMENT) {
-        return helper::serve(arguments);
+    match arguments.next() {
+        Some(first) if first == helper::ARGUMENT => return helper::serve(arguments),
+        Some(first) if first == sync::ARGUMENT => return sync::serve(),
+        _ => {}
     }
     // This very program, whatever has become of its file.
     helper::set_program("/proc/self/exe");

@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::gc::editors::{Editors, Keep};
 use crate::gc::leaks::plan::{self, Fate, Plan, Wish};
 use crate::gc::leaks::run::{Ran, Sweeper};
-use crate::gc::measure::Patience;
-use crate::inventory::{Consistency, Inventory, StoreIx};
+use crate::gc::measure::{self, Patience};
+use crate::inventory::{Consistency, Finding, Inventory, StoreIx};
 use crate::records::runs;
 use crate::report::json::{self, SweepDoc, SweepErrorDoc, SweepFacts};
 use crate::report::text;
@@ -100,6 +100,9 @@ impl Sweep<'_> {
             }
         }
         stop::listen()?;
+        let not_written_out = write_out(&surveyed.survey.inventory, &plan);
+        surveying::warn(&not_written_out);
+        surveyed.survey.inventory.findings.extend(not_written_out);
         let inventory = &surveyed.survey.inventory;
         let mut recording =
             LeakRecording::begin(global, &surveyed.memory, inventory, &self.run_id, self.began, &plan);
@@ -168,6 +171,13 @@ impl Sweep<'_> {
             Format::Table => output::text(&text::sweep(document, &terminal::screen())),
         }
     }
+}
+
+/// Makes the filesystems that something is deleted from write out what was just written.
+fn write_out(inventory: &Inventory, plan: &Plan) -> Vec<Finding> {
+    let goes = |at: &StoreIx| plan.turns().any(|entry| inventory.leaks[entry.leak.get()].store == *at);
+    let stores = (0..inventory.stores.len()).map(StoreIx::from).filter(goes);
+    measure::write_out(stores.map(|at| &inventory.stores[at.get()]))
 }
 
 /// Stores of which nothing is proven: whatever was lost there, it stays for this time.

@@ -6,16 +6,18 @@
 //! still, or the time is up; and synchronise while they have not come. That costs everybody who writes
 //! to the filesystem, so it is done seldom, and never waited for longer than for the bytes.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::inventory::{Finding, Store};
 use crate::sys::stop;
+use crate::sys::sync::Syncing;
 
 /// Smallest difference between prediction and measurement that means anything: a
 /// filesystem's own journal and trees move by this much while nothing is deleted.
@@ -51,8 +53,8 @@ impl Room {
 pub struct Gauge {
     directory: OwnedFd,
     path: PathBuf,
-    /// A synchronisation of ours has not ended yet.
-    synchronising: Arc<AtomicBool>,
+    /// A synchronisation of ours that has not ended yet.
+    syncing: RefCell<Option<Syncing>>,
 }
 
 impl Gauge {
@@ -63,7 +65,7 @@ impl Gauge {
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Self { directory, path: path.to_path_buf(), synchronising: Arc::default() })
+        Ok(Self { directory, path: path.to_path_buf(), syncing: RefCell::default() })
     }
 
     /// The path it was opened by.
@@ -97,32 +99,26 @@ impl Gauge {
     /// Makes the filesystem finish what it has put off. It is not waited for: on a disk that hangs it
     /// would never end. [`Self::is_synchronising`] tells.
     fn synchronise(&self) {
-        if self.synchronising.swap(true, Ordering::AcqRel) {
+        if self.is_synchronising() {
             return;
         }
-        // What is measured without it is too little, never too much.
-        let failed = |error: &dyn std::fmt::Display| {
-            tracing::warn!("synchronising {}: {error}", self.path.display());
-            self.synchronising.store(false, Ordering::Release);
-        };
-        let directory = match self.directory.try_clone() {
-            Ok(directory) => directory,
-            Err(error) => return failed(&error),
-        };
-        let (path, flag) = (self.path.clone(), Arc::clone(&self.synchronising));
-        let work = move || {
-            if let Err(error) = rustix::fs::syncfs(&directory) {
-                tracing::warn!("synchronising {}: {error}", path.display());
-            }
-            flag.store(false, Ordering::Release);
-        };
-        if let Err(error) = std::thread::Builder::new().name("syncfs".into()).spawn(work) {
-            failed(&error);
+        match Syncing::start(&self.directory) {
+            Ok(syncing) => *self.syncing.borrow_mut() = Some(syncing),
+            // What is measured without it is too little, never too much.
+            Err(error) => tracing::warn!("synchronising {}: {error}", self.path.display()),
         }
     }
 
     fn is_synchronising(&self) -> bool {
-        self.synchronising.load(Ordering::Acquire)
+        let mut syncing = self.syncing.borrow_mut();
+        match syncing.as_mut().map(Syncing::outcome) {
+            None => return false,
+            Some(None) => return true,
+            Some(Some(Err(error))) => tracing::warn!("synchronising {}: {error}", self.path.display()),
+            Some(Some(Ok(()))) => {}
+        }
+        *syncing = None;
+        false
     }
 
     /// Waits until what was deleted has come back.
@@ -157,6 +153,36 @@ impl Gauge {
             }
         }
     }
+}
+
+/// How long [`write_out`] waits.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Synchronises the filesystems of `stores`, all at once and within a deadline; what could not be done
+/// is said. Until data that was just written lies on the disk, XFS reserves more blocks than it will
+/// need, and the first deletions would seem to free those too.
+///
+/// This changes nothing in a store, but whoever else writes to the filesystem has to wait: it is for
+/// runs that will delete, and once.
+#[must_use]
+pub fn write_out<'s>(stores: impl Iterator<Item = &'s Store>) -> Vec<Finding> {
+    let until = Instant::now() + WRITTEN_WITHIN;
+    let by_filesystem: BTreeMap<_, _> = stores.map(|store| (store.filesystem, &store.root)).collect();
+    let start = |path: &Path| Gauge::open(path).and_then(|gauge| Syncing::start(&gauge.directory));
+    let begun: Vec<_> = by_filesystem.into_values().map(|root| (root, start(root))).collect();
+    begun.into_iter().filter_map(|(root, begun)| not_written_out(root, begun, until)).collect()
+}
+
+fn not_written_out(root: &Path, begun: io::Result<Syncing>, until: Instant) -> Option<Finding> {
+    let error = begun.and_then(|mut syncing| syncing.wait(until)).err()?;
+    let why = match error.kind() {
+        io::ErrorKind::TimedOut => format!("not finished after {} s", WRITTEN_WITHIN.as_secs()),
+        _ => error.to_string(),
+    };
+    let message = format!(
+        "syncing its filesystem: {why}; the first deletions may be measured as freeing more than they do"
+    );
+    Some(Finding { path: root.to_path_buf(), message, incomplete: false })
 }
 
 /// How long to wait for late frees.
@@ -456,12 +482,30 @@ mod tests {
     fn one_that_hangs_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let gauge = Gauge::open(dir.path()).unwrap();
-        gauge.synchronising.store(true, Ordering::Release);
+        let hangs = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&hangs);
+        *gauge.syncing.borrow_mut() = Some(Syncing::of_child(hangs));
         let patience = Patience { still: Duration::from_millis(50), ..Patience::default() };
         let room = gauge.room().unwrap();
         let settled = gauge.settle(&room, u64::MAX / 4, patience).unwrap();
         assert!(settled.why == Ended::Still || settled.waited >= patience.deadline, "{settled:?}");
         assert!(gauge.is_synchronising(), "it was not touched");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_written_out_in_time_is_said() {
+        let root = Path::new("/store");
+        let hangs = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&hangs);
+        let said = not_written_out(root, Ok(Syncing::of_child(hangs)), Instant::now()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        assert!(said.message.contains("not finished after 10 s") && !said.incomplete, "{said:?}");
+        let said = not_written_out(root, Err(io::ErrorKind::NotFound.into()), Instant::now()).unwrap();
+        assert_eq!(said.path, root);
+        let done = std::process::Command::new("true").spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        assert_eq!(not_written_out(root, Ok(Syncing::of_child(done)), until), None);
     }
 
     #[test]

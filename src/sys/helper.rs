@@ -35,6 +35,16 @@ pub fn set_program(path: impl Into<PathBuf>) {
     let _ = PROGRAM.set(path.into());
 }
 
+/// This program with a first argument that makes it a helper, in an empty environment; `None` until
+/// the program is known.
+pub(super) fn command(argument: &str) -> Option<Command> {
+    let mut command = Command::new(PROGRAM.get()?);
+    command.arg(argument).env_clear();
+    // Coverage tools pass the place of their profile this way.
+    command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|profile| ("LLVM_PROFILE_FILE", profile)));
+    Some(command)
+}
+
 /// What a helper does: reads what its arguments ask for and writes it to stdout.
 #[must_use]
 pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -57,16 +67,13 @@ pub fn serve(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// When no helper can be started, or `/proc` cannot be listed.
 pub(super) fn ask(wanted: Wanted, each: &mut dyn FnMut(Record, &[u8])) -> io::Result<()> {
-    let Some(program) = PROGRAM.get() else {
+    let Some(mut command) = command(ARGUMENT) else {
         return read::all(wanted, std::process::id(), &mut |record, body| {
             each(record, body);
             Ok(())
         });
     };
-    let mut command = Command::new(program);
-    command.arg(ARGUMENT).args(wanted.words()).env_clear();
-    // Coverage tools pass the place of their profile this way.
-    command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|profile| ("LLVM_PROFILE_FILE", profile)));
+    command.args(wanted.words());
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let result = receive(&mut child, Instant::now() + DEADLINE, each);
     leave(child);

@@ -19,6 +19,7 @@ pub mod removal;
 pub mod root;
 mod servers;
 pub mod stop;
+pub mod sync;
 pub mod sysroot;
 pub mod wal;
 pub mod xfs;

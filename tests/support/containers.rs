@@ -72,7 +72,8 @@ impl Drop for Containers<'_> {
     }
 }
 
-fn which(program: &str) -> PathBuf {
+/// Where a program lies.
+pub fn which(program: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = std::env::split_paths(&path).map(|dir| dir.join(program));
     found.find(|path| path.is_file()).expect("the program")

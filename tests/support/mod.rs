@@ -18,6 +18,7 @@ pub mod gc_document;
 pub mod hostile;
 pub mod locks;
 pub mod loopfs;
+mod machine;
 pub mod metrics;
 pub mod node;
 pub mod packages;

@@ -5,8 +5,17 @@ use std::path::Path;
 use super::archive::{ImageSpec, LayerSpec};
 use super::store::Store;
 
-/// Five images in a small tree and one container, made by podman.
+/// Five images in a small tree and two containers of `a`, made by podman: `web` was never started,
+/// `at-work` runs.
 pub fn store(root: &Path) -> Store {
+    let store = still(root);
+    store.start(&name("a"), "at-work");
+    store
+}
+
+/// The same without the one that runs, for tests that copy the store, unmount its filesystem or count
+/// on a store in which nothing moves.
+pub fn still(root: &Path) -> Store {
     let store = Store::at(root, "overlay");
     store.load(&images());
     store.podman(["create", "--name", "web", "--network", "none", &name("a"), "/x"]);

@@ -4,6 +4,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -17,6 +19,8 @@ pub struct Store {
     driver: String,
     root: PathBuf,
     scratch: TempDir,
+    /// Containers run in it.
+    at_work: AtomicBool,
 }
 
 /// Whether the programs that make stores are there; skips, or fails under CI.
@@ -58,7 +62,8 @@ impl Store {
             dir.display()
         );
         std::fs::write(dir.join("storage.conf"), storage).expect("writing storage.conf");
-        Self { driver: driver.to_owned(), root: root.to_path_buf(), scratch }
+        let at_work = AtomicBool::new(false);
+        Self { driver: driver.to_owned(), root: root.to_path_buf(), scratch, at_work }
     }
 
     /// The small store of `mkstore.sh`: 13 images, 3 containers, every kind of relation.
@@ -190,9 +195,46 @@ impl Store {
         self.podman(arguments.into_iter().chain(targets));
     }
 
+    /// Starts a container of `image`, which needs to hold nothing: it writes 300 KiB into its own layer
+    /// and runs until the store is dropped.
+    pub fn start(&self, image: &str, name: &str) {
+        if !super::require_program("runc") {
+            return;
+        }
+        let mut podman = self.podman_command();
+        self.at_work.store(true, Ordering::Relaxed);
+        // Limits that any user may set, and the one runtime that takes every arrangement of cgroups.
+        podman.args(["--runtime", "runc", "run", "-d", "--name", name, "--network", "none"]);
+        podman.args(["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024", "--log-driver", "none"]);
+        podman.arg("--volume").arg(format!("{}:/busybox:ro", super::containers::which("busybox").display()));
+        let script = format!(
+            "/busybox dd if=/dev/zero of=/written bs=1k count=300; /busybox touch /ready-{name}; \
+             exec /busybox sleep 900"
+        );
+        succeed(podman.args([image, "/busybox", "sh", "-c", &script]));
+        let ready = || {
+            let layers = match self.driver.as_str() {
+                "vfs" => self.root.join("vfs/dir"),
+                driver => self.root.join(driver),
+            };
+            let own = if self.driver == "vfs" { "" } else { "diff" };
+            let mut layers = std::fs::read_dir(layers).expect("the layers").flatten();
+            layers.any(|layer| layer.path().join(own).join(format!("ready-{name}")).exists())
+        };
+        let began = Instant::now();
+        while !ready() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the container {name} writes nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Takes away the mount of the driver's directory on itself, which podman makes and
-    /// sometimes leaves; nobody can unmount the filesystem below or remove the store before.
+    /// sometimes leaves; nobody can unmount the filesystem below or remove the store before. With it
+    /// would go the root filesystems of containers, so it stays while one runs.
     pub fn unmount(&self) {
+        if self.at_work.load(Ordering::Relaxed) {
+            return;
+        }
         let directory = self.root.join(&self.driver);
         // Lazily, as podman itself does: somebody may just be closing a file there.
         while program::run(self.command("umount").arg("-l").arg(&directory)).code == 0 {}
@@ -234,6 +276,10 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
+        if self.at_work.swap(false, Ordering::Relaxed) {
+            let mut podman = self.podman_command();
+            program::run(podman.args(["--runtime", "runc", "rm", "--all", "--force", "--time", "0"]));
+        }
         self.unmount();
     }
 }

@@ -8,7 +8,8 @@ use super::parts::{
 };
 use crate::inventory::refs::{self, Refs, Root, RowKind, Standing};
 use crate::inventory::{
-    Consistency, ContainerIx, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx, Verdict,
+    Consistency, ContainerIx, Filesystem, FilesystemIx, Finding, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx,
+    Verdict,
 };
 use crate::survey::Survey;
 
@@ -309,10 +310,11 @@ pub fn effort(survey: &Survey) -> EffortDoc {
 /// Warnings.
 #[must_use]
 pub fn warnings(survey: &Survey) -> Vec<WarningDoc> {
-    let of = |finding: &crate::inventory::Finding| WarningDoc {
-        path: path(&finding.path),
-        message: finding.message.clone(),
-        incomplete: finding.incomplete,
-    };
-    survey.inventory.findings.iter().map(of).collect()
+    survey.inventory.findings.iter().map(warning).collect()
+}
+
+/// One of them.
+#[must_use]
+pub fn warning(finding: &Finding) -> WarningDoc {
+    WarningDoc { path: path(&finding.path), message: finding.message.clone(), incomplete: finding.incomplete }
 }

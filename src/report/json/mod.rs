@@ -18,7 +18,9 @@ mod sweep;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use build::{container, effort, filesystem, image, layer, leak, store, totals, usage_store, warnings};
+pub use build::{
+    container, effort, filesystem, image, layer, leak, store, totals, usage_store, warning, warnings,
+};
 pub use diff::{
     ArtifactsDiffDoc, ChangeDoc, DiffDoc, FilesystemDiffDoc, ImageDiffDoc, ShareDoc, StoreDiffDoc, SumDoc,
     TakenDoc, diff,

@@ -1,0 +1,95 @@
+//! Hides the machine's own runtimes and configuration from the tests.
+//!
+//! The program asks the whole node what is in use and what is pinned, whichever store is named, so that
+//! a CRI-O, a kubelet or a socket of the machine that runs the tests would change what they see.
+//! Each test process has a mount namespace of its own, made before its first thread, in which
+//! there is nothing of that kind; `tests/hermetic.sh` shows that this is enough. Without root nothing is
+//! hidden.
+
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// What is empty for tests, where the machine has it.
+const DIRECTORIES: [&str; 27] = [
+    "/etc/containerd",
+    "/etc/containers",
+    "/etc/crio",
+    "/etc/k0s",
+    "/etc/kubernetes",
+    "/etc/layersweep",
+    "/etc/openshift",
+    "/etc/rancher",
+    "/etc/systemd/system/kubelet.service.d",
+    "/run/containerd",
+    "/run/containers",
+    "/run/crio",
+    "/run/docker",
+    "/run/k0s",
+    "/run/k3s",
+    "/run/layersweep",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/k0s",
+    "/var/lib/kubelet",
+    "/var/lib/layersweep",
+    "/var/lib/rancher",
+    "/var/log/containers",
+    "/var/log/pods",
+    "/var/snap",
+    "/var/tmp",
+];
+
+/// Likewise; `/dev/null` stands in for each.
+const FILES: [&str; 5] = [
+    "/etc/crictl.yaml",
+    "/etc/default/kubelet",
+    "/etc/sysconfig/kubelet",
+    "/etc/systemd/system/kubelet.service",
+    "/run/cri-dockerd.sock",
+];
+
+/// What has to be there where the directory is: podman and buildah take no image without a policy, and an
+/// empty `/etc/crio` is a CRI-O with its built-in pause image.
+const CONTENT: [(&str, &str); 2] = [
+    ("/etc/containers/policy.json", r#"{"default": [{"type": "insecureAcceptAnything"}]}"#),
+    ("/etc/crio/crio.conf", "[crio.image]\npause_image = \"\"\n"),
+];
+
+/// Runs before `main`: later there are threads, and a thread can only leave alone.
+#[used]
+// SAFETY: the C library calls what this section holds, once and before any thread is made; what it calls
+// needs nothing that `main` sets up.
+#[allow(unsafe_code)]
+#[unsafe(link_section = ".init_array")]
+static HIDE: extern "C" fn() = hide;
+
+extern "C" fn hide() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let none = None::<&str>;
+    let hidden = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
+        // What is unmounted outside goes here, too, and nothing mounted here is seen there.
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
+        for directory in DIRECTORIES.map(Path::new).into_iter().filter(|path| path.is_dir()) {
+            let options = if directory.ends_with("tmp") { "mode=1777" } else { "mode=755" };
+            mount(Some("layersweep-tests"), directory, Some("tmpfs"), MsFlags::empty(), Some(options))?;
+        }
+        for file in FILES.map(Path::new).into_iter().filter(|path| path.exists()) {
+            mount(Some("/dev/null"), file, none, MsFlags::MS_BIND, none)?;
+        }
+        Ok(())
+    });
+    if let Err(error) = hidden {
+        super::skip(&format!("hiding the machine's configuration from the tests: {error}"));
+        return;
+    }
+    for (path, content) in CONTENT {
+        if Path::new(path).parent().is_some_and(Path::is_dir) {
+            std::fs::write(path, content).expect("writing what tools need");
+        }
+    }
+}
