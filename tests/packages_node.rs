@@ -196,7 +196,8 @@ fn gc_deletes_what_leaks(node: &Booted) {
     let blind = in_sandbox(node, "layersweep-gc.service", line);
     assert_eq!(blind.code, 5, "{blind:?}");
     assert!(blind.stderr.contains("set trust_pid_namespace = true"), "{blind:?}");
-    node.run("sed -i 's/^#\\(trust_pid_namespace =\\) false/\\1 true/' /etc/layersweep/layersweep.toml").expect_code(0);
+    node.run("sed -i 's/^#\\(trust_pid_namespace =\\) false/\\1 true/' /etc/layersweep/layersweep.toml")
+        .expect_code(0);
     let run = in_sandbox(node, "layersweep-gc.service", line);
     let document = run.expect_code(0).json();
     let deleted = document["deleted"].as_array().unwrap();

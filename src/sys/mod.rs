@@ -17,6 +17,7 @@ pub mod quiet;
 pub mod readlink;
 pub mod removal;
 pub mod root;
+pub mod sqlite;
 pub mod stop;
 pub mod sysroot;
 pub mod xfs;
