@@ -381,13 +381,13 @@ fn a_damaged_database_before_and_after_it_is_set_aside() {
     assert_eq!(aside.len(), 1, "{said:#}");
     assert_eq!(text(aside[0], "/status"), "warning");
     // What waits.
-    let unsaved = node.state().join("unsaved");
-    std::fs::create_dir_all(&unsaved).unwrap();
-    std::fs::write(unsaved.join("20261121T000000.000000Z-1.json"), "{}").unwrap();
-    let before = tree::listing(&unsaved);
+    let pending = node.state().join("pending");
+    std::fs::create_dir_all(&pending).unwrap();
+    std::fs::write(pending.join("20261121T000000.000000Z-1.json"), "{}").unwrap();
+    let before = tree::listing(&pending);
     let said = document(node.run(&["doctor"], &node.server.endpoint()), 0);
     assert_eq!(status(&said, "unsaved"), "warning", "{said:#}");
-    assert!(tree::differences(&before, &tree::listing(&unsaved)).is_empty());
+    assert!(tree::differences(&before, &tree::listing(&pending)).is_empty());
 }
 
 /// Overwrites all but the header.

@@ -287,7 +287,7 @@ fn a_label_protects_and_the_others_go() {
     let mut told = Told::default();
     let ran = node.run(&policy, &mut told).unwrap();
     assert_eq!(told.deleted.first(), Some(&name(1)), "the oldest after the one that is labelled");
-    let kept = ran.plan.kept.iter().find(|kept| kept.rule == "protected-label").unwrap();
+    let kept = ran.plan.kept.iter().find(|kept| kept.rule.as_str() == "protected-label").unwrap();
     assert_eq!(kept.detail, format!("it has the protected label label={}", name(0)));
     assert!(node.names().contains(&name(0)));
 }
@@ -370,7 +370,7 @@ fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
         ["begins", "refused", "begins", "spared", "begins", "refused", "begins", "gone"]
     );
     let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("in use by a container"));
-    assert_eq!(kept.map(|kept| kept.rule), Some("in-use"));
+    assert_eq!(kept.map(|kept| kept.rule.as_str()), Some("in-use"));
     assert_eq!(told.calls[8], "deleted", "each as it happens");
     assert!(told.deleted.contains(&name(3)), "the others go: {:?}", told.deleted);
     assert!(!told.deleted.contains(&name(IN_USE)));
@@ -388,7 +388,7 @@ fn a_container_that_comes_in_between_protects_its_image() {
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     assert!(node.names().contains(&name(1)));
     let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("since the run began"));
-    assert!(kept.is_some_and(|kept| kept.rule == "in-use"), "{:?}", ran.plan.kept);
+    assert!(kept.is_some_and(|kept| kept.rule.as_str() == "in-use"), "{:?}", ran.plan.kept);
     assert!(told.deleted.contains(&name(2)), "{:?}", told.deleted);
 }
 
@@ -471,7 +471,7 @@ fn named_images_go_and_protected_ones_stay() {
     assert_eq!(node.names().len(), IMAGES - 2);
     for plan in [&plan, &ran.plan] {
         assert!(plan.steps.iter().all(|step| step.reason == Reason::Request));
-        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image, kept.rule)).collect();
+        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image, kept.rule.as_str())).collect();
         assert_eq!(kept, [(named[1], "in-use")]);
         assert_eq!(plan.verdict, Verdict::NotReached);
     }
@@ -496,7 +496,7 @@ fn why_kept(ran: &Ran, survey: &Survey, wanted: &str) -> (&'static str, String) 
         survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
     };
     let kept = ran.plan.kept.iter().find(named).unwrap();
-    (kept.rule, kept.detail.clone())
+    (kept.rule.as_str(), kept.detail.clone())
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use jiff::Timestamp;
 use layersweep::records::journal::RunRecord;
 use layersweep::records::runs::{Command, End, Event, Outcome, Start};
+use layersweep::records::{Pending, Queue};
 use support::program::{self, Run, layersweep, list, text, texts};
 use support::{past, schema};
 
@@ -101,8 +102,8 @@ fn what_waits_is_shown_and_saved_by_the_next_scan() {
     let mut record = RunRecord::of(Start { run_id: "waits".into(), ..Start::of(Command::Gc, now) });
     record.events = vec![Event { reason: "FreeDiskSpaceFailed".into(), message: past::NASTY.into() }];
     record.end = Some(End::of(now, Outcome::NotReached));
-    layersweep::records::Spool::new(place.run_spool()).put(&record);
-    let files = || std::fs::read_dir(&place.run_spool()[0]).unwrap().count();
+    Queue::of(&place).put(&Pending::Run(Box::new(record)));
+    let files = || std::fs::read_dir(&place.pending[0]).unwrap().count();
 
     for scanned in [false, true] {
         let document = with(dir.path(), &["history", "--format", "json"]).expect_code(0).json();

@@ -89,7 +89,7 @@ fn keeps(survey: &Survey, store: &str) -> Option<(&'static str, String)> {
     let name = format!("localhost/{store}:1");
     let at = inventory.images.iter().position(|image| image.names == [name.clone()]);
     let ruling = judge.kept(at.unwrap_or_else(|| panic!("no {name}")).into());
-    ruling.map(|ruling| (ruling.rule, ruling.detail))
+    ruling.map(|ruling| (ruling.rule.as_str(), ruling.detail))
 }
 
 /// The stores by their roots, and whether each is read-only.

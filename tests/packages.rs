@@ -240,8 +240,9 @@ fn old_records(root: &Root) {
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o750)).unwrap();
     let database = rusqlite::Connection::open(dir.join("layersweep.db")).unwrap();
     let text = |path: &str| std::fs::read_to_string(sources().join(path)).unwrap();
-    database.execute_batch(&text("migrations/0001_images.sql")).unwrap();
-    database.execute_batch(&text("fixtures/records/0001.sql")).unwrap();
+    database.execute_batch(&text("migrations/0001_history.sql")).unwrap();
+    let pin = "INSERT INTO pins VALUES ('quay.io/kept', '', 1767225600000000)";
+    database.execute_batch(pin).unwrap();
     database.execute_batch("PRAGMA user_version = 1; PRAGMA application_id = 1819506544").unwrap();
 }
 

@@ -59,7 +59,7 @@ fn kept(survey: &Survey, policy: &Policy) -> Vec<(String, &'static str, String)>
     let mut kept: Vec<_> = images
         .filter_map(|(at, image)| {
             let ruling = judge.kept(at.into())?;
-            Some((image.names.first().unwrap_or(&image.id).clone(), ruling.rule, ruling.detail))
+            Some((image.names.first().unwrap_or(&image.id).clone(), ruling.rule.as_str(), ruling.detail))
         })
         .collect();
     kept.sort();

@@ -12,12 +12,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use layersweep::records::{Access, DATABASE, Degraded, Note, Opened, Place, Records, Saved, Spool, save};
+use layersweep::inventory::{StoreKey, StoreKind};
+use layersweep::records::pins::{self, Pattern};
+use layersweep::records::{
+    Access, DATABASE, Degraded, Note, Opened, Pending, Place, Queue, Records, Saved, save,
+};
 use support::loopfs::{Fs, LoopFs, MIB};
+use support::sightings::{image, scan, sighting};
 
-/// A state directory on a filesystem that will fail, and a spool on one that will not.
+/// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
     place: Place,
     elsewhere: tempfile::TempDir,
@@ -27,7 +33,7 @@ impl Node {
     fn on(filesystem: &Path) -> Self {
         let elsewhere = tempfile::tempdir().unwrap();
         let mut place = Place::local(&filesystem.join("state"));
-        place.spool.push(elsewhere.path().join("unsaved"));
+        place.pending.push(elsewhere.path().join("pending"));
         Self { place, elsewhere }
     }
 
@@ -35,17 +41,12 @@ impl Node {
         Records::open_at(&self.place, access, Duration::from_millis(100)).unwrap()
     }
 
-    fn spool(&self) -> Spool {
-        Spool::new(self.place.spool.clone())
+    fn queue(&self) -> Queue {
+        Queue::of(&self.place)
     }
 
-    fn save(&self, records: &mut Records, root: &str) -> Saved<()> {
-        let apply = |transaction: &rusqlite::Transaction<'_>, root: &String| {
-            let sql = "INSERT INTO stores (kind, root, driver, first_seen, last_seen)
-                VALUES ('k', ?1, hex(randomblob(4000)), 1767225600000000, 1767225600000000)";
-            transaction.execute(sql, [root]).map(|_| ())
-        };
-        save(records, &self.spool(), &root.to_owned(), apply).unwrap()
+    fn save(&self, records: &mut Records, root: &str) -> Saved {
+        save(records, &self.queue(), &seen(root)).unwrap()
     }
 
     /// A run without a fault: saves `root` and says that all went well.
@@ -73,6 +74,18 @@ impl Node {
     }
 }
 
+/// A scan that has found a store at `root`, with an image that has a long name; each is later than the
+/// one before.
+fn seen(root: &str) -> Pending {
+    static SCANS: AtomicI64 = AtomicI64::new(0);
+    let number = SCANS.fetch_add(1, Ordering::Relaxed);
+    let mut seen = sighting(number);
+    seen.stores[0].key = StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into());
+    seen.images = vec![image(number.cast_unsigned(), 0)];
+    seen.images[0].names = vec!["n".repeat(8000)];
+    Pending::Scan(Box::new(scan(&format!("{number:06}"), seen)))
+}
+
 fn roots(records: &Records) -> Vec<String> {
     let all = |connection: &rusqlite::Connection| {
         let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
@@ -82,12 +95,12 @@ fn roots(records: &Records) -> Vec<String> {
     records.read(all).unwrap()
 }
 
-fn code(saved: &Saved<()>) -> Vec<&'static str> {
+fn code(saved: &Saved) -> Vec<&'static str> {
     saved.degraded.iter().map(Degraded::code).collect()
 }
 
 /// Where the item waits.
-fn kept_in(saved: &Saved<()>) -> &Path {
+fn kept_in(saved: &Saved) -> &Path {
     let kept = saved.notes.iter().find_map(|note| match note {
         Note::Kept { path, .. } => Some(path.as_path()),
         _ => None,
@@ -391,14 +404,14 @@ fn killed_after_the_commit_nothing_is_saved_twice() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
-    let spool = node.spool();
-    spool.put(&"/waiting".to_owned());
-    let (waiting, _) = spool.take_all::<String>();
+    let queue = node.queue();
+    queue.put(&seen("/waiting"));
+    let (waiting, _) = queue.all();
     let content = std::fs::read(&waiting[0].path).unwrap();
     node.good_run("/first", 1);
     assert!(!waiting[0].path.exists());
     std::fs::write(&waiting[0].path, content).unwrap();
-    node.good_run("/second", 0);
+    node.good_run("/second", 1);
     assert_eq!(node.stores(), ["/before", "/waiting", "/first", "/second"]);
     assert!(!waiting[0].path.exists());
 }
@@ -408,24 +421,17 @@ fn what_the_database_refuses_does_not_stand_in_the_way() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
     node.good_run("/before", 0);
-    let spool = node.spool();
-    spool.put(&"/before".to_owned());
-    spool.put(&"/good".to_owned());
-    let apply = |transaction: &rusqlite::Transaction<'_>, root: &String| {
-        let sql =
-            "INSERT INTO containers (store, container_id, name, owner, state, bytes, first_seen, last_seen)
-            VALUES (iif(?1 = '/before', 99, 1), ?1, '', '', '', 0, 0, 0)";
-        transaction.execute(sql, [root])
-    };
+    let queue = node.queue();
+    let Pending::Scan(mut bad) = seen("/bad") else { panic!() };
+    bad.sighting.stores[0].filesystem = 7;
+    queue.put(&Pending::Scan(bad));
+    queue.put(&seen("/good"));
     let mut opened = node.open(Access::Write);
-    let saved = save(&mut opened.records, &spool, &"/new".to_owned(), apply).unwrap();
+    let saved = node.save(&mut opened.records, "/new");
     assert!(saved.kept && saved.caught_up == 1, "{saved:?}");
     let [Note::Unreadable { kept, cause, .. }] = &saved.notes[..] else { panic!("{:?}", saved.notes) };
-    assert!(kept.exists() && cause.contains("FOREIGN KEY"), "{cause}");
-    let count = |connection: &rusqlite::Connection| {
-        connection.query_row("SELECT count(*) FROM containers", [], |row| row.get::<_, i64>(0))
-    };
-    assert_eq!(opened.records.read(count).unwrap(), 2);
+    assert!(kept.exists() && cause.contains("does not have"), "{cause}");
+    assert_eq!(roots(&opened.records), ["/before", "/good", "/new"]);
 }
 
 /// Damage that shows only while the database is in use.
@@ -433,6 +439,10 @@ fn what_the_database_refuses_does_not_stand_in_the_way() {
 fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
+    let mut records = node.open(Access::Write).records;
+    let pattern = Pattern::parse("quay.io/kept").unwrap();
+    records.write(|tx| pins::add(tx, &pattern, None, jiff::Timestamp::now())).unwrap();
+    drop(records);
     for number in 0..300 {
         node.good_run(&format!("/{number}"), 0);
     }
@@ -445,10 +455,12 @@ fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
     let saved = node.save(&mut opened.records, "/new");
     assert!(saved.kept, "{saved:?}");
     let all: Vec<_> = opened.degraded.iter().chain(&saved.degraded).collect();
-    let [Degraded::Corrupt { aside: Some(aside), salvaged, .. }] = all[..] else { panic!("{all:?}") };
+    let [Degraded::Corrupt { aside: Some(aside), keep_list_lost, .. }] = all[..] else { panic!("{all:?}") };
     assert_eq!(std::fs::metadata(aside).unwrap().len(), length);
-    let stores = roots(&opened.records);
-    assert!(stores.contains(&"/new".to_owned()) && stores.len() as u64 == salvaged + 1, "{all:?}");
+    assert_eq!(roots(&opened.records), ["/new"]);
+    let pins = opened.records.read(pins::list).unwrap();
+    let kept: Vec<_> = pins.iter().map(|pin| pin.pattern.as_str()).collect();
+    assert_eq!(kept, if *keep_list_lost { ["*"] } else { ["quay.io/kept"] });
 }
 
 #[test]
@@ -475,7 +487,7 @@ fn without_permission_a_run_works_and_what_it_saw_waits() {
                 let mut opened = node.open(access);
                 let saved = node.save(&mut opened.records, "/user");
                 assert!(!saved.kept && kept_in(&saved).starts_with(node.elsewhere.path()), "{saved:?}");
-                node.spool().done(&[kept_in(&saved).to_path_buf()]);
+                node.queue().done(&[kept_in(&saved).to_path_buf()]);
                 let codes: Vec<_> = opened.degraded.iter().map(Degraded::code).collect();
                 (codes, opened.found)
             };

@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 use layersweep::inventory::Consistency;
 use layersweep::records::attempts::{self, Attempt};
-use layersweep::records::journal::{self, Journal};
+use layersweep::records::journal::{Journal, RunRecord};
 use layersweep::records::runs::{self, Act, Certainty, Deletion, End, Kind, Outcome, Reason, Start};
-use layersweep::records::{Access, DATABASE, Degraded, Note, Place, Records};
+use layersweep::records::{
+    Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
+};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::sightings::{at, image, record_fresh, sighting, store_key};
 
-/// A state directory on a filesystem that will fail, and a spool on one that will not.
+/// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
     place: Place,
     _elsewhere: tempfile::TempDir,
@@ -28,7 +30,7 @@ impl Node {
     fn on(filesystem: &Path) -> Self {
         let elsewhere = tempfile::tempdir().unwrap();
         let mut place = Place::local(&filesystem.join("state"));
-        place.spool.push(elsewhere.path().join("unsaved"));
+        place.pending.push(elsewhere.path().join("pending"));
         Self { place, _elsewhere: elsewhere }
     }
 
@@ -39,21 +41,23 @@ impl Node {
     /// What `history` shows: with what waits.
     fn shown(&self) -> Vec<Act> {
         let mut opened = Records::open_at(&self.place, Access::Read, Duration::ZERO).unwrap();
-        journal::foresee(&mut opened.records, &self.place).unwrap();
+        apply_waiting(&mut opened.records, &Queue::of(&self.place)).unwrap();
         list(&opened.records)
     }
 
     /// What the next command that can write makes of it.
     fn saved(&self) -> Vec<Act> {
         let mut records = Records::open(&self.place.dir, Access::Write).unwrap();
-        assert_eq!(journal::save_all(&mut records, &self.place).unwrap().notes, []);
+        let next = Start { run_id: "zz next".into(), ..Start::of(runs::Command::Scan, at(9000)) };
+        let next = Pending::Run(Box::new(RunRecord::of(next)));
+        assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().notes, []);
         assert_eq!(self.waiting(), Vec::<PathBuf>::new());
-        list(&records)
+        list(&records).into_iter().filter(|run| run.run_id != "zz next").collect()
     }
 
     fn waiting(&self) -> Vec<PathBuf> {
         let files = |dir: PathBuf| dir.read_dir().into_iter().flatten().map(|file| file.unwrap().path());
-        self.place.run_spool().into_iter().flat_map(files).collect()
+        self.place.pending.clone().into_iter().flat_map(files).collect()
     }
 
     fn database(&self) -> PathBuf {

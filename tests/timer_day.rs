@@ -294,8 +294,8 @@ fn a_day_of_timers_leaves_nothing_but_its_records() {
         assert_eq!(names(&day.path(name)), Vec::<String>::new(), "{name}");
     }
     assert_eq!(names(&day.store.runroot()), runroot);
-    let spool = place(&Sysroot::live(), Some(&day.path("state")), &Caller::present()).spool;
-    assert!(spool.iter().all(|dir| !dir.exists()), "{spool:?}");
+    let pending = place(&Sysroot::live(), Some(&day.path("state")), &Caller::present()).pending;
+    assert!(pending.iter().all(|dir| !dir.exists()), "{pending:?}");
     let state = bytes(&day.path("state"));
     assert!(state < STATE_BYTES, "{state} bytes");
     let last = day.memory_of_a_scan();

@@ -507,7 +507,7 @@ pub(super) fn lock(place: &Place) -> Result<RunLock, Failure> {
     match RunLock::acquire(&place.dir) {
         Err(LockError::Io { path, source }) => {
             // On a full or read-only disk that has no state directory yet.
-            let stand_in = place.spool.last().filter(|spool| !spool.starts_with(&place.dir));
+            let stand_in = place.pending.last().filter(|dir| !dir.starts_with(&place.dir));
             let Some(stand_in) = stand_in else { return Err(refused(LockError::Io { path, source })) };
             tracing::warn!("locking {}: {source}; taking the lock of {}", path.display(), stand_in.display());
             RunLock::acquire(stand_in).map_err(refused)

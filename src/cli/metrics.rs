@@ -246,7 +246,7 @@ impl Source {
         let database = Database {
             ok: degraded.is_empty() && unreadable == 0,
             bytes: checkup::bytes(place),
-            set_aside: checkup::set_aside(place).ok().map(|found| found.len() as u64),
+            set_aside: checkup::set_aside(&place.dir).ok().map(|found| found.len() as u64),
             waiting: checkup::waiting(place).ok().map(|(count, _)| count as u64).filter(|_| here),
         };
         let facts = Facts {

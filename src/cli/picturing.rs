@@ -24,7 +24,6 @@ pub(super) fn keep(open: &mut Open, scan: &Recorded, all_stores: bool, picture: 
         Ok(Fate::Late) => {
             Some("this scan is not kept for `diff`: one that ran beside it was recorded later, and is".into())
         }
-        Ok(Fate::Alone(why)) => Some(format!("earlier scans are no longer kept for `diff`: {why}")),
         Err(error) => Some(format!("this scan is not kept for `diff`: {error}")),
     }
 }

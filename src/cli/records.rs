@@ -19,11 +19,11 @@ use crate::records::attempts::{self, Attempt};
 use crate::records::known::{self, Known, Life};
 use crate::records::pins::{self, Pins};
 use crate::records::runs::{self, Command, Confirmed, Deletion, Kind};
-use crate::records::scans::{self, Scan};
+use crate::records::scans::Scan;
 use crate::records::sighting::Sighting;
 use crate::records::{
-    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Place, Records, RunLock, Spool, clock, figures,
-    journal, sizes,
+    self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Pending, Place, Queue, Records, RunLock, clock,
+    figures, sizes,
 };
 use crate::report::text::safe;
 use crate::survey::Survey;
@@ -104,7 +104,7 @@ pub(super) fn open(global: &Global, access: Access) -> Result<Open, Failure> {
 /// What is wrong with any of it is told on stderr.
 pub(super) fn open_with_waiting(global: &Global) -> Result<(Open, HashSet<String>), Failure> {
     let mut open = open(global, Access::Read)?;
-    let (unsaved, notes) = foresee(&mut open)?;
+    let (unsaved, notes) = apply_waiting(&mut open)?;
     if !global.quiet {
         let mut stderr = std::io::stderr().lock();
         for note in notes {
@@ -121,7 +121,7 @@ pub(super) fn open_with_waiting_anyway(
     global: &Global,
 ) -> Result<(Open, HashSet<String>, Option<String>), Failure> {
     let (mut open, degraded, newer) = open_anyway(global)?;
-    let (unsaved, _) = foresee(&mut open)?;
+    let (unsaved, _) = apply_waiting(&mut open)?;
     let why = || newer.or_else(|| degraded.first().map(ToString::to_string)).unwrap_or_default();
     let unread = open.blind.then(why);
     Ok((open, unsaved, unread))
@@ -130,22 +130,14 @@ pub(super) fn open_with_waiting_anyway(
 /// The same, with what is wrong handed to the caller.
 pub(super) fn look(global: &Global) -> Result<(Open, Vec<Degraded>, Vec<Note>), Failure> {
     let (mut open, degraded) = open_quietly(global, Access::Read)?;
-    let (_, notes) = foresee(&mut open)?;
+    let (_, notes) = apply_waiting(&mut open)?;
     Ok((open, degraded, notes))
 }
 
-/// Applies what waits to a copy of the records; ids of the runs that delete among that.
-fn foresee(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
+/// Applies what waits to a copy of the records; ids of the runs among that, and what to warn of.
+fn apply_waiting(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
     let Open { records, place, .. } = open;
-    if place.foreign {
-        return Ok((HashSet::new(), Vec::new()));
-    }
-    let spool = Spool::new(place.spool.clone());
-    let scans = records::foresee(records, &spool, scans::record);
-    let runs = scans.and_then(|scans| journal::foresee(records, place).map(|runs| (scans, runs)));
-    let (mut notes, (unsaved, more)) = runs.map_err(|source| failed(place, source))?;
-    notes.extend(more);
-    Ok((unsaved, notes))
+    records::apply_waiting(records, &Queue::of(place)).map_err(|source| failed(place, source))
 }
 
 fn read_clocks() -> Result<Reading, Failure> {
@@ -343,7 +335,7 @@ impl Memory {
 
     fn of(mut open: Open, degraded: Vec<Degraded>, findings: &mut Vec<Finding>) -> Result<Self, Failure> {
         let clock = read_clocks()?;
-        let (_, notes) = foresee(&mut open)?;
+        let (_, notes) = apply_waiting(&mut open)?;
         findings.extend(notes.iter().map(|note| finding(&open.place, note.to_string())));
         // Which sizes are put to the proof: others in each process.
         let seed = RandomState::new().build_hasher().finish();
@@ -489,6 +481,7 @@ impl Memory {
         }
         let nothing = Inventory::default();
         let scan = Scan {
+            run_id: runs::new_id(self.scanned),
             sighting: Sighting::new(
                 &nothing,
                 &Refs::new(&nothing),
@@ -502,8 +495,8 @@ impl Memory {
             all_stores: true,
         };
         let saved = open_quietly(global, Access::Write).and_then(|(mut open, degraded)| {
-            let spool = Spool::new(open.place.spool.clone());
-            let saved = records::save(&mut open.records, &spool, &scan, scans::record);
+            let queue = Queue::of(&open.place);
+            let saved = records::save(&mut open.records, &queue, &Pending::Scan(Box::new(scan)));
             let saved = saved.map_err(|source| failed(&open.place, source))?;
             Ok([degraded, saved.degraded].concat())
         });
@@ -522,6 +515,7 @@ impl Memory {
             return Ok(true);
         }
         let scan = Scan {
+            run_id: runs::new_id(self.scanned),
             sighting: Sighting::new(
                 &survey.inventory,
                 &survey.refs,
@@ -537,8 +531,8 @@ impl Memory {
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
         let (mut open, mut degraded) = open_quietly(global, access)?;
-        let spool = Spool::new(open.place.spool.clone());
-        let saved = records::save(&mut open.records, &spool, &scan, scans::record)
+        let (complete, all_stores, taken_at) = (scan.complete, scan.all_stores, scan.sighting.taken_at);
+        let saved = records::save(&mut open.records, &Queue::of(&open.place), &Pending::Scan(Box::new(scan)))
             .map_err(|source| failed(&open.place, source))?;
         degraded.extend(saved.degraded);
         // What was wrong when they were read is most likely still wrong, and now more is known.
@@ -552,7 +546,7 @@ impl Memory {
         if saved.kept {
             let seen = self.scanned;
             let (dir, inventory) = (&open.place.dir, &survey.inventory);
-            let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| fate(inventory, scan.complete, begun));
+            let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| fate(inventory, complete, begun));
             match open.records.write(|tx| runs::confirm(tx, seen, idle, fate)) {
                 Ok(0) => {}
                 Ok(some) => {
@@ -561,10 +555,10 @@ impl Memory {
                 Err(error) => tracing::warn!("what came of earlier deletions was not recorded: {error}"),
             }
         }
-        let picture = Picture::of(&survey.inventory, &survey.refs, scan.complete);
+        let picture = Picture::of(&survey.inventory, &survey.refs, complete);
         let findings = &mut survey.inventory.findings;
-        if saved.kept {
-            let kept = picturing::keep(&mut open, &saved.result, scan.all_stores, &picture);
+        if let Some(recorded) = saved.recorded.as_ref().filter(|_| saved.kept) {
+            let kept = picturing::keep(&mut open, recorded, all_stores, &picture);
             findings.extend(kept.map(|message| finding(&open.place, message)));
         }
         findings.extend(saved.notes.iter().map(|note| match note {
@@ -573,15 +567,11 @@ impl Memory {
             note => finding(&open.place, note.to_string()),
         }));
         if saved.caught_up > 0 {
-            tracing::info!("saved {} earlier scans that had to wait", saved.caught_up);
-        }
-        match journal::save_all(&mut open.records, &open.place) {
-            Ok(runs) => findings.extend(runs.notes.iter().map(|note| finding(&open.place, note.to_string()))),
-            Err(error) => findings.push(finding(&open.place, format!("earlier runs wait on: {error}"))),
+            tracing::info!("saved {} earlier scans and runs that had to wait", saved.caught_up);
         }
         if let Some(to_keep) = survey.to_keep.take().filter(|_| saved.kept) {
             // Only a cache: what is not kept is measured again.
-            let kept = open.records.write(|tx| sizes::store(tx, &to_keep, scan.sighting.taken_at));
+            let kept = open.records.write(|tx| sizes::store(tx, &to_keep, taken_at));
             if let Err(error) = kept {
                 findings.push(finding(&open.place, format!("sizes of layers were not kept: {error}")));
             }

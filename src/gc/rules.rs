@@ -7,52 +7,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::names;
 use super::policy::{Input, NamedBy, Quadlet};
-use crate::inventory::rules::Ruling;
+use crate::inventory::rules::{Rule, Ruling};
 use crate::inventory::words::span;
 use crate::inventory::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
-
-/// The names of the rules that hold before any plan, in their order.
-pub const RULES: [&str; 16] = [
-    "in-use",
-    "pinned",
-    "sandbox-image",
-    "static-pod",
-    "quadlet",
-    "pull-in-progress",
-    "protected-name",
-    "protected-label",
-    "newest-of-repository",
-    "read-only-store",
-    "damaged-store",
-    "out-of-reach",
-    "age-unknown",
-    "min-age",
-    USED_JUST_NOW,
-    BACKING_OFF,
-];
-
-/// It was in use when the run began.
-pub const USED_JUST_NOW: &str = "used-just-now";
-/// Earlier runs could not remove it.
-pub const BACKING_OFF: &str = "backing-off";
-
-/// A candidate whose deletion would give back (almost) nothing, alone or with others.
-pub const FREES_NOTHING: &str = "frees-nothing";
-/// A candidate that nobody had to touch: usage was low enough before its turn.
-pub const NOT_NEEDED: &str = "not-needed";
-/// A candidate on a filesystem whose numbers cannot be believed.
-pub const UNMEASURED: &str = "unmeasured";
-/// The runtime did not remove it.
-pub const REFUSED: &str = "refused";
-/// A candidate that the run would have come to.
-pub const RUN_ENDED: &str = "run-ended";
 
 /// Applies the rules to the images of one inventory.
 #[derive(Debug)]
 pub struct Judge<'a> {
     input: Input<'a>,
     /// Rules that keep nothing.
-    waived: &'static [&'static str],
+    waived: &'static [Rule],
     /// The containers of each image.
     users: Vec<Vec<usize>>,
     /// For each image that is among the newest of a repository: which.
@@ -84,24 +48,24 @@ impl<'a> Judge<'a> {
 
     /// Asks all rules but these.
     #[must_use]
-    pub fn waiving(self, waived: &'static [&'static str]) -> Self {
+    pub fn waiving(self, waived: &'static [Rule]) -> Self {
         Self { waived, ..self }
     }
 
     /// What every rule says, in order.
     #[must_use]
     pub fn rulings(&self, at: ImageIx) -> Vec<Ruling> {
-        RULES.iter().map(|rule| self.ruling(rule, at)).collect()
+        Rule::ASKED.iter().map(|rule| self.ruling(*rule, at)).collect()
     }
 
     /// The first rule that keeps the image; `None`: it is a candidate.
     #[must_use]
     pub fn kept(&self, at: ImageIx) -> Option<Ruling> {
-        let asked = RULES.iter().filter(|rule| !self.waived.contains(rule));
-        asked.map(|rule| self.ruling(rule, at)).find(|ruling| ruling.stays)
+        let asked = Rule::ASKED.iter().filter(|rule| !self.waived.contains(rule));
+        asked.map(|rule| self.ruling(*rule, at)).find(|ruling| ruling.stays)
     }
 
-    fn ruling(&self, rule: &'static str, at: ImageIx) -> Ruling {
+    fn ruling(&self, rule: Rule, at: ImageIx) -> Ruling {
         let (stays, detail) = match self.ask(rule, at) {
             Says::Stay(detail) => (true, detail),
             Says::Go(detail) => (false, detail),
@@ -109,61 +73,64 @@ impl<'a> Judge<'a> {
         Ruling { rule, stays, detail }
     }
 
-    fn ask(&self, rule: &str, at: ImageIx) -> Says {
+    fn ask(&self, rule: Rule, at: ImageIx) -> Says {
         match rule {
-            "in-use" => self.in_use(at),
-            "pinned" => self.pinned(at),
-            "sandbox-image" => match self.sandboxes[at.get()] {
+            Rule::InUse => self.in_use(at),
+            Rule::Pinned => self.pinned(at),
+            Rule::SandboxImage => match self.sandboxes[at.get()] {
                 Some(by) => Says::Stay(format!("pod sandboxes are made from it, says {}", by.source)),
                 None => Says::go("it is no sandbox image"),
             },
-            "static-pod" => match self.static_pods[at.get()] {
+            Rule::StaticPod => match self.static_pods[at.get()] {
                 Some(by) => Says::Stay(format!("the static pod {} names it", by.source)),
                 None => Says::go("no static pod names it"),
             },
-            "quadlet" => match self.quadlets[at.get()] {
+            Rule::Quadlet => match self.quadlets[at.get()] {
                 Some(by) => Says::Stay(format!("the quadlet {} names it", by.source)),
                 None => Says::go("no quadlet names it"),
             },
-            "pull-in-progress" => match self.pulling[at.get()] {
+            Rule::PullInProgress => match self.pulling[at.get()] {
                 Some(by) => Says::Stay(format!("the kubelet is pulling it, says {}", by.source)),
                 None => Says::go("the kubelet is not pulling it"),
             },
-            "protected-name" => self.protected_name(at),
-            "protected-label" => self.protected_label(at),
-            "newest-of-repository" => match &self.newest[at.get()] {
+            Rule::ProtectedName => self.protected_name(at),
+            Rule::ProtectedLabel => self.protected_label(at),
+            Rule::NewestOfRepository => match &self.newest[at.get()] {
                 Some(repository) => Says::Stay(format!(
                     "it is among the newest {} of {repository}",
                     self.input.policy.protect.keep_newest
                 )),
                 None => Says::go("it is not among the newest of its repository that are kept"),
             },
-            "read-only-store" if self.store(at).read_only => {
+            Rule::ReadOnlyStore if self.store(at).read_only => {
                 Says::stay("it lies in an additional image store, which is never deleted from")
             }
-            "read-only-store" => Says::go("it lies in no additional image store"),
-            "damaged-store" if self.store(at).consistency == Consistency::Damaged => {
+            Rule::ReadOnlyStore => Says::go("it lies in no additional image store"),
+            Rule::DamagedStore if self.store(at).consistency == Consistency::Damaged => {
                 Says::stay("records of its store could not be read in full, so that it may be in use")
             }
-            "damaged-store" => match self.lent(at) {
+            Rule::DamagedStore => match self.lent(at) {
                 Some(lent) => Says::Stay(format!(
                     "the store {} may use it, and records of that one could not be read in full",
                     lent.to.display()
                 )),
                 None => Says::go("the records of its store were read in full"),
             },
-            "out-of-reach" => match self.input.known(at).and_then(|known| known.out_of_reach.as_ref()) {
+            Rule::OutOfReach => match self.input.known(at).and_then(|known| known.out_of_reach.as_ref()) {
                 Some(why) => Says::Stay(why.clone()),
                 None => Says::go("whoever deletes can reach it"),
             },
-            "age-unknown" if self.input.ages(at).is_none() => {
+            Rule::AgeUnknown if self.input.ages(at).is_none() => {
                 Says::stay("nothing tells since when it is here")
             }
-            "age-unknown" => Says::go("it is known since when it is here"),
-            "min-age" => self.min_age(at),
-            USED_JUST_NOW => self.used_just_now(at),
-            BACKING_OFF => self.backing_off(at),
-            _ => Says::go("no such rule"),
+            Rule::AgeUnknown => Says::go("it is known since when it is here"),
+            Rule::MinAge => self.min_age(at),
+            Rule::UsedJustNow => self.used_just_now(at),
+            Rule::BackingOff => self.backing_off(at),
+            // What a plan or a run finds out; nobody asks for it before.
+            Rule::NotNeeded | Rule::FreesNothing | Rule::Unmeasured | Rule::Refused | Rule::RunEnded => {
+                Says::stay("it is decided while the plan is made or carried out")
+            }
         }
     }
 
@@ -407,8 +374,8 @@ mod tests {
         let images = text.split("\n## Dead containers").next().unwrap();
         let rows = images.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
         let documented: Vec<_> = rows.map(|(rule, _)| rule).collect();
-        let mut expected = RULES.to_vec();
-        expected.extend([NOT_NEEDED, FREES_NOTHING, UNMEASURED, REFUSED, RUN_ENDED]);
+        let later = [Rule::NotNeeded, Rule::FreesNothing, Rule::Unmeasured, Rule::Refused, Rule::RunEnded];
+        let expected: Vec<_> = Rule::ASKED.iter().chain(&later).map(|rule| rule.as_str()).collect();
         assert_eq!(documented, expected);
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::refs::{self, Refs, Root};
 use super::{ContainerIx, ImageIx, Inventory, LeakIx, NodeKind, StoreIx};
 
 /// What an entry of a picture is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum What {
     /// A filesystem, by its mount point; in no store. Bytes used, capacity as the extra.
     Filesystem,
@@ -46,7 +48,7 @@ impl What {
 
 /// The store that something lies in: its root, as the node itself names it, and its driver. A
 /// containerd root is one store whatever its driver; a filesystem lies in none, and both are empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// `containers-storage` or `containerd`.
     pub kind: String,
@@ -57,7 +59,7 @@ pub struct Place {
 }
 
 /// What names an entry.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// Where.
     pub place: Place,
@@ -68,7 +70,7 @@ pub struct Key {
 }
 
 /// What is said of an entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Allocated bytes; see [`What`].
     pub bytes: u64,
@@ -79,12 +81,26 @@ pub struct Entry {
 }
 
 /// What one scan saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Picture {
     /// Everything could be read.
     pub complete: bool,
     /// By key.
+    #[serde(with = "pairs")]
     pub entries: BTreeMap<Key, Entry>,
+}
+
+/// JSON has no map whose keys are objects.
+mod pairs {
+    use super::{BTreeMap, Deserialize, Deserializer, Entry, Key, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(entries: &BTreeMap<Key, Entry>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(entries)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Key, Entry>, D::Error> {
+        Ok(Vec::deserialize(from)?.into_iter().collect())
+    }
 }
 
 /// A picture, and where it is from.

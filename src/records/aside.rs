@@ -10,16 +10,21 @@ use rusqlite::Connection;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
-use super::files::{DATABASE, SIDECARS, beside};
+use super::files::{self, DATABASE, SIDECARS, beside};
 use super::health::Degraded;
-use super::{open, schema};
+use super::pins::{self, Pin};
+use super::{checkup, open, schema};
 
 /// Makes the database in `dir`, which has none; the caller holds the lock. It appears
 /// complete or not at all: a half-made one would look like a damaged one.
 ///
+/// Where a damaged one was set aside, the keep-list is taken from the last of those. What was first
+/// detected and last used when, the disk can say again, but not what is pinned: if the list cannot be
+/// read, everything is pinned. Whether that is so.
+///
 /// # Errors
 /// Why it cannot be made; then there is none.
-pub(super) fn create(dir: &Path) -> Result<(), Degraded> {
+pub(super) fn create(dir: &Path) -> Result<bool, Degraded> {
     let path = dir.join(DATABASE);
     let unfinished = dir.join("layersweep.db.new");
     let failed = |error: io::Error| Degraded::from_io(dir, &error);
@@ -29,16 +34,52 @@ pub(super) fn create(dir: &Path) -> Result<(), Degraded> {
         move_aside(&beside(&path, suffix), &path, &stamp, suffix).map_err(failed)?;
     }
     discard(&unfinished);
-    let made = make(&unfinished)
+    let last = last(dir).map_err(failed)?;
+    let pins = last.as_deref().map_or(Ok(Vec::new()), pins_of);
+    let lost = pins.is_err();
+    let pins = pins.unwrap_or_else(|why| vec![everything(last.as_deref().unwrap_or(dir), &why)]);
+    let made = make(&unfinished, &pins)
         .and_then(|()| rename(&unfinished, &path).map_err(failed))
         .and_then(|()| sync(dir).map_err(failed));
     if made.is_err() {
         discard(&unfinished);
     }
-    made
+    made.map(|()| lost)
 }
 
-fn make(path: &Path) -> Result<(), Degraded> {
+/// The keep-list of a damaged database; or why not all of it can be read.
+fn pins_of(path: &Path) -> Result<Vec<Pin>, String> {
+    let content = files::copy(path).map_err(|error| error.to_string())?.unwrap_or_default();
+    let read = || {
+        let mut damaged = Connection::open_in_memory()?;
+        damaged.deserialize_read_exact("main", content.as_slice(), content.len(), true)?;
+        open::configure(&damaged)?;
+        // A page that went to zero reads as an empty list.
+        let sound: String = damaged.query_row("PRAGMA integrity_check(pins)", [], |row| row.get(0))?;
+        Ok::<_, rusqlite::Error>((sound, pins::list(&damaged)?))
+    };
+    match read() {
+        Ok((sound, pins)) if sound == "ok" => Ok(pins),
+        Ok((damage, _)) => Err(damage),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Keeps every image until somebody has looked what the lost keep-list kept.
+fn everything(aside: &Path, why: &str) -> Pin {
+    let note = format!(
+        "the keep-list was lost with {} ({why}); pin again what it kept, then remove this pin",
+        aside.display()
+    );
+    Pin { pattern: "*".into(), note, added: Timestamp::now() }
+}
+
+/// The damaged database that was set aside last.
+fn last(dir: &Path) -> io::Result<Option<PathBuf>> {
+    Ok(checkup::set_aside(dir)?.pop())
+}
+
+fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
     let dir = path.parent().unwrap_or(path);
     let failed = |error: io::Error| Degraded::from_io(dir, &error);
     // SQLite would make it readable for all.
@@ -51,6 +92,9 @@ fn make(path: &Path) -> Result<(), Degraded> {
         open::configure(&connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         schema::fill(&mut connection, schema::newest())?;
+        let transaction = connection.transaction()?;
+        pins.iter().try_for_each(|pin| pins::put(&transaction, pin))?;
+        transaction.commit()?;
         connection.close().map_err(|(_, error)| error)
     });
     filled.map_err(refused)?;

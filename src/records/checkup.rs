@@ -31,20 +31,20 @@ pub fn schema(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Damaged databases that were set aside.
+/// Damaged databases that were set aside, the oldest first.
 ///
 /// # Errors
 /// When the state directory cannot be listed.
-pub fn set_aside(place: &Place) -> io::Result<Vec<PathBuf>> {
+pub fn set_aside(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let start = beside(Path::new(DATABASE), ".corrupt-");
     let start = start.to_string_lossy();
-    let mut found: Vec<_> = names(&place.dir)?
+    let mut found: Vec<_> = names(dir)?
         .into_iter()
         // Each may have files of SQLite's beside it.
         .filter(|name| {
             name.starts_with(&*start) && !["-wal", "-shm", "-journal"].iter().any(|end| name.ends_with(end))
         })
-        .map(|name| place.dir.join(name))
+        .map(|name| dir.join(name))
         .collect();
     found.sort();
     Ok(found)
@@ -65,7 +65,7 @@ pub fn bytes(place: &Place) -> Option<u64> {
 /// When one of the directories cannot be listed.
 pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
     let (mut count, mut first) = (0, None);
-    for dir in place.spool.iter().cloned().chain(place.run_spool()) {
+    for dir in place.pending.iter().cloned() {
         let here = names(&dir)?.len();
         count += here;
         if here > 0 {
@@ -142,6 +142,6 @@ mod tests {
         drop(lock);
         assert!(run_under_way(&place).unwrap().is_none());
         assert_eq!(waiting(&place).unwrap(), (0, None));
-        assert!(set_aside(&place).unwrap().is_empty());
+        assert!(set_aside(&place.dir).unwrap().is_empty());
     }
 }

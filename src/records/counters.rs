@@ -1,5 +1,5 @@
 //! Sums over all runs that were ever recorded. Triggers of the database keep them
-//! (`migrations/0006_metrics.sql`), so that they outlive the rows they come from, and each row
+//! (`migrations/0001_history.sql`), so that they outlive the rows they come from, and each row
 //! counts once, however often and from wherever it is written.
 
 use jiff::Timestamp;

@@ -6,28 +6,15 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::files::{self, DATABASE, Found, Live};
+use super::files::{self, DATABASE, Found};
 use super::health::Degraded;
 use super::lock::WriteLock;
-use super::open::{configure, confirmed, connect, in_memory, refuse, refuse_newer, renew};
+use super::open::{configure, connect, in_memory, judged, refuse, refuse_newer, renew};
 use super::place::{Place, make_private, trusted};
 use super::{aside, schema};
 
 /// All migrations, in order; the number of those applied is `PRAGMA user_version`.
-pub(super) const MIGRATIONS: &[&str] = &[
-    include_str!("../../migrations/0001_images.sql"),
-    include_str!("../../migrations/0002_layer_sizes.sql"),
-    include_str!("../../migrations/0003_history.sql"),
-    include_str!("../../migrations/0004_journal.sql"),
-    CONTAINERD_STORES,
-    include_str!("../../migrations/0006_metrics.sql"),
-    include_str!("../../migrations/0007_kept_scans.sql"),
-    include_str!("../../migrations/0008_borders.sql"),
-];
-
-/// What brings rows of older schemas to one row a containerd root. It may be applied to the
-/// present schema, any number of times.
-pub(super) const CONTAINERD_STORES: &str = include_str!("../../migrations/0005_containerd_stores.sql");
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_history.sql")];
 
 /// How long a writer waits for another one where nobody says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -73,19 +60,12 @@ impl From<Degraded> for Error {
 /// The open database.
 #[derive(Debug)]
 pub struct Records {
-    // Closed before `home` is dropped.
+    // Closed before `lock` is dropped.
     connection: Connection,
     place: Place,
     patience: Duration,
-    /// `None`: `connection` is a copy in memory.
-    home: Option<Home>,
-}
-
-/// The right to write to the file that the connection has open. Dropped in this order.
-#[derive(Debug)]
-struct Home {
-    live: Live,
-    lock: WriteLock,
+    /// The right to write to the file that the connection has open; `None`: it is a copy in memory.
+    lock: Option<WriteLock>,
 }
 
 /// The records, and what is wrong with them.
@@ -169,10 +149,10 @@ impl Records {
         Self::for_writing(place, false, patience)
     }
 
-    /// Whether what is written is kept. If not, hand it to the spool.
+    /// Whether what is written is kept. If not, it is to wait ([`super::pending`]).
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.home.is_some()
+        self.lock.is_some()
     }
 
     /// Reads; sees one moment of the database.
@@ -212,7 +192,7 @@ impl Records {
         }
         // Closed first: the copy is to see what closing moves from the log into the file.
         self.connection = Connection::open_in_memory()?;
-        self.home = None;
+        self.lock = None;
         let opened = Self::copied(&self.place, self.patience, Vec::new())?;
         *self = opened.records;
         Ok(opened.degraded)
@@ -224,20 +204,19 @@ impl Records {
     /// # Errors
     /// Why there is no new one; then it goes on with a copy, as [`Self::fall_back`].
     pub(super) fn renew(&mut self, damage: Degraded) -> Result<Degraded, Error> {
-        let Some(Home { lock, live }) = self.home.take() else {
+        let Some(lock) = self.lock.take() else {
             return Err(damage.into());
         };
         // Set aside as it is, with its log.
         self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.connection = Connection::open_in_memory()?;
-        drop(live);
-        let renewed = renew(&self.place.dir, damage).and_then(|renewed| {
-            connect(&self.place, None, false, self.patience).map(|connected| (renewed, connected))
+        let renewed = renew(&self.place.dir, judged(&self.place.dir, damage)).and_then(|renewed| {
+            connect(&self.place, None, false, self.patience).map(|connection| (renewed, connection))
         });
         match renewed {
-            Ok((renewed, (connection, live))) => {
+            Ok((renewed, connection)) => {
                 self.connection = connection;
-                self.home = Some(Home { live, lock });
+                self.lock = Some(lock);
                 Ok(renewed)
             }
             Err(error) => {
@@ -251,7 +230,7 @@ impl Records {
         if self.is_kept()
             && let Some(degraded) = Degraded::from_sqlite(&self.place.dir.join(DATABASE), &error)
         {
-            return confirmed(&self.place.dir, degraded).into();
+            return degraded.into();
         }
         Error::Sqlite(error)
     }
@@ -273,22 +252,21 @@ impl Records {
             }
             Found::Damaged(why) => Err(Degraded::corrupt(&dir.join(DATABASE), why).into()),
         };
-        let (connection, live) = match connected {
+        let connection = match connected {
             Err(Error::Degraded(damage)) if matches!(*damage, Degraded::Corrupt { .. }) => {
                 degraded.push(renew(dir, *damage)?);
                 connect(place, None, false, patience)?
             }
             other => other?,
         };
-        let home = Some(Home { live, lock });
-        let records = Self { connection, place: place.clone(), patience, home };
+        let records = Self { connection, place: place.clone(), patience, lock: Some(lock) };
         Ok(Opened { records, found: true, degraded })
     }
 
     fn copied(place: &Place, patience: Duration, mut degraded: Vec<Degraded>) -> Result<Opened, Error> {
         refuse_newer(place)?;
         let path = place.dir.join(DATABASE);
-        let content = match files::copy(&place.dir) {
+        let content = match files::copy(&path) {
             Ok(Some(content)) => content,
             Ok(None) => return Self::without(place, patience, degraded),
             Err(error) => {
@@ -298,7 +276,7 @@ impl Records {
         };
         match in_memory(&content) {
             Ok(connection) => {
-                let records = Self { connection, place: place.clone(), patience, home: None };
+                let records = Self { connection, place: place.clone(), patience, lock: None };
                 Ok(Opened { records, found: true, degraded })
             }
             Err(why) => {
@@ -313,7 +291,7 @@ impl Records {
         let mut connection = Connection::open_in_memory()?;
         configure(&connection)?;
         schema::fill(&mut connection, schema::newest())?;
-        let records = Self { connection, place: place.clone(), patience, home: None };
+        let records = Self { connection, place: place.clone(), patience, lock: None };
         Ok(Opened { records, found: false, degraded })
     }
 }

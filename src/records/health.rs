@@ -17,7 +17,7 @@ use super::lock::{Holder, LockError};
 const FULL: u64 = 128 << 10;
 
 /// Why the records were not used as they should be. A run goes on all the same, from what
-/// can be read and from what the disk itself says; what it saw waits in the spool.
+/// can be read and from what the disk itself says; what it saw waits ([`super::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Degraded {
     /// They may not be read by us, or lie where nothing can be.
@@ -87,8 +87,8 @@ pub enum Degraded {
         cause: String,
         /// The name it has now; `None`: it was left where it is.
         aside: Option<PathBuf>,
-        /// Rows that were taken over into the new database.
-        salvaged: u64,
+        /// Its keep-list could not be read: everything is pinned now.
+        keep_list_lost: bool,
     },
 }
 
@@ -132,11 +132,13 @@ impl Degraded {
                 format!("report this; to begin anew, move {} away", path.display())
             }
             Self::Newer { .. } => "use the newer layersweep; its next run saves it".into(),
+            Self::Corrupt { aside: Some(aside), keep_list_lost: true, .. } => format!(
+                "pin again what the keep-list in {} kept, then `layersweep pin remove '*'`; until then every \
+                 image stays",
+                aside.display()
+            ),
             Self::Corrupt { aside: Some(aside), .. } => {
-                format!(
-                    "keep {} for inspection, or remove it; look whether `layersweep pin list` still has all",
-                    aside.display()
-                )
+                format!("keep {} for inspection, or remove it", aside.display())
             }
             Self::Corrupt { aside: None, path, .. } => {
                 format!("the next run that may write sets {} aside and starts a new one", path.display())
@@ -200,7 +202,7 @@ impl Degraded {
     }
 
     pub(super) fn corrupt(database: &Path, cause: String) -> Self {
-        Self::Corrupt { path: database.to_path_buf(), cause, aside: None, salvaged: 0 }
+        Self::Corrupt { path: database.to_path_buf(), cause, aside: None, keep_list_lost: false }
     }
 
     /// What the filesystem at `path` has against being written.
@@ -280,10 +282,14 @@ impl fmt::Display for Degraded {
             Self::Corrupt { path, cause, aside: None, .. } => {
                 write!(to, "the database {} is damaged ({cause}); working without it", path.display())
             }
-            Self::Corrupt { path, cause, aside: Some(aside), salvaged } => {
+            Self::Corrupt { path, cause, aside: Some(aside), keep_list_lost } => {
                 let (path, aside) = (path.display(), aside.display());
                 write!(to, "the database {path} was damaged ({cause}); it is now {aside}, a new one was ")?;
-                write!(to, "started from what the disk says and {salvaged} rows that could be saved")
+                write!(to, "started from what the disk says")?;
+                to.write_str(match keep_list_lost {
+                    true => ", and every image is pinned, since the keep-list could not be read",
+                    false => " and its keep-list",
+                })
             }
         }
     }

@@ -21,8 +21,6 @@ pub struct Life {
     pub store: StoreKey,
     /// Image id.
     pub image_id: String,
-    /// Runtime handler, or empty.
-    pub handler: String,
     /// Its age and use.
     pub age: ImageAge,
     /// When it was last seen.
@@ -50,10 +48,10 @@ pub struct Life {
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     stores: HashMap<StoreKey, KnownStore>,
-    /// By store, image id and handler.
-    lives: HashMap<StoreKey, HashMap<(String, String), Life>>,
+    /// By store and image id.
+    lives: HashMap<StoreKey, HashMap<String, Life>>,
     /// The same of lives that have ended: how many.
-    ended: HashMap<StoreKey, HashMap<(String, String), u32>>,
+    ended: HashMap<StoreKey, HashMap<String, u32>>,
     clock: Option<ClockState>,
 }
 
@@ -65,10 +63,10 @@ struct KnownStore {
 }
 
 impl Known {
-    /// The present life of an image. `handler` is empty where CRI gives none.
+    /// The present life of an image.
     #[must_use]
-    pub fn image(&self, store: &StoreKey, image_id: &str, handler: &str) -> Option<&Life> {
-        self.lives.get(store)?.get(&(image_id.to_owned(), handler.to_owned()))
+    pub fn image(&self, store: &StoreKey, image_id: &str) -> Option<&Life> {
+        self.lives.get(store)?.get(image_id)
     }
 
     /// All present lives, in no order.
@@ -98,9 +96,8 @@ impl Known {
         let Some(seen) = self.stores.get(store) else {
             return ages::unrecorded(&image.evidence, None, users, 1, now);
         };
-        let Some(life) = self.image(store, &image.id, "") else {
-            let key = (image.id.clone(), String::new());
-            let ended = self.ended.get(store).and_then(|images| images.get(&key)).copied().unwrap_or(0);
+        let Some(life) = self.image(store, &image.id) else {
+            let ended = self.ended.get(store).and_then(|images| images.get(&image.id)).copied().unwrap_or(0);
             return ages::unrecorded(&image.evidence, seen.last_complete, users, ended + 1, now);
         };
         let out_of_sight = life.last_seen < seen.last_seen;
@@ -158,14 +155,14 @@ pub fn images(from: &Connection) -> rusqlite::Result<Known> {
     })?;
     known.stores = stores.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
     let mut select = from.prepare_cached(
-        "SELECT kind, root, driver, image_id, handler, max(life)
+        "SELECT kind, root, driver, image_id, max(life)
          FROM images JOIN stores ON stores.id = images.store
-         WHERE gone_since IS NOT NULL GROUP BY store, image_id, handler",
+         WHERE gone_since IS NOT NULL GROUP BY store, image_id",
     )?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         if let Some(store) = store_key(row, 0)? {
-            known.ended.entry(store).or_default().insert((row.get(3)?, row.get(4)?), row.get(5)?);
+            known.ended.entry(store).or_default().insert(row.get(3)?, row.get(4)?);
         }
     }
     for life in select_lives(from, "WHERE gone_since IS NULL", [])? {
@@ -173,7 +170,7 @@ pub fn images(from: &Connection) -> rusqlite::Result<Known> {
             Some(images) => images,
             None => known.lives.entry(life.store.clone()).or_default(),
         };
-        images.insert((life.image_id.clone(), life.handler.clone()), life);
+        images.insert(life.image_id.clone(), life);
     }
     Ok(known)
 }
@@ -185,7 +182,7 @@ pub fn images(from: &Connection) -> rusqlite::Result<Known> {
 pub fn lives(from: &Connection, store: &StoreKey, image_id: &str) -> rusqlite::Result<Vec<Life>> {
     select_lives(
         from,
-        "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY handler, life DESC",
+        "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
         params![store.kind().word(), paths::to_text(store.root()), store.driver(), image_id],
     )
 }
@@ -255,7 +252,7 @@ fn select_lives(
     values: impl rusqlite::Params,
 ) -> rusqlite::Result<Vec<Life>> {
     let mut select = from.prepare_cached(&format!(
-        "SELECT kind, root, driver, images.id, image_id, handler, life, first_detected, evidence, made,
+        "SELECT kind, root, driver, images.id, image_id, life, first_detected, evidence, made,
              coalesce(images.last_seen, stores.last_seen),
              iif(in_use, coalesce(images.last_seen, stores.last_seen), last_used), proven_since, use_count,
              gone_since, names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned, in_use
@@ -269,34 +266,33 @@ fn select_lives(
 fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
     let Some(store) = store_key(row, 0)? else { return Ok(None) };
     let optional = |at: usize| row.get::<_, Option<i64>>(at)?.map(time).transpose();
-    let first_detected = time(row.get(7)?)?;
-    let last_used = optional(11)?;
+    let first_detected = time(row.get(6)?)?;
+    let last_used = optional(10)?;
     // One row that came out of a damaged database must not take all others with it.
-    let sight: Option<FirstSight> = json(row, 8)?;
+    let sight: Option<FirstSight> = json(row, 7)?;
     Ok(Some(Life {
         row: row.get(3)?,
         store,
         image_id: row.get(4)?,
-        handler: row.get(5)?,
         age: ImageAge {
             first_detected,
             sight: sight.unwrap_or(FirstSight { rule: Rule::Lost, found: Vec::new() }),
             last_used,
-            use_count: count(row.get(13)?),
-            life: row.get(6)?,
-            counted_from: ages::counted_from(first_detected, last_used, optional(12)?),
+            use_count: count(row.get(12)?),
+            life: row.get(5)?,
+            counted_from: ages::counted_from(first_detected, last_used, optional(11)?),
             basis: Basis::Records,
         },
-        last_seen: time(row.get(10)?)?,
-        gone_since: optional(14)?,
-        names: json(row, 15)?.unwrap_or_default(),
-        total_bytes: count(row.get(16)?),
-        exclusive_bytes: count(row.get(17)?),
-        frees_bytes: count(row.get(18)?),
-        listed_bytes: row.get::<_, Option<i64>>(19)?.map(count),
-        pinned: row.get(20)?,
-        made: optional(9)?,
-        in_use: row.get(21)?,
+        last_seen: time(row.get(9)?)?,
+        gone_since: optional(13)?,
+        names: json(row, 14)?.unwrap_or_default(),
+        total_bytes: count(row.get(15)?),
+        exclusive_bytes: count(row.get(16)?),
+        frees_bytes: count(row.get(17)?),
+        listed_bytes: row.get::<_, Option<i64>>(18)?.map(count),
+        pinned: row.get(19)?,
+        made: optional(8)?,
+        in_use: row.get(20)?,
     }))
 }
 

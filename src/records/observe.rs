@@ -3,7 +3,6 @@
 
 mod containers;
 mod images;
-mod late;
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,14 +28,14 @@ pub struct Observed {
     pub containers_come: usize,
     /// Containers found gone.
     pub containers_gone: usize,
-    /// Stores of which the records know more recent things already: only uses were added.
+    /// Stores that were scanned later than by this one: nothing was taken of them.
     pub late_stores: usize,
     /// Rows of history that were too old to keep.
     pub forgotten: usize,
 }
 
-/// Records a sighting. Sightings may come in any order and more than once; of a store that
-/// was recorded more recently, only uses are added.
+/// Records a sighting. Of a store that was recorded more recently nothing is taken: a scan that had
+/// to wait is applied before the next one, so this is one that ran beside it.
 ///
 /// # Errors
 /// What SQLite says; or that the sighting contradicts itself ([`Sighting::is_sound`]).
@@ -70,20 +69,15 @@ pub fn observe(to: &Transaction<'_>, sighting: &Sighting) -> rusqlite::Result<Ob
         },
     };
     let stores = writer.stores()?;
+    let (late, stores): (Vec<_>, Vec<_>) = stores.into_iter().partition(|store| store.is_late);
     for store in &stores {
-        match store.is_late {
-            false => writer.images(store)?,
-            true => writer.late_images(store)?,
-        }
+        writer.images(store)?;
     }
     for store in &stores {
-        match store.is_late {
-            false => writer.containers(store)?,
-            true => writer.late_containers(store)?,
-        }
+        writer.containers(store)?;
     }
     writer.count_uses()?;
-    writer.observed.late_stores = stores.iter().filter(|store| store.is_late).count();
+    writer.observed.late_stores = late.len();
     if last.is_none_or(|last| retention::is_due(last.record_time, now.record_time)) {
         writer.observed.forgotten = retention::forget(to, now.record_time)?;
     }
@@ -165,7 +159,7 @@ struct StoreRow {
     positions: Vec<usize>,
     /// Everything that is there was listed.
     is_complete: bool,
-    /// The records know something more recent.
+    /// It was scanned later than by this sighting.
     is_late: bool,
     last_seen: i64,
     last_complete: Option<i64>,

@@ -9,11 +9,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::db::Error;
-use super::files::{self, DATABASE, Found, Live};
-use super::format::Header;
+use super::files::{self, DATABASE, Found};
+use super::header::Header;
 use super::health::Degraded;
 use super::place::Place;
-use super::{aside, salvage, schema};
+use super::{aside, schema};
 
 /// How long a program that is not ours is waited for at most.
 const FOREIGN: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     // FULL syncs the log at each commit. NORMAL does so only before a checkpoint: a power cut
-    // then takes back commits that were reported as saved, after their spool files are gone.
+    // then takes back commits that were reported as saved, after the files that waited are gone.
     // A run commits a handful of times, so it costs a handful of syncs.
     connection.pragma_update(None, "synchronous", "FULL")?;
     // A log that was once long is cut when it is begun anew.
@@ -77,12 +77,12 @@ pub(super) fn connect(
     known: Option<(Header, bool)>,
     doubt: bool,
     patience: Duration,
-) -> Result<(Connection, Live), Error> {
+) -> Result<Connection, Error> {
     let path = place.dir.join(DATABASE);
     let opened = open_existing(place, known, doubt, patience);
     opened.map_err(|error| match error {
         Error::Sqlite(error) => match Degraded::from_sqlite(&path, &error) {
-            Some(degraded) => confirmed(&place.dir, degraded).into(),
+            Some(degraded) => judged(&place.dir, degraded).into(),
             // Not for lack of soundness: what it holds is worth more than a new beginning.
             None => Degraded::NotUpgraded { path, cause: error.to_string() }.into(),
         },
@@ -95,13 +95,12 @@ fn open_existing(
     known: Option<(Header, bool)>,
     doubt: bool,
     patience: Duration,
-) -> Result<(Connection, Live), Error> {
+) -> Result<Connection, Error> {
     let dir = &place.dir;
     let failed = |error: std::io::Error| Degraded::from_io(dir, &error);
     // SQLite is to follow no symlink in place of the database, so the way there has none.
     let path = dir.canonicalize().map_err(failed)?.join(DATABASE);
     let check = known.is_some_and(|(_, unclosed)| doubt || unclosed || !written_today(&path));
-    let live = Live::enter(&path).map_err(failed)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(&path, flags)?;
@@ -136,7 +135,7 @@ fn open_existing(
         return Err(Degraded::corrupt(&path, format!("it lacks {missing}")).into());
     }
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-    Ok((connection, live))
+    Ok(connection)
 }
 
 /// Whether somebody has closed the database on this day (UTC).
@@ -166,12 +165,12 @@ pub(super) fn check_integrity(connection: &Connection) -> rusqlite::Result<()> {
 
 /// What damage that SQLite reports really is. To a read that fails with EIO it says the same
 /// as to a malformed page; but a disk that fails is no reason to begin anew, and what was read
-/// wrong once may be read right the next time.
-pub(super) fn confirmed(dir: &Path, degraded: Degraded) -> Degraded {
+/// wrong once may be read right the next time. Not while this process has the file open: it is read.
+pub(super) fn judged(dir: &Path, degraded: Degraded) -> Degraded {
     let Degraded::Corrupt { cause, .. } = &degraded else {
         return degraded;
     };
-    let content = match files::copy(dir) {
+    let content = match files::copy(&dir.join(DATABASE)) {
         Ok(Some(content)) => content,
         Ok(None) => return degraded,
         Err(error) if error.raw_os_error().is_some() => return Degraded::from_reading(dir, &error),
@@ -188,23 +187,14 @@ pub(super) fn confirmed(dir: &Path, degraded: Degraded) -> Degraded {
     degraded
 }
 
-/// Sets the damaged database aside and starts a new one with what could be saved; the caller
-/// holds the lock.
+/// Sets the damaged database aside and starts a new one with its keep-list; the caller holds the lock.
 pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
     let Degraded::Corrupt { path, cause, .. } = damage else {
         return Err(damage.into());
     };
-    let content = files::copy(dir);
     let Ok(aside) = aside::set_aside(dir) else {
         return Err(Degraded::corrupt(&path, cause).into());
     };
-    aside::create(dir)?;
-    let salvaged = match content {
-        Ok(Some(content)) => salvage::salvage(&content, &path).unwrap_or_else(|error| {
-            tracing::warn!("taking over rows of {}: {error}", aside.display());
-            0
-        }),
-        _ => 0,
-    };
-    Ok(Degraded::Corrupt { path, cause, aside: Some(aside), salvaged })
+    let keep_list_lost = aside::create(dir)?;
+    Ok(Degraded::Corrupt { path, cause, aside: Some(aside), keep_list_lost })
 }

@@ -1,22 +1,19 @@
-//! What scans saw, kept so that two of them can be compared: by changes, not as copies.
+//! What scans saw, kept so that two of them can be compared.
 //!
 //! The newest 24 scans are always kept; of older ones the first of every hour for two days, and the
-//! first of every day for ninety. However much changes, [`ENTRIES`] that ended are kept at most:
-//! beyond that the oldest scans go earlier.
+//! first of every day for ninety. However large they are, [`BYTES`] are kept at most: beyond that the
+//! oldest scans go earlier.
 
-mod find;
+use std::io::{Read, Write};
 
-use std::collections::{BTreeMap, HashMap};
-
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ToSql, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-pub use find::{Kept, Missing, Name, all, find};
-
-use super::save::is_refusal;
-use super::values::{damaged, micros, signed, unsigned};
-use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What};
+use super::values::{damaged, micros, signed, time, unsigned};
+use crate::inventory::picture::{Picture, Taken, What};
 
 /// So many scans are kept whenever they were: what was listed a moment ago is there, and `last~1` is
 /// the scan before.
@@ -25,8 +22,10 @@ const NEWEST: usize = 24;
 const HOURLY: SignedDuration = SignedDuration::from_hours(48);
 /// And the first of every day so long.
 const DAILY: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// No more entries that have ended are kept; about 22 MiB, at 155 bytes each.
-pub const ENTRIES: i64 = 150_000;
+/// Compressed bytes of all that is kept. A scan of 500 layers takes about 25 KB.
+pub const BYTES: u64 = 32 << 20;
+/// No summary is longer, whatever its row says.
+const LONGEST: u64 = 512 << 20;
 
 /// The scan that saw a picture.
 #[derive(Clone, Copy, Debug)]
@@ -46,40 +45,23 @@ pub enum Fate {
     Kept,
     /// It is not kept: a scan that was recorded after it is.
     Late,
-    /// It is kept, but those before are gone, since they made no sense: why not.
-    Alone(String),
 }
 
 /// Keeps what a scan saw, once it is recorded, and forgets what is due. Once more for the same scan,
-/// it does nothing. Where what was kept before does not read, it begins anew: nothing else hangs
-/// on it.
+/// it does nothing.
 ///
 /// # Errors
 /// What SQLite says.
 pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, picture: &Picture) -> rusqlite::Result<Fate> {
-    tx.execute_batch("SAVEPOINT picture")?;
-    let fate = match store_at_most(tx, scan, picture, ENTRIES) {
-        Err(error) if is_refusal(&error) => {
-            tx.execute_batch(
-                "ROLLBACK TO picture;
-                 DELETE FROM picture_entries; DELETE FROM picture_places; DELETE FROM kept_scans",
-            )?;
-            store_at_most(tx, scan, picture, ENTRIES)?;
-            Fate::Alone(error.to_string())
-        }
-        other => other?,
-    };
-    tx.execute_batch("RELEASE picture")?;
-    Ok(fate)
+    store_at_most(tx, scan, picture, BYTES)
 }
 
 fn store_at_most(
     tx: &Transaction<'_>,
     scan: &Scanned<'_>,
     picture: &Picture,
-    entries: i64,
+    most: u64,
 ) -> rusqlite::Result<Fate> {
-    let before = all(tx)?.last().map_or(0, |last| last.id);
     // In the order in which they were recorded: several scans may run at once.
     let late: bool = tx
         .prepare_cached(
@@ -90,86 +72,65 @@ fn store_at_most(
     if late {
         return Ok(Fate::Late);
     }
-    let added = tx
-        .prepare_cached(
-            "INSERT OR IGNORE INTO kept_scans (run_id, at, complete, bytes) VALUES (?1, ?2, ?3, 0)",
-        )?
-        .execute(params![scan.run_id, micros(scan.at), picture.complete])?;
-    if added == 0 {
-        return Ok(Fate::Kept);
+    let before = match all(tx) {
+        Ok(before) => before,
+        // A row that makes no sense would stand in the way for ever; nothing else hangs on these.
+        Err(error) => {
+            tracing::warn!("scans kept for diff are forgotten: {error}");
+            tx.execute("DELETE FROM kept_scans", [])?;
+            Vec::new()
+        }
+    };
+    let mut picture = picture.clone();
+    if !scan.all_stores
+        && let Some(before) = before.last()
+    {
+        // What cannot be read any more says nothing of the stores that were not looked at.
+        match load(tx, before) {
+            Ok(before) => add_elsewhere(&mut picture, before.picture),
+            Err(error) => tracing::warn!("the scan before this one: {error}"),
+        }
     }
-    let new = tx.last_insert_rowid();
-    let elsewhere = update(tx, picture, scan.all_stores, before, new)?;
-    tx.prepare_cached("UPDATE kept_scans SET bytes = ?2 WHERE id = ?1")?
-        .execute(params![new, signed(picture.bytes().saturating_add(elsewhere))])?;
-    let scans = all(tx)?;
-    let times: Vec<_> = scans.iter().map(|scan| (scan.id, scan.at)).collect();
-    forget(tx, &due(&times, scan.at))?;
-    crowd_out(tx, entries)?;
+    tx.prepare_cached(
+        "INSERT OR IGNORE INTO kept_scans (run_id, at, complete, bytes, summary) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(params![
+        scan.run_id,
+        micros(scan.at),
+        picture.complete,
+        signed(picture.bytes()),
+        packed(&picture)?
+    ])?;
+    let scans: Vec<_> = all(tx)?.into_iter().map(|scan| (scan.id, scan.at)).collect();
+    forget(tx, &due(&scans, scan.at))?;
+    crowd_out(tx, most)?;
     Ok(Fate::Kept)
 }
 
-/// Ends the entries that are not as they were, and begins new ones. Says how many bytes the stores
-/// hold that were not looked at: their entries stay.
-fn update(
-    tx: &Transaction<'_>,
-    picture: &Picture,
-    all_stores: bool,
-    before: i64,
-    new: i64,
-) -> rusqlite::Result<u64> {
-    let mut places = places(tx)?;
-    let mut known = read(tx, "until IS NULL", &[], &places)?;
-    let mut end = tx.prepare_cached(
-        "UPDATE picture_entries SET until = ?4
-         WHERE place = ?1 AND what = ?2 AND object = ?3 AND until IS NULL",
-    )?;
-    let mut begin = tx.prepare_cached(
-        "INSERT INTO picture_entries (place, what, object, since, bytes, extra, name)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    )?;
-    for (key, entry) in &picture.entries {
-        let old = known.remove(key);
-        if old.as_ref() == Some(entry) {
-            continue;
+/// Takes over the stores and filesystems that were not looked at.
+fn add_elsewhere(picture: &mut Picture, before: Picture) {
+    let seen: Vec<_> = picture.places().into_iter().cloned().collect();
+    for (key, entry) in before.entries {
+        if key.what == What::Filesystem || !seen.contains(&key.place) {
+            picture.entries.entry(key).or_insert(entry);
         }
-        let place = match places.get(&key.place) {
-            Some(place) => *place,
-            None => {
-                let Place { kind, root, driver } = &key.place;
-                tx.execute(
-                    "INSERT INTO picture_places (kind, root, driver) VALUES (?1, ?2, ?3)",
-                    params![kind, root, driver],
-                )?;
-                places.insert(key.place.clone(), tx.last_insert_rowid());
-                tx.last_insert_rowid()
-            }
-        };
-        if old.is_some() {
-            end.execute(params![place, key.what.word(), Object(&key.id), before])?;
-        }
-        begin.execute(params![
-            place,
-            key.what.word(),
-            Object(&key.id),
-            new,
-            signed(entry.bytes),
-            signed(entry.extra),
-            entry.name
-        ])?;
     }
-    let seen = picture.places();
-    let mut elsewhere: u64 = 0;
-    for (key, entry) in &known {
-        if !all_stores && !seen.contains(&key.place) {
-            let bytes = if key.what == What::Share { entry.bytes } else { 0 };
-            elsewhere = elsewhere.saturating_add(bytes);
-            continue;
-        }
-        let place = places.get(&key.place).copied().unwrap_or_default();
-        end.execute(params![place, key.what.word(), Object(&key.id), before])?;
-    }
-    Ok(elsewhere)
+}
+
+fn packed(picture: &Picture) -> rusqlite::Result<Vec<u8>> {
+    let pack = || {
+        let mut to = DeflateEncoder::new(Vec::new(), Compression::fast());
+        serde_json::to_writer(&mut to, picture)?;
+        to.flush()?;
+        to.finish()
+    };
+    pack().map_err(|error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+fn unpacked(packed: &[u8]) -> rusqlite::Result<Picture> {
+    let mut text = Vec::new();
+    DeflateDecoder::new(packed).take(LONGEST).read_to_end(&mut text).map_err(damaged)?;
+    serde_json::from_slice(&text).map_err(damaged)
 }
 
 /// Which scans need not be kept any more, seen from `now`; `scans` by id.
@@ -191,40 +152,23 @@ fn due(scans: &[(i64, Timestamp)], now: Timestamp) -> Vec<i64> {
     due
 }
 
-/// Forgets scans, and the entries that no other scan saw.
 fn forget(tx: &Transaction<'_>, due: &[i64]) -> rusqlite::Result<()> {
-    if due.is_empty() {
-        return Ok(());
-    }
     let mut delete = tx.prepare_cached("DELETE FROM kept_scans WHERE id = ?1")?;
-    for id in due {
-        delete.execute([id])?;
-    }
-    tx.prepare_cached(
-        "DELETE FROM picture_entries WHERE until IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM kept_scans WHERE id BETWEEN picture_entries.since AND picture_entries.until)",
-    )?
-    .execute([])?;
-    tx.prepare_cached("DELETE FROM picture_places WHERE id NOT IN (SELECT place FROM picture_entries)")?
-        .execute([])?;
-    Ok(())
+    due.iter().try_for_each(|id| delete.execute([id]).map(|_| ()))
 }
 
-/// Where too much changes, the oldest scans go; the newest stays.
-fn crowd_out(tx: &Transaction<'_>, entries: i64) -> rusqlite::Result<()> {
-    loop {
-        let ended: i64 = tx
-            .prepare_cached("SELECT count(*) FROM picture_entries WHERE until IS NOT NULL")?
-            .query_row([], |row| row.get(0))?;
-        let scans = all(tx)?;
-        if ended <= entries || scans.len() < 2 {
-            return Ok(());
-        }
-        // A quarter at once: each step looks through all entries.
-        let gone: Vec<_> =
-            scans.iter().take(scans.len().div_ceil(4).min(scans.len() - 1)).map(|scan| scan.id).collect();
-        forget(tx, &gone)?;
-    }
+/// Where they are too large, the oldest scans go; the newest stays.
+fn crowd_out(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
+    let gone = tx
+        .prepare_cached(
+            "SELECT id FROM (SELECT id, row_number() OVER newest AS number,
+                                    sum(length(summary)) OVER newest AS bytes
+                             FROM kept_scans WINDOW newest AS (ORDER BY id DESC))
+             WHERE number > 1 AND bytes > ?1",
+        )?
+        .query_map([signed(most)], |row| row.get(0))?
+        .collect::<rusqlite::Result<Vec<i64>>>()?;
+    forget(tx, &gone)
 }
 
 /// What a kept scan saw.
@@ -232,70 +176,106 @@ fn crowd_out(tx: &Transaction<'_>, entries: i64) -> rusqlite::Result<()> {
 /// # Errors
 /// What SQLite says.
 pub fn load(connection: &Connection, scan: &Kept) -> rusqlite::Result<Taken> {
-    let places = places(connection)?;
-    let entries = read(connection, "since <= ?1 AND (until IS NULL OR until >= ?1)", &[&scan.id], &places)?;
-    let picture = Picture { complete: scan.complete, entries: entries.into_iter().collect() };
-    Ok(Taken { id: scan.run_id.clone(), at: scan.at, picture })
+    let packed: Option<Vec<u8>> = connection
+        .prepare_cached("SELECT summary FROM kept_scans WHERE id = ?1")?
+        .query_row([scan.id], |row| row.get(0))
+        .optional()?;
+    let packed = packed.ok_or_else(|| damaged("a kept scan without a summary"))?;
+    Ok(Taken { id: scan.run_id.clone(), at: scan.at, picture: unpacked(&packed)? })
+}
+/// A scan that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its place in the order of scans.
+    id: i64,
+    /// Id of its run.
+    pub run_id: String,
+    /// When it began.
+    pub at: Timestamp,
+    /// Everything could be read.
+    pub complete: bool,
+    /// Allocated bytes of all stores.
+    pub bytes: u64,
 }
 
-fn places(connection: &Connection) -> rusqlite::Result<HashMap<Place, i64>> {
+/// How a scan is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// The newest, or so many before it.
+    Last(usize),
+    /// Its id, or the start of it.
+    Id(String),
+    /// The last one that had begun by then.
+    At(Timestamp),
+}
+
+/// Why none is meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// None is kept at all.
+    #[error("no scan is kept to compare with")]
+    None,
+    /// There are not that many.
+    #[error("{}", match .0 { 1 => "only 1 scan is kept".to_owned(), many => format!("only {many} scans are kept") })]
+    Few(usize),
+    /// The first is later.
+    #[error("the oldest kept scan is of {0}")]
+    Later(Timestamp),
+    /// No id begins so.
+    #[error("no kept scan has that id")]
+    Unknown,
+    /// Several do.
+    #[error("it could be any of {}", .0.join(", "))]
+    Ambiguous(Vec<String>),
+}
+
+/// All kept scans, the oldest first.
+///
+/// # Errors
+/// What SQLite says.
+pub fn all(connection: &Connection) -> rusqlite::Result<Vec<Kept>> {
     connection
-        .prepare_cached("SELECT id, kind, root, driver FROM picture_places")?
+        .prepare_cached("SELECT id, run_id, at, complete, bytes FROM kept_scans ORDER BY id")?
         .query_map([], |row| {
-            Ok((Place { kind: row.get(1)?, root: row.get(2)?, driver: row.get(3)? }, row.get(0)?))
+            Ok(Kept {
+                id: row.get("id")?,
+                run_id: row.get("run_id")?,
+                at: time(row, "at")?,
+                complete: row.get("complete")?,
+                bytes: unsigned(row, "bytes")?,
+            })
         })?
         .collect()
 }
 
-fn read(
-    connection: &Connection,
-    condition: &str,
-    parameters: &[&dyn ToSql],
-    places: &HashMap<Place, i64>,
-) -> rusqlite::Result<HashMap<Key, Entry>> {
-    let by_id: BTreeMap<i64, &Place> = places.iter().map(|(place, id)| (*id, place)).collect();
-    connection
-        .prepare_cached(&format!(
-            "SELECT place, what, object, bytes, extra, name FROM picture_entries WHERE {condition}"
-        ))?
-        .query_map(parameters, |row| {
-            let place =
-                by_id.get(&row.get::<_, i64>(0)?).ok_or_else(|| damaged("a place that is not there"))?;
-            let word: String = row.get(1)?;
-            let what = What::ALL.into_iter().find(|what| what.word() == word);
-            let what = what.ok_or_else(|| damaged(format!("{word:?} is no kind of entry")))?;
-            let key = Key { place: (*place).clone(), what, id: object(row.get_ref(2)?)? };
-            let entry =
-                Entry { bytes: unsigned(row, "bytes")?, extra: unsigned(row, "extra")?, name: row.get(5)? };
-            Ok((key, entry))
-        })?
-        .collect()
-}
-
-/// An id on its way in: half as long where it is a digest.
-struct Object<'a>(&'a str);
-
-impl ToSql for Object<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(bytes_of(self.0).map_or_else(|| self.0.into(), ToSqlOutput::from))
+/// The scan among `scans`, the oldest first, that is meant.
+///
+/// # Errors
+/// When none is, or more than one.
+pub fn find<'a>(scans: &'a [Kept], name: &Name) -> Result<&'a Kept, Missing> {
+    if scans.is_empty() {
+        return Err(Missing::None);
     }
-}
-
-/// 32 bytes of 64 lower-case digits.
-fn bytes_of(id: &str) -> Option<Vec<u8>> {
-    let digits = id.as_bytes();
-    let is_digit = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-    if digits.len() != 64 || !digits.iter().all(is_digit) {
-        return None;
-    }
-    (0..32).map(|at| u8::from_str_radix(id.get(2 * at..2 * at + 2)?, 16).ok()).collect()
-}
-
-/// An id on its way out.
-fn object(value: ValueRef<'_>) -> rusqlite::Result<String> {
-    match value {
-        ValueRef::Blob(bytes) => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-        other => Ok(other.as_str()?.to_owned()),
+    match name {
+        Name::Last(back) => scans.iter().rev().nth(*back).ok_or(Missing::Few(scans.len())),
+        Name::At(time) => scans
+            .iter()
+            .filter(|scan| scan.at <= *time)
+            .max_by_key(|scan| scan.at)
+            .ok_or(Missing::Later(scans[0].at)),
+        Name::Id(id) => {
+            let found: Vec<_> = scans.iter().filter(|scan| scan.run_id.starts_with(id.as_str())).collect();
+            match found.as_slice() {
+                [] => Err(Missing::Unknown),
+                [one] => Ok(one),
+                several => match several.iter().find(|scan| scan.run_id == *id) {
+                    Some(exact) => Ok(exact),
+                    None => Err(Missing::Ambiguous(
+                        several.iter().take(5).map(|scan| scan.run_id.clone()).collect(),
+                    )),
+                },
+            }
+        }
     }
 }
 

@@ -148,6 +148,18 @@ impl Pins {
     }
 }
 
+/// Adds an entry as it is.
+///
+/// # Errors
+/// What SQLite says.
+pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
+    tx.execute(
+        "INSERT INTO pins (pattern, note, added) VALUES (?1, ?2, ?3)",
+        params![pin.pattern, pin.note, micros(pin.added)],
+    )?;
+    Ok(())
+}
+
 /// What became of a pattern that was to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
@@ -340,7 +352,7 @@ mod tests {
     #[test]
     fn the_list_in_the_database() {
         let mut connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(include_str!("../../migrations/0003_history.sql")).unwrap();
+        connection.execute_batch(include_str!("../../migrations/0001_history.sql")).unwrap();
         let tx = connection.transaction().unwrap();
         let [first, later] = ["2026-11-21T10:00:00Z", "2026-11-22T10:00:00Z"].map(|at| at.parse().unwrap());
         let pattern = Pattern::parse("quay.io/*").unwrap();

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
-use std::hash::Hasher;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
 
 use crate::sys::sysroot::Sysroot;
 
@@ -15,8 +16,8 @@ use crate::sys::sysroot::Sysroot;
 pub struct Place {
     /// The state directory, as we reach it.
     pub dir: PathBuf,
-    /// Directories for what could not be saved, the best first.
-    pub spool: Vec<PathBuf>,
+    /// Directories for what could not be saved ([`super::pending`]), the best first.
+    pub pending: Vec<PathBuf>,
     /// It lies on somebody else's disk: nothing is ever written there, or for it.
     pub foreign: bool,
     /// Why `dir` has no place inside the mounted root; then it is only a name.
@@ -24,21 +25,10 @@ pub struct Place {
 }
 
 impl Place {
-    /// The state directory `dir` of the running system, with no spool but its own.
+    /// The state directory `dir` of the running system, where nothing waits outside of it.
     #[must_use]
     pub fn local(dir: &Path) -> Self {
-        Self { dir: dir.to_path_buf(), spool: vec![dir.join("unsaved")], foreign: false, unresolved: None }
-    }
-
-    /// Directories for runs that could not be saved, the best first: beside those for scans.
-    #[must_use]
-    pub fn run_spool(&self) -> Vec<PathBuf> {
-        let beside = |path: &PathBuf| {
-            let mut name = path.file_name().unwrap_or_default().to_os_string();
-            name.push("-runs");
-            path.with_file_name(name)
-        };
-        self.spool.iter().map(beside).collect()
+        Self { dir: dir.to_path_buf(), pending: vec![dir.join(PENDING)], foreign: false, unresolved: None }
     }
 }
 
@@ -71,14 +61,14 @@ impl Caller {
 /// The place of the records: `state_dir`, or the caller's default. Both are taken inside
 /// `sysroot`, where nothing is ever written.
 ///
-/// What cannot be saved goes to `unsaved` in the state directory, where it survives a reboot,
-/// or else to a directory of the running system: `/run/layersweep/unsaved/<hash>`.
+/// What cannot be saved goes to `pending` in the state directory, where it survives a reboot,
+/// or else to a directory of the running system: `/run/layersweep/pending/<hash>`.
 #[must_use]
 pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Place {
     let Some(dir) = state_dir.map(Path::to_path_buf).or_else(|| default_dir(caller)) else {
         let cause = "this user has no home directory; name one with --state-dir DIR".to_owned();
         let unresolved = Some((io::ErrorKind::PermissionDenied, cause));
-        return Place { dir: SYSTEM.into(), spool: Vec::new(), foreign: sysroot.is_foreign(), unresolved };
+        return Place { dir: SYSTEM.into(), pending: Vec::new(), foreign: sysroot.is_foreign(), unresolved };
     };
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if sysroot.is_foreign() {
@@ -86,19 +76,21 @@ pub fn place(sysroot: &Sysroot, state_dir: Option<&Path>, caller: &Caller) -> Pl
             Ok(resolved) => (resolved, None),
             Err(error) => (dir, Some((error.kind(), error.to_string()))),
         };
-        return Place { dir, spool: Vec::new(), foreign: true, unresolved };
+        return Place { dir, pending: Vec::new(), foreign: true, unresolved };
     }
-    let mut spool = vec![dir.join("unsaved")];
-    let mut hash = Fnv::default();
-    hash.write(dir.as_os_str().as_bytes());
+    let mut pending = vec![dir.join(PENDING)];
+    let hash: String =
+        Sha256::digest(dir.as_os_str().as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // In /tmp anybody may have made a directory before us.
     let runtime = match absolute(caller.xdg_runtime_dir.as_ref()) {
         _ if caller.uid == 0 => Some(PathBuf::from("/run/layersweep")),
         runtime => runtime.map(|runtime| runtime.join("layersweep")),
     };
-    spool.extend(runtime.map(|dir| dir.join("unsaved").join(format!("{:016x}", hash.finish()))));
-    Place { dir, spool, foreign: false, unresolved: None }
+    pending.extend(runtime.map(|dir| dir.join(PENDING).join(hash)));
+    Place { dir, pending, foreign: false, unresolved: None }
 }
+
+const PENDING: &str = "pending";
 
 /// Where root's records lie.
 const SYSTEM: &str = "/var/lib/layersweep";
@@ -158,27 +150,6 @@ pub(super) fn trusted(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// FNV-1a, 64 bits: the same in every build, which the standard library's hash is not.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,12 +170,12 @@ mod tests {
         assert_eq!(dir(&relative), Path::new("/home/u/.local/state/layersweep"));
         let named = place(&live, Some(Path::new("/srv/state")), &root);
         assert_eq!(named.dir, Path::new("/srv/state"));
-        assert_eq!(named.spool[0], Path::new("/srv/state/unsaved"));
-        assert!(named.spool[1].starts_with("/run/layersweep/unsaved"), "{named:?}");
+        assert_eq!(named.pending[0], Path::new("/srv/state/pending"));
+        assert!(named.pending[1].starts_with("/run/layersweep/pending"), "{named:?}");
         let other = place(&live, Some(Path::new("/srv/other")), &root);
-        assert_ne!(named.spool[1], other.spool[1], "two state directories do not share a spool");
+        assert_ne!(named.pending[1], other.pending[1], "two state directories do not share one");
         let runtime = Caller { xdg_runtime_dir: Some("/run/user/1000".into()), ..user };
-        assert!(place(&live, None, &runtime).spool[1].starts_with("/run/user/1000/layersweep/unsaved"));
+        assert!(place(&live, None, &runtime).pending[1].starts_with("/run/user/1000/layersweep/pending"));
     }
 
     #[test]
@@ -214,7 +185,7 @@ mod tests {
         let sysroot = Sysroot::at(dir.path());
         let found = place(&sysroot, None, &Caller::default());
         let inside = dir.path().canonicalize().unwrap().join("var/lib/layersweep");
-        assert_eq!(found, Place { dir: inside, spool: Vec::new(), foreign: true, unresolved: None });
+        assert_eq!(found, Place { dir: inside, pending: Vec::new(), foreign: true, unresolved: None });
         std::fs::remove_dir(dir.path().join("var/lib/layersweep")).unwrap();
         let missing = place(&sysroot, None, &Caller::default());
         assert!(matches!(missing.unresolved, Some((io::ErrorKind::NotFound, _))), "{missing:?}");

@@ -1,18 +1,20 @@
 //! Saving at the first chance.
 
+use std::collections::HashSet;
+use std::path::Path;
+
 use rusqlite::Transaction;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::db::{Error, Records};
 use super::health::Degraded;
-use super::spool::{Note, Spool, Waiting};
+use super::pending::{Note, Pending, Queue, Waiting};
+use super::scans::Recorded;
 
 /// What became of something that was to be saved.
 #[derive(Debug)]
-pub struct Saved<R> {
-    /// What `apply` said of it.
-    pub result: R,
+pub struct Saved {
+    /// What a scan changed; `None`: it was there already, or is no scan.
+    pub recorded: Option<Recorded>,
     /// Whether it is in the database now. If not, it waits, unless a note says that it is lost.
     pub kept: bool,
     /// How many that waited were saved as well.
@@ -23,25 +25,13 @@ pub struct Saved<R> {
     pub notes: Vec<Note>,
 }
 
-/// Saves `new`, and before it all that waits in `spool`, in one transaction, each exactly
-/// once whenever we are killed. Where that fails, `new` goes to the spool, and `records` to a
-/// copy in memory to which all of them are applied: ages read from it then are what they
-/// would be had it been saved.
-///
-/// `apply` may be called more than once for the same item, each time with what the call before
-/// did rolled back.
+/// Saves `new`, and before it all that waits, in one transaction. Where that fails, `new` waits too,
+/// and `records` becomes a copy in memory to which all of them are applied: ages read from it are
+/// what they would be had it been saved.
 ///
 /// # Errors
-/// When `apply` refuses `new` itself, or a newer layersweep has taken over the database.
-pub fn save<T, R>(
-    records: &mut Records,
-    spool: &Spool,
-    new: &T,
-    mut apply: impl FnMut(&Transaction<'_>, &T) -> rusqlite::Result<R>,
-) -> Result<Saved<R>, Error>
-where
-    T: Serialize + DeserializeOwned,
-{
+/// When `new` itself is refused, or a newer layersweep has taken over the database.
+pub fn save(records: &mut Records, queue: &Queue, new: &Pending) -> Result<Saved, Error> {
     let mut degraded = Vec::new();
     let mut notes = Vec::new();
     // Once more where the database turns out to be damaged: then there is a new one.
@@ -49,8 +39,10 @@ where
         if !records.is_kept() {
             break;
         }
-        match save_all(records, spool, new, &mut apply, &mut notes) {
-            Ok((result, caught_up)) => return Ok(Saved { result, kept: true, caught_up, degraded, notes }),
+        match save_with_waiting(records, queue, &mut notes, |tx| new.apply(tx)) {
+            Ok((recorded, caught_up)) => {
+                return Ok(Saved { recorded, kept: true, caught_up, degraded, notes });
+            }
             Err(Error::Degraded(why)) => degraded.push(*why),
             Err(error) => return Err(error),
         }
@@ -69,107 +61,66 @@ where
         }
         degraded.extend(records.fall_back()?);
     }
-    let (waiting, found) = spool.take_all::<T>();
+    let (_, found) = apply_waiting(records, queue)?;
     notes.extend(found);
-    let result = records.write(|transaction| {
-        catch_up(transaction, &waiting, &mut apply, |_, _| ())?;
-        apply(transaction, new)
-    })?;
-    let put = spool.put(new);
-    for note in &put {
-        // It is applied to this copy already.
-        if let Note::Kept { path, .. } = note
-            && let Some(name) = path.file_name().and_then(|name| name.to_str())
-        {
-            records.write(|transaction| note_caught_up(transaction, name))?;
-        }
-    }
-    notes.extend(put);
-    Ok(Saved { result, kept: false, caught_up: 0, degraded, notes })
+    let recorded = records.write(|tx| new.apply(tx))?;
+    notes.extend(queue.put(new));
+    Ok(Saved { recorded, kept: false, caught_up: 0, degraded, notes })
 }
 
-/// Applies all that waits in `spool` to `records`, a copy in memory, and leaves it waiting: what
-/// is read from the copy then is what the next run will have saved. Says what to warn of.
+/// Applies all that waits to `records`, a copy in memory, and leaves it waiting: what is read from the
+/// copy then is what the next run will have saved. The ids of the runs, and what to warn of.
 ///
 /// # Errors
 /// What SQLite says about the copy.
-pub fn foresee<T: DeserializeOwned, R>(
-    records: &mut Records,
-    spool: &Spool,
-    mut apply: impl FnMut(&Transaction<'_>, &T) -> rusqlite::Result<R>,
-) -> Result<Vec<Note>, Error> {
-    let (waiting, notes) = spool.take_all::<T>();
+pub fn apply_waiting(records: &mut Records, queue: &Queue) -> Result<(HashSet<String>, Vec<Note>), Error> {
+    let (waiting, notes) = queue.all();
     if !waiting.is_empty() && !records.is_kept() {
-        records.write(|transaction| catch_up(transaction, &waiting, &mut apply, |_, _| ()))?;
+        records.write(|tx| apply_all(tx, &waiting))?;
     }
-    Ok(notes)
+    Ok((waiting.iter().map(|one| one.item.run_id().to_owned()).collect(), notes))
 }
 
-/// Saves all that waits and `new` after it.
-fn save_all<T, R>(
+/// Saves all that waits, and then what `apply` writes, in one transaction; how many waited.
+pub(super) fn save_with_waiting<R>(
     records: &mut Records,
-    spool: &Spool,
-    new: &T,
-    apply: &mut impl FnMut(&Transaction<'_>, &T) -> rusqlite::Result<R>,
+    queue: &Queue,
     notes: &mut Vec<Note>,
-) -> Result<(R, usize), Error>
-where
-    T: DeserializeOwned,
-{
-    let (waiting, found) = spool.take_all::<T>();
+    apply: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<R>,
+) -> Result<(R, usize), Error> {
+    let (waiting, found) = queue.all();
     notes.extend(found);
-    let mut refused = Vec::new();
-    let done = records.write(|transaction| {
-        let caught_up = catch_up(transaction, &waiting, apply, |at, cause| refused.push((at, cause)))?;
-        Ok((apply(transaction, new)?, caught_up))
+    let (result, refused) = records.write(|tx| {
+        let refused = apply_all(tx, &waiting)?;
+        Ok((apply(tx)?, refused))
     })?;
-    notes.extend(refused.iter().map(|(at, cause)| spool.refuse(&waiting[*at], cause)));
+    notes.extend(refused.iter().map(|(at, cause)| queue.refuse(&waiting[*at], cause)));
     // Nobody else has saved the same meanwhile: the database is ours alone.
-    let paths: Vec<_> = waiting.into_iter().map(|item| item.path).collect();
-    notes.extend(spool.done(&paths));
-    Ok(done)
+    let done: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();
+    notes.extend(queue.done(&done));
+    Ok((result, waiting.len() - refused.len()))
 }
 
-/// Applies what waits, but for what was saved before; tells `refuse` which cannot be applied.
-pub(super) fn catch_up<T, R>(
-    transaction: &Transaction<'_>,
-    waiting: &[Waiting<T>],
-    apply: &mut impl FnMut(&Transaction<'_>, &T) -> rusqlite::Result<R>,
-    mut refuse: impl FnMut(usize, String),
-) -> rusqlite::Result<usize> {
-    let mut done = 0;
-    for (at, item) in waiting.iter().enumerate() {
-        // Killed between the commit and the removal of the file, we meet it once more.
-        if note_caught_up(transaction, &item.name)? == 0 {
-            continue;
-        }
-        transaction.execute_batch("SAVEPOINT item")?;
-        match apply(transaction, &item.item) {
-            Ok(_) => done += 1,
+/// Applies each; which could not be, and why.
+fn apply_all(tx: &Transaction<'_>, waiting: &[Waiting]) -> rusqlite::Result<Vec<(usize, String)>> {
+    let mut refused = Vec::new();
+    for (at, one) in waiting.iter().enumerate() {
+        tx.execute_batch("SAVEPOINT item")?;
+        match one.item.apply(tx) {
+            Ok(_) => {}
             // It would stand in the way of all that comes after it.
             Err(error) if is_refusal(&error) => {
-                transaction.execute_batch("ROLLBACK TO item")?;
-                refuse(at, error.to_string());
+                tx.execute_batch("ROLLBACK TO item")?;
+                refused.push((at, error.to_string()));
             }
             Err(error) => return Err(error),
         }
-        transaction.execute_batch("RELEASE item")?;
+        tx.execute_batch("RELEASE item")?;
     }
-    // Names hold the time, so the last ones are the newest. A file that could not be removed
-    // is met again within as many.
-    transaction.execute(
-        "DELETE FROM caught_up WHERE name NOT IN (SELECT name FROM caught_up ORDER BY name DESC LIMIT 2000)",
-        [],
-    )?;
-    Ok(done)
-}
-
-/// Notes that the file `name` is saved; 0 if it was before.
-fn note_caught_up(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<usize> {
-    transaction.execute("INSERT OR IGNORE INTO caught_up (name) VALUES (?1)", [name])
+    Ok(refused)
 }
 
 /// Whether the item is at fault, and not the file.
 pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
-    Degraded::from_sqlite(std::path::Path::new("/"), error).is_none()
+    Degraded::from_sqlite(Path::new("/"), error).is_none()
 }

@@ -13,6 +13,8 @@ use crate::inventory::Filesystem;
 /// A scan that is to be recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scan {
+    /// Id of its run, as [`runs::new_id`] makes it.
+    pub run_id: String,
     /// What it saw.
     pub sighting: Sighting,
     /// How long it took.
@@ -20,10 +22,8 @@ pub struct Scan {
     /// Everything could be read.
     pub complete: bool,
     /// Counts and bytes of the stores of `sighting`, in their order.
-    #[serde(default)]
     pub figures: Vec<Figures>,
     /// All stores of the node were looked for: none was named in their place.
-    #[serde(default)]
     pub all_stores: bool,
 }
 
@@ -36,11 +36,15 @@ pub struct Recorded {
     pub observed: Observed,
 }
 
-/// Records a scan. Scans may come in any order and more than once, as sightings may.
+/// Records a scan; `None`: it is recorded already. Of stores that were scanned later than by this one,
+/// nothing is taken.
 ///
 /// # Errors
 /// As [`observe`].
-pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Recorded> {
+pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Option<Recorded>> {
+    if runs::known(to, &scan.run_id)?.is_some() {
+        return Ok(None);
+    }
     let observed = observe(to, &scan.sighting)?;
     let at = observed.record_time;
     let filesystems: Vec<_> = scan.sighting.filesystems.iter().map(Filesystem::from).collect();
@@ -54,7 +58,7 @@ pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Recorded> {
     let stores = scan.sighting.stores.iter().zip(&scan.figures);
     let stores: Vec<_> = stores.map(|(store, figures)| figures::Seen { key: &store.key, figures }).collect();
     figures::record(to, &scanned, &stores)?;
-    let start = runs::Start::of(runs::Command::Scan, at);
+    let start = runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, at) };
     let outcome = if scan.complete { runs::Outcome::Done } else { runs::Outcome::Incomplete };
     let ended = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0))
         .ok()
@@ -62,7 +66,7 @@ pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Recorded> {
         .unwrap_or(at);
     runs::record(to, &start, &runs::End::of(ended, outcome))?;
     thin(to, at)?;
-    Ok(Recorded { run_id: start.run_id, observed })
+    Ok(Some(Recorded { run_id: start.run_id, observed }))
 }
 
 /// Sums up and forgets what is too old to be kept one by one.

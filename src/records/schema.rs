@@ -3,7 +3,7 @@
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::db::MIGRATIONS;
-use super::format::APPLICATION_ID;
+use super::header::APPLICATION_ID;
 
 /// The schema this binary knows: the number of migrations.
 pub(super) fn newest() -> u32 {

@@ -48,8 +48,7 @@ pub struct SeenFilesystem {
     pub inodes_free: u64,
 }
 
-/// A [`StoreKey`] as it is written down. What an older layersweep has written may have a driver
-/// where there is none any more.
+/// A [`StoreKey`] as it is written down.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoreKeyText {
     kind: StoreKind,
@@ -90,9 +89,6 @@ pub struct SeenImage {
     pub store: usize,
     /// Image id.
     pub id: String,
-    /// Runtime handler where CRI gives one, else empty.
-    #[serde(default)]
-    pub handler: String,
     /// All its names.
     pub names: Vec<String>,
     /// What on the disk says since when it can be here.
@@ -100,7 +96,6 @@ pub struct SeenImage {
     /// Something keeps it by configuration.
     pub pinned: bool,
     /// Something uses it that is none of the containers here: a container of another store.
-    #[serde(default)]
     pub in_use: bool,
     /// All that it reaches.
     pub total_bytes: u64,
@@ -126,7 +121,6 @@ pub struct SeenContainer {
     /// Its image: a position in `images`; an image in use is one that a container names.
     pub image: Option<usize>,
     /// Images that it has mounted as volumes: positions in `images`, which are in use too.
-    #[serde(default)]
     pub volumes: Vec<usize>,
     /// Its image as recorded, even where there is none such.
     pub image_id: Option<String>,
@@ -214,7 +208,6 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
     SeenImage {
         store: image.store.get(),
         id: image.id.clone(),
-        handler: String::new(),
         names: image.names.clone(),
         evidence: image.evidence.clone(),
         pinned: !image.pinned_by.is_empty(),

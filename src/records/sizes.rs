@@ -1,5 +1,5 @@
 //! Sizes of finished layers from one scan to the next: three tables of their own
-//! (`migrations/0002_layer_sizes.sql`), only a cache. Whatever in them does not make sense
+//! (`migrations/0001_history.sql`), only a cache. Whatever in them does not make sense
 //! counts as absent.
 
 use std::collections::{HashMap, HashSet};

@@ -84,7 +84,7 @@ fn it_believes_listed_sizes_and_stops_short() {
     assert_eq!(steps(&dry), steps(&real));
     assert_eq!((dry.report, dry.ran.plan.verdict), (report.clone(), ran.plan.verdict));
     // Of what is left it says that enough was freed.
-    let kept = |rule: &str| ran.plan.kept.iter().filter(|kept| kept.rule == rule).count();
+    let kept = |rule: &str| ran.plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count();
     assert_eq!((kept("in-use"), kept("not-needed")), (1, IMAGES - 1 - told.deleted.len()));
 }
 
@@ -106,7 +106,7 @@ fn what_our_rules_keep_it_does_not_try() {
     assert!(matches!(report.failure, Some(Failure::NotEnoughFreed { .. })), "{:?}", report.failure);
     assert_eq!(report.events, [Event::FreeDiskSpaceFailed]);
     assert_eq!(ran.plan.verdict, Verdict::NotReached);
-    let mut rules: Vec<_> = ran.plan.kept.iter().map(|kept| kept.rule).collect();
+    let mut rules: Vec<_> = ran.plan.kept.iter().map(|kept| kept.rule.as_str()).collect();
     rules.sort_unstable();
     assert_eq!(rules, ["in-use", "in-use", "protected-name"]);
 }
@@ -126,7 +126,7 @@ fn a_runtime_that_fails() {
     assert!(matches!(&report.failure, Some(Failure::Deletion(failed)) if failed.len() == 1));
     assert_eq!(report.freed.deleted.len(), IMAGES - 2, "the one it was lied about among them");
     assert_eq!((ran.deletions.len(), told.refused.len(), ran.plan.problems.len()), (IMAGES - 3, 1, 1));
-    let of_rule = |rule| ran.plan.kept.iter().filter(|kept| kept.rule == rule).count();
+    let of_rule = |rule| ran.plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count();
     assert_eq!((of_rule("refused"), of_rule("in-use")), (1, 2));
     assert_exact(&ran);
 }
@@ -142,7 +142,7 @@ fn a_runtime_that_dies() {
     assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
     assert!(report.failure.is_some());
     assert_eq!(ran.plan.problems.len(), 1, "{:?}", ran.plan.problems);
-    assert!(ran.plan.kept.iter().all(|kept| ["run-ended", "in-use"].contains(&kept.rule)));
+    assert!(ran.plan.kept.iter().all(|kept| ["run-ended", "in-use"].contains(&kept.rule.as_str())));
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn what_comes_while_a_deletion_is_prepared_is_seen() {
     assert!(node.names().contains(&name(0)));
     assert_eq!(told.calls[..3], ["begins", "spared", "begins"], "{:?}", told.refused);
     let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("since the run began"));
-    assert!(kept.is_some_and(|kept| kept.rule == "in-use"), "{:?}", ran.plan.kept);
+    assert!(kept.is_some_and(|kept| kept.rule.as_str() == "in-use"), "{:?}", ran.plan.kept);
 }
 
 /// Forgets what the runtime was asked before it is asked itself.
@@ -199,7 +199,7 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
             survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
         };
         let kept = plan.kept.iter().find(named).unwrap();
-        (kept.rule, kept.detail.as_str())
+        (kept.rule.as_str(), kept.detail.as_str())
     };
     assert_eq!(rule(&name(0)), ("out-of-reach", "it went while it was scanned"));
     let (kept, detail) = rule(&name(1));

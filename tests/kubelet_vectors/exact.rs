@@ -232,7 +232,7 @@ fn check(
         same("counters", counters, &found)?;
     }
     if let Some(kept) = &expect.kept {
-        let found = plan.kept.iter().map(|kept| (id(kept.image), kept.rule.to_owned()));
+        let found = plan.kept.iter().map(|kept| (id(kept.image), kept.rule.as_str().to_owned()));
         same("kept", kept, &found.collect())?;
     }
     Ok(())

@@ -10,6 +10,7 @@ use layersweep::inventory::{
 use layersweep::records::clock::advance;
 use layersweep::records::known::{self, Known};
 use layersweep::records::observe::{Observed, observe};
+use layersweep::records::scans::Scan;
 use layersweep::records::sighting::{SeenContainer, SeenFilesystem, SeenImage, SeenStore, Sighting};
 use layersweep::records::{Access, Records};
 use layersweep::sys::clock::Reading;
@@ -54,6 +55,18 @@ pub fn sighting(seconds: i64) -> Sighting {
     }
 }
 
+/// A scan that saw this, as it is saved.
+pub fn scan(run_id: &str, sighting: Sighting) -> Scan {
+    Scan {
+        run_id: run_id.into(),
+        sighting,
+        seconds: 0.1,
+        complete: true,
+        figures: Vec::new(),
+        all_stores: false,
+    }
+}
+
 /// An id as long as real ones.
 pub fn id(number: u64) -> String {
     format!("{:016x}{number:048x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -65,7 +78,6 @@ pub fn image(number: u64, made: i64) -> SeenImage {
     SeenImage {
         store: 0,
         id: id(number),
-        handler: String::new(),
         names: vec![format!("registry.example.com/team/service-{}:build-{number}", number % 97)],
         evidence: evidence.map(|(what, seconds)| Evidence { what, at: at(seconds) }).to_vec(),
         pinned: false,

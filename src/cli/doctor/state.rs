@@ -164,7 +164,7 @@ impl Doctor<'_> {
             };
             self.note(Check::note(RECORDS, object.clone(), message));
         }
-        match checkup::set_aside(place) {
+        match checkup::set_aside(&place.dir) {
             Ok(aside) => {
                 for path in aside {
                     let object = self.shown(&path);

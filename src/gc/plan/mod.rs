@@ -19,7 +19,7 @@ use super::policy::Input;
 use super::rules::{self, Judge};
 use super::space::{Measured, Space, Wanted};
 use crate::inventory::refs::{Live, Root};
-use crate::inventory::rules::Ruling;
+use crate::inventory::rules::{Rule, Ruling};
 use crate::inventory::{FilesystemIx, ImageIx, Size};
 
 use sweep::Sweep;
@@ -146,7 +146,7 @@ impl<'a> Planner<'a> {
             }
             Outcome::Refused(message) => {
                 self.fates[at.get()] =
-                    Fate::Kept(Ruling { rule: rules::REFUSED, stays: true, detail: message.clone() });
+                    Fate::Kept(Ruling { rule: Rule::Refused, stays: true, detail: message.clone() });
                 self.problems.push(Problem {
                     image: Some(at),
                     filesystem: None,
@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
                     && let Some(user) = self.live.needed_elsewhere(inventory, at)
                 {
                     let detail = rules::needed_by(&user.by);
-                    self.fates[at.get()] = Fate::Kept(Ruling { rule: "in-use", stays: true, detail });
+                    self.fates[at.get()] = Fate::Kept(Ruling { rule: Rule::InUse, stays: true, detail });
                 }
             }
         }
@@ -388,7 +388,7 @@ impl<'a> Planner<'a> {
                 Fate::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
                 Fate::Candidate => match &self.passed_over[at.get()] {
                     _ if self.named.is_some() || (aged_left && self.is_aged(at)) => ended_early(),
-                    Some(detail) => (rules::FREES_NOTHING, detail.clone()),
+                    Some(detail) => (Rule::FreesNothing, detail.clone()),
                     None => self.spared(at),
                 },
             };
@@ -398,14 +398,14 @@ impl<'a> Planner<'a> {
     }
 
     /// Why a candidate was not touched.
-    fn spared(&self, at: ImageIx) -> (&'static str, String) {
+    fn spared(&self, at: ImageIx) -> (Rule, String) {
         let nodes = self.input.refs.reach(Root::Image(at)).iter();
         let mut on: Vec<_> = nodes.map(|node| self.input.inventory.nodes[node.get()].filesystem).collect();
         on.sort_unstable();
         on.dedup();
         let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
         if let Some(doubt) = plans().find_map(|plan| plan.doubt.as_ref()) {
-            return (rules::UNMEASURED, doubt.to_string());
+            return (Rule::Unmeasured, doubt.to_string());
         }
         if plans().any(|plan| plan.end == End::Open) {
             return ended_early();
@@ -425,13 +425,13 @@ impl<'a> Planner<'a> {
             ),
             (None, _) => "nothing of it lies on a filesystem that is short of space".into(),
         };
-        (rules::NOT_NEEDED, detail)
+        (Rule::NotNeeded, detail)
     }
 }
 
 /// What keeps a candidate that nobody came to.
-fn ended_early() -> (&'static str, String) {
-    (rules::RUN_ENDED, "the run was ended before its turn".into())
+fn ended_early() -> (Rule, String) {
+    (Rule::RunEnded, "the run was ended before its turn".into())
 }
 
 /// The whole plan if every prediction holds: what `--dry-run` prints. `measured` has one entry for

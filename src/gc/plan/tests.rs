@@ -108,7 +108,7 @@ fn hours_ago(first: i64, last: Option<i64>) -> Ages {
 }
 
 fn came_into_use(by: &str) -> Ruling {
-    Ruling { rule: "in-use", stays: true, detail: format!("used by {by}") }
+    Ruling { rule: Rule::InUse, stays: true, detail: format!("used by {by}") }
 }
 
 fn percent(high: u8, low: u8) -> Policy {
@@ -152,7 +152,7 @@ impl World {
         self.inventory.images[at.get()].id.clone()
     }
 
-    fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, &'static str)>, Plan) {
+    fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, Rule)>, Plan) {
         let plan = self.with(|input| plan(input, Task::Policy, measured));
         let deleted = plan.steps.iter().map(|step| self.id(step.image)).collect();
         let kept = plan.kept.iter().map(|kept| (self.id(kept.image), kept.rule)).collect();
@@ -190,7 +190,7 @@ fn stops_as_soon_as_the_low_mark_is_reached() {
     let (deleted, kept, plan) = ten_images().plan(&[space(200)]);
     assert_eq!(deleted, ["i0", "i1", "i2", "i3"], "100 bytes are wanted");
     assert_eq!(plan.verdict, Verdict::Reached);
-    assert_eq!(kept[0], ("i4".into(), rules::NOT_NEEDED));
+    assert_eq!(kept[0], ("i4".into(), Rule::NotNeeded));
     assert_eq!(plan.kept[0].detail, "enough was free before its turn, at 68.00 % used");
     let after: Vec<_> = plan.steps.iter().map(|step| step.expected.unwrap().available_bytes).collect();
     assert_eq!(after, [230, 260, 290, 320]);
@@ -261,16 +261,16 @@ fn every_rule_keeps_and_says_why() {
     assert_eq!(
         rules,
         [
-            "in-use",
-            "pinned",
-            "sandbox-image",
-            "static-pod",
-            "protected-name",
-            "protected-label",
-            "newest-of-repository",
-            "newest-of-repository",
-            "pull-in-progress",
-            "backing-off"
+            Rule::InUse,
+            Rule::Pinned,
+            Rule::SandboxImage,
+            Rule::StaticPod,
+            Rule::ProtectedName,
+            Rule::ProtectedLabel,
+            Rule::NewestOfRepository,
+            Rule::NewestOfRepository,
+            Rule::PullInProgress,
+            Rule::BackingOff
         ]
     );
     for (at, words) in [
@@ -295,7 +295,7 @@ fn every_rule_keeps_and_says_why() {
     world.inventory.images[5].labels = Labels::Known(vec![("keepnot".into(), "yes".into())]);
     let (_, kept, _) = world.plan(&[space(0)]);
     let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
-    assert_eq!(rules, ["used-just-now", "in-use", "read-only-store", "min-age", "age-unknown"]);
+    assert_eq!(rules, [Rule::UsedJustNow, Rule::InUse, Rule::ReadOnlyStore, Rule::MinAge, Rule::AgeUnknown]);
     world.ages[5].last_used = Some(now() - SignedDuration::from_mins(11));
     assert_eq!(world.plan(&[space(0)]).0, ["i5"], "before it was scanned");
     world.ages[5].last_used = Some(now());
@@ -305,17 +305,17 @@ fn every_rule_keeps_and_says_why() {
         image_id: Some("i8".into()),
         ..container(0, Owner::Buildah)
     });
-    assert_eq!(world.plan(&[space(0)]).1[8].1, "min-age");
+    assert_eq!(world.plan(&[space(0)]).1[8].1, Rule::MinAge);
     // A container of another store that was made from it.
     let by = "the podman container web in the store /other".to_owned();
     world.inventory.uses.push(Use { by, images: vec![8.into()], ..Use::default() });
-    assert_eq!(world.plan(&[space(0)]).1[8].1, "in-use");
+    assert_eq!(world.plan(&[space(0)]).1[8].1, Rule::InUse);
     world.inventory.stores[0].consistency = Consistency::Damaged;
-    assert_eq!(world.plan(&[space(0)]).1[9].1, "damaged-store");
+    assert_eq!(world.plan(&[space(0)]).1[9].1, Rule::DamagedStore);
     world.with(|input| {
         let judge = Judge::new(input);
         let names: Vec<_> = judge.rulings(0.into()).iter().map(|ruling| ruling.rule).collect();
-        assert_eq!(names, rules::RULES, "explain shows them all");
+        assert_eq!(names, Rule::ASKED, "explain shows them all");
     });
 }
 
@@ -347,7 +347,7 @@ fn labels_that_are_not_known_keep_while_labels_are_protected() {
         world.with(|input| {
             let judge = Judge::new(input);
             let of =
-                |at: usize| judge.rulings(at.into()).into_iter().find(|one| one.rule == "protected-label");
+                |at: usize| judge.rulings(at.into()).into_iter().find(|one| one.rule == Rule::ProtectedLabel);
             let rulings = (0..9).filter_map(of);
             rulings.map(|one| if one.stays { one.detail } else { String::new() }).collect()
         })
@@ -398,7 +398,7 @@ fn shared_bytes_leave_with_the_last() {
     assert_eq!(deleted, ["a", "b"]);
     assert_eq!(plan.steps.iter().map(Step::predicted_bytes).collect::<Vec<_>>(), [0, 100]);
     assert_eq!(plan.steps.iter().map(|step| step.group).collect::<Vec<_>>(), [Some(2), None]);
-    assert_eq!(kept[0].1, rules::NOT_NEEDED);
+    assert_eq!(kept[0].1, Rule::NotNeeded);
 
     // Where b is newer than c, no image goes before its turn for a's sake.
     let mut world = a_pair();
@@ -406,7 +406,7 @@ fn shared_bytes_leave_with_the_last() {
     assert_eq!(world.plan(&[space(200)]).0, ["c"]);
     let (deleted, kept, plan) = world.plan(&[space(10)]);
     assert_eq!(deleted, ["c", "a", "b"]);
-    assert_eq!(kept, [("none".into(), rules::FREES_NOTHING)]);
+    assert_eq!(kept, [("none".into(), Rule::FreesNothing)]);
     assert_eq!(plan.kept[0].detail, "its deletion would give back 0 bytes on /store now");
 }
 
@@ -426,7 +426,7 @@ fn a_group_that_loses_a_member_is_given_up() {
     let (asked, plan) = a_pair().run(200, |_| Outcome::Kept(came_into_use("cri-o pod/app")));
     assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
     assert!(plan.problems.is_empty());
-    assert_eq!(plan.kept[0].rule, "in-use");
+    assert_eq!(plan.kept[0].rule, Rule::InUse);
     let (asked, plan) = a_pair().run(200, |_| Outcome::Gone);
     assert_eq!(asked, ["a", "b"]);
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "what others removed is neither ours nor kept");
@@ -453,7 +453,7 @@ fn small_gains_count_where_they_suffice() {
     let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
     assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotReached));
     assert_eq!(plan.events(), [Event::FreeDiskSpaceFailed]);
-    assert!(kept.iter().all(|(_, rule)| *rule == rules::FREES_NOTHING));
+    assert!(kept.iter().all(|(_, rule)| *rule == Rule::FreesNothing));
     // Somebody else frees most of it while the first one goes.
     let mut world = world;
     world.inventory.nodes.push(node(0, 100_000, &[]));
@@ -489,7 +489,7 @@ fn each_filesystem_is_judged_alone() {
     assert_eq!(plan.verdict, Verdict::Reached);
     let (deleted, kept, plan) = world.plan(&[Err(Doubt::NoCapacity), space(100)]);
     assert_eq!(deleted, ["layers"], "the other filesystem is judged all the same");
-    assert_eq!(kept, [("here".into(), rules::UNMEASURED)]);
+    assert_eq!(kept, [("here".into(), Rule::Unmeasured)]);
     assert_eq!((plan.verdict, plan.problems.len()), (Verdict::Failed, 1));
     assert_eq!(plan.events(), [Event::InvalidDiskCapacity]);
     // A filesystem that only a read-only store lies on is nobody's to clear.
@@ -514,7 +514,7 @@ fn only_filesystems_with_images_in_reach_are_judged() {
         (deleted.as_slice(), judged(&plan), plan.verdict),
         (&["ours".to_owned()][..], vec![0], Verdict::Reached)
     );
-    assert_eq!(kept, [("theirs".into(), "out-of-reach")]);
+    assert_eq!(kept, [("theirs".into(), Rule::OutOfReach)]);
     // What a rule keeps may be let go tomorrow: its filesystem is short all the same.
     world.known[0].pinned_by = vec!["a pin".into()];
     assert_eq!(world.plan(&[space(200), space(0)]).2.verdict, Verdict::NotReached);
@@ -567,7 +567,7 @@ fn a_step_without_an_answer_is_not_taken_for_done() {
         planner.finish(&[space(200)])
     });
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 10));
-    assert_eq!(plan.kept[0].rule, rules::REFUSED);
+    assert_eq!(plan.kept[0].rule, Rule::Refused);
     assert_eq!(plan.verdict, Verdict::NotReached);
 }
 
@@ -660,7 +660,7 @@ fn named_images_are_protected() {
     let (asked, plan) = named(&world, &[1, 2, 3, 4], 9);
     assert_eq!(asked, ["i1"]);
     let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
-    assert_eq!(kept, [(2, "in-use"), (3, "min-age"), (4, "pinned")]);
+    assert_eq!(kept, [(2, Rule::InUse), (3, Rule::MinAge), (4, Rule::Pinned)]);
     assert_eq!(plan.verdict, Verdict::NotReached);
 }
 
@@ -672,7 +672,7 @@ fn a_run_that_is_ended_says_so() {
     let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
     assert_eq!(
         (kept.as_slice(), plan.verdict),
-        (&[(2, "run-ended"), (4, "run-ended")][..], Verdict::NotReached)
+        (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], Verdict::NotReached)
     );
 
     // In the space pass, before and behind the low mark; in the age pass.
@@ -687,12 +687,12 @@ fn a_run_that_is_ended_says_so() {
     let rules = |plan: &Plan| plan.kept.iter().map(|kept| kept.rule).collect::<Vec<_>>();
     let mut world = ten_images();
     let short = ended(&world, 230);
-    assert_eq!((short.verdict, rules(&short)), (Verdict::NotReached, vec!["run-ended"; 9]));
+    assert_eq!((short.verdict, rules(&short)), (Verdict::NotReached, vec![Rule::RunEnded; 9]));
     let there = ended(&world, 300);
-    assert_eq!((there.verdict, rules(&there)), (Verdict::Reached, vec!["not-needed"; 9]));
+    assert_eq!((there.verdict, rules(&there)), (Verdict::Reached, vec![Rule::NotNeeded; 9]));
     world.policy.max_age = Some(SignedDuration::from_hours(995));
     let aged = ended(&world, 1000);
-    let expected = [vec!["run-ended"; 4], vec!["not-needed"; 5]].concat();
+    let expected = [vec![Rule::RunEnded; 4], vec![Rule::NotNeeded; 5]].concat();
     assert_eq!((aged.verdict, rules(&aged)), (Verdict::NotReached, expected));
 }
 
@@ -707,7 +707,7 @@ fn a_step_that_was_not_tried_is_no_failure() {
         planner.finish(&[space(200), space(1000)])
     });
     assert!(plan.problems.is_empty() && plan.steps.is_empty());
-    assert!(plan.kept.iter().all(|kept| kept.rule == "run-ended"), "{:?}", plan.kept);
+    assert!(plan.kept.iter().all(|kept| kept.rule == Rule::RunEnded), "{:?}", plan.kept);
 }
 
 /// What somebody elsewhere needs goes with the last image that holds it, and with none before.
@@ -722,7 +722,7 @@ fn the_last_holder_of_what_others_need_stays() {
     for measured in [space(500), space(0)] {
         let (gone, kept, plan) = world.plan(&[measured]);
         assert_eq!(gone, ["i0", "i2"], "{plan:?}");
-        assert_eq!(kept, [("i1".to_owned(), "in-use")]);
+        assert_eq!(kept, [("i1".to_owned(), Rule::InUse)]);
         // What is needed elsewhere does not come back.
         assert_eq!(plan.predicted_bytes(), 50);
     }
@@ -737,5 +737,5 @@ fn the_last_holder_of_what_others_need_stays() {
     assert_eq!(world.plan(&[space(500)]).0, ["i0", "i2"]);
     // Without a holder of its own store but one image, that one stays from the beginning.
     world.inventory.images[0].holds = vec![1.into()];
-    world.with(|input| assert_eq!(Judge::new(input).kept(1.into()).unwrap().rule, "in-use"));
+    world.with(|input| assert_eq!(Judge::new(input).kept(1.into()).unwrap().rule, Rule::InUse));
 }

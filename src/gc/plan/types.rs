@@ -1,10 +1,9 @@
 //! What a plan is made of.
 
 use crate::gc::kubelet::Event;
-use crate::gc::rules;
 use crate::gc::space::{Doubt, Measured, Space, Started, Wanted};
 use crate::inventory::refs::{Live, Root};
-use crate::inventory::rules::Ruling;
+use crate::inventory::rules::{Rule, Ruling};
 use crate::inventory::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 
 /// The planner's answer.
@@ -90,10 +89,10 @@ impl Task<'_> {
     /// The rules that it does without. Waiting after a failed attempt is politeness towards the
     /// runtime, which somebody who names an image may do without; every other rule protects.
     #[must_use]
-    pub fn waived(&self) -> &'static [&'static str] {
+    pub fn waived(&self) -> &'static [Rule] {
         match self {
             Self::Policy => &[],
-            Self::Named(_) => &[rules::BACKING_OFF],
+            Self::Named(_) => &[Rule::BackingOff],
         }
     }
 
@@ -257,7 +256,7 @@ pub struct Kept {
     /// The image.
     pub image: ImageIx,
     /// The rule's name, see `docs/how-it-decides.md`.
-    pub rule: &'static str,
+    pub rule: Rule,
     /// Why, in words.
     pub detail: String,
 }

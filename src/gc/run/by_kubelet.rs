@@ -19,15 +19,15 @@ use crate::gc::plan::{
     End, FilesystemPlan, Gain, Kept, Outcome, Plan, Problem, Reason, Step, Trigger, Verdict,
 };
 use crate::gc::policy::Policy;
-use crate::gc::rules::{self, Judge};
+use crate::gc::rules::Judge;
 use crate::gc::space::{Doubt, Measured, Space, Started, Wanted};
 use crate::inventory::refs::{Live, Root};
-use crate::inventory::rules::Ruling;
+use crate::inventory::rules::{Rule, Ruling};
 use crate::inventory::{FilesystemIx, ImageIx};
 use crate::survey::{Request, Survey};
 
 /// What it does without: it has no back-off, and a rule of its own for what was used just now.
-const WAIVED: [&str; 2] = [rules::BACKING_OFF, rules::USED_JUST_NOW];
+const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
 
 /// What became of a run by policy `kubelet`.
 #[derive(Clone, Debug)]
@@ -280,7 +280,7 @@ impl Node<'_, '_> {
             }
             Outcome::Refused(message) => {
                 self.problem(Some(at), "remove-image", &message);
-                let ruling = Ruling { rule: rules::REFUSED, stays: true, detail: message.clone() };
+                let ruling = Ruling { rule: Rule::Refused, stays: true, detail: message.clone() };
                 self.fates[at.get()] = Fate::Kept(ruling);
                 // The kubelet believes what the runtime says.
                 if said_yes { Ok(()) } else { Err(RuntimeError(message)) }
@@ -374,18 +374,18 @@ impl Node<'_, '_> {
         let ended = self.stopped.is_some() || part.end == End::Open;
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
-            match rulings.into_iter().find(|one| one.rule == rules::USED_JUST_NOW && one.stays) {
+            match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
                 Some(ruling) => (ruling.rule, ruling.detail),
-                None if ended => (rules::RUN_ENDED, "the run was ended before its turn".into()),
+                None if ended => (Rule::RunEnded, "the run was ended before its turn".into()),
                 None if part.doubt.is_some() => {
-                    (rules::UNMEASURED, part.doubt.iter().map(ToString::to_string).collect())
+                    (Rule::Unmeasured, part.doubt.iter().map(ToString::to_string).collect())
                 }
                 None if report.wanted_bytes.is_some() => {
-                    (rules::NOT_NEEDED, "enough was believed to be freed before its turn".into())
+                    (Rule::NotNeeded, "enough was believed to be freed before its turn".into())
                 }
                 None => {
                     let used = report.usage_percent.unwrap_or_default();
-                    (rules::NOT_NEEDED, format!("{used} % are used, as the kubelet rounds it"))
+                    (Rule::NotNeeded, format!("{used} % are used, as the kubelet rounds it"))
                 }
             }
         };

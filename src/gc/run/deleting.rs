@@ -13,7 +13,7 @@ use crate::gc::measure::{Ended, Gauge, Patience, Room};
 use crate::gc::plan::{Gain, Outcome, Step};
 use crate::gc::space::Space;
 use crate::graphroot::edit::NO_SPACE;
-use crate::inventory::rules::Ruling;
+use crate::inventory::rules::{Rule, Ruling};
 use crate::inventory::{FilesystemIx, ImageIx, StoreKey};
 use crate::survey::Survey;
 use crate::sys::stop;
@@ -101,7 +101,7 @@ impl Deleter<'_> {
                 self.witness.spared(image);
                 self.aside.push(what.clone());
                 return untouched(Outcome::Kept(Ruling {
-                    rule: "out-of-reach",
+                    rule: Rule::OutOfReach,
                     stays: true,
                     detail: what.clone(),
                 }));
@@ -109,7 +109,7 @@ impl Deleter<'_> {
             Removed::Kept(what) => {
                 self.witness.spared(image);
                 return untouched(Outcome::Kept(Ruling {
-                    rule: "in-use",
+                    rule: Rule::InUse,
                     stays: true,
                     detail: what.clone(),
                 }));

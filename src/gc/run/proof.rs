@@ -10,7 +10,7 @@ use super::{Facts, Memory, Recalled};
 use crate::gc::policy::{Known, Policy};
 use crate::gc::rules::Judge;
 use crate::graphroot::artifacts;
-use crate::inventory::rules::Ruling;
+use crate::inventory::rules::{Rule, Ruling};
 use crate::inventory::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreIx, StoreKey};
 use crate::survey::{self, Request, Survey, Weigh};
 use crate::sys::stop;
@@ -39,7 +39,7 @@ pub(super) struct Proof<'a> {
     pub(super) policy: &'a Policy,
     pub(super) memory: &'a dyn Memory,
     /// Rules that are not asked.
-    pub(super) waived: &'static [&'static str],
+    pub(super) waived: &'static [Rule],
 }
 
 /// A store's place in an inventory. Where it is not, nothing is known of its images.

@@ -3,14 +3,14 @@
 use super::hands::{Blind, Hands, Removed};
 use super::{Facts, Memory, proof};
 use crate::gc::policy::Policy;
-use crate::gc::rules::{self, Judge};
-use crate::inventory::rules::Ruling;
+use crate::gc::rules::Judge;
+use crate::inventory::rules::{Rule, Ruling};
 use crate::inventory::{Image, ImageIx, Inventory, LabelsOf, StoreKey};
 use crate::survey::{Request, Survey};
 
 /// Rules that keep an image for what would be lost with it. With a name nothing is.
-const WAIVED: [&str; 6] =
-    ["in-use", "protected-label", "age-unknown", "min-age", rules::USED_JUST_NOW, rules::BACKING_OFF];
+const WAIVED: [Rule; 6] =
+    [Rule::InUse, Rule::ProtectedLabel, Rule::AgeUnknown, Rule::MinAge, Rule::UsedJustNow, Rule::BackingOff];
 
 /// Names to be taken from one image.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,8 @@
 //! and write: the bytes are copied into memory, those of SQLite's log too, and the copy is read.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -22,7 +21,7 @@ use crate::graphroot::snapshot::Places;
 use crate::inventory::ContainerState;
 use crate::sys::bolt::{BoltError, Database, Entry, Limits};
 use crate::sys::quiet::Within;
-use crate::sys::wal;
+use crate::sys::sqlite;
 
 /// A database of ten thousand containers has some hundred MB at most.
 const MOST_BYTES: u64 = 256 << 20;
@@ -164,76 +163,10 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     Ok(Some(known))
 }
 
-/// How often a database that others write meanwhile is copied at most, with as many milliseconds
-/// more between two copies.
-const ATTEMPTS: u64 = 15;
-
 fn sqlite(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     let about = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    for attempt in 0..ATTEMPTS {
-        std::thread::sleep(Duration::from_millis(attempt));
-        if let Some(mut bytes) = copy(within, path).map_err(|error| about(&error))? {
-            if bytes.is_empty() {
-                return Ok(None);
-            }
-            // The format's versions for writing and reading, 2 for a database with a log. The copy
-            // has none (`sqlite3_deserialize` asks for this).
-            if let Some(versions) = bytes.get_mut(18..20) {
-                versions.fill(1);
-            }
-            return tables(bytes).map(Some).map_err(|error| about(&error));
-        }
-    }
-    Err(about(&"it was changed again and again while it was read, or a change of it was interrupted"))
-}
-
-/// The database with what is in its log; empty where there is none, `None` where it changed
-/// meanwhile or a transaction is under way that only SQLite can take back.
-fn copy(within: &Within, path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let side = |suffix: &str| {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(suffix);
-        PathBuf::from(beside)
-    };
-    let or_none = |read: io::Result<Vec<u8>>| match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other,
-    };
-    // The log's header has other salts each time the log is begun anew.
-    let log_start = || or_none(within.open_file(&side("-wal")).and_then(|file| start_of(&file, LOG_HEADER)));
-    let has_journal = || within.facts(&side("-journal")).is_ok_and(|facts| facts.length > 0);
-    let log_before = log_start()?;
-    let before = match within.facts(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
-        facts => facts?,
-    };
-    if has_journal() {
-        return Ok(None);
-    }
-    let database = within.read(path, MOST_BYTES)?;
-    // The log after the database: pages that a checkpoint has moved there meanwhile are in both.
-    let log = or_none(within.read(&side("-wal"), MOST_BYTES))?;
-    let is_same_log = log_start()? == log_before && log.starts_with(&log_before);
-    let after = within.facts(path)?;
-    let is_same_file = (after.device, after.inode) == (before.device, before.inode);
-    if !is_same_log || !is_same_file || has_journal() {
-        return Ok(None);
-    }
-    if log.is_empty() {
-        // Its counter of changes too: two changes may bear the same time.
-        let start = start_of(&within.open_file(path)?, DATABASE_HEADER)?;
-        return Ok((after == before && database.starts_with(&start)).then_some(database));
-    }
-    Ok(Some(wal::with_wal(database, &log)))
-}
-
-const LOG_HEADER: usize = 32;
-const DATABASE_HEADER: usize = 100;
-
-fn start_of(file: &File, length: usize) -> io::Result<Vec<u8>> {
-    let mut start = Vec::new();
-    file.take(length as u64).read_to_end(&mut start)?;
-    Ok(start)
+    let bytes = sqlite::copy(within, path, MOST_BYTES).map_err(|error| about(&error))?;
+    bytes.map(|bytes| tables(bytes).map_err(|error| about(&error))).transpose()
 }
 
 fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
@@ -277,7 +210,7 @@ mod tests {
     }
 
     /// The tables that podman makes, without the columns that do not matter here.
-    fn database(path: &PathBuf, journal: &str) -> Connection {
+    fn database(path: &std::path::PathBuf, journal: &str) -> Connection {
         let connection = Connection::open(path).unwrap();
         connection
             .execute_batch(&format!(

@@ -157,52 +157,6 @@ fn sums_outlive_what_is_forgotten() {
     assert_eq!(last_runs(&connection).unwrap().len(), 1);
 }
 
-/// What was recorded before there were counters is where they begin.
-#[test]
-fn an_upgrade_counts_what_is_still_known() {
-    let mut connection = Connection::open_in_memory().unwrap();
-    schema::fill(&mut connection, 5).unwrap();
-    let row = |id: i64, command: &str, outcome: &str, summed: i64| {
-        format!(
-            "INSERT INTO runs (id, run_id, command, started, outcome, summed)
-             VALUES ({id}, '{id}', '{command}', {id}, {outcome}, {summed});"
-        )
-    };
-    let mut sql: String = [
-        row(1, "scan", "'done'", 288),
-        row(2, "gc", "'reached'", 1),
-        row(3, "gc", "NULL", 1),
-        row(4, "gc", "'not_needed'", 24),
-        row(5, "sweep", "NULL", 1),
-    ]
-    .concat();
-    sql += "INSERT INTO deletions (run, position, at, kind, store, object_id, names, reason, predicted_bytes,
-                                   measured_bytes, error, byproduct_bytes)
-            VALUES (2, 0, 2, 'image', '', 'a', '[]', 'space', 100, 90, NULL, 7),
-                   (2, 1, 2, 'image', '', 'b', '[]', 'space', 100, -90, NULL, 0),
-                   (2, 2, 2, 'image', '', 'c', '[]', 'space', 100, NULL, 'in use', 0),
-                   (3, 0, 3, 'image', '', 'd', '[]', 'space', 100, NULL, NULL, 0);";
-    connection.execute_batch(&sql).unwrap();
-    schema::migrate(&mut connection, schema::newest()).unwrap();
-    assert_eq!(
-        said(&connection),
-        expected([
-            ("runs scan done", 288),
-            ("runs gc reached", 1),
-            ("runs gc not_needed", 24),
-            ("runs gc killed", 1),
-            ("deletions gc image", 3),
-            ("failures gc image", 1),
-            ("freed_bytes gc image", 90),
-            ("freed_bytes gc byproduct", 7),
-            ("predicted_bytes gc image", 200),
-        ])
-    );
-    // The last one may be under way still.
-    begin(&mut connection, Command::Gc, 100);
-    assert_eq!(said(&connection)["runs sweep killed"], 1);
-}
-
 #[test]
 fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
     let dir = tempfile::tempdir().unwrap();
@@ -229,7 +183,7 @@ fn the_last_run_is_told_by_the_wall_clock() {
     // The wall clock was set back by an hour; record time never is.
     connection
         .execute(
-            "INSERT INTO clock (id, record_time, wall, boot_id, since_boot) VALUES (1, ?1, ?2, 'b', 1)",
+            "INSERT INTO clock (id, record_time, wall, boot_id, since_boot, leaps) VALUES (1, ?1, ?2, 'b', 1, '[]')",
             [at(7200).as_microsecond(), at(3600).as_microsecond()],
         )
         .unwrap();

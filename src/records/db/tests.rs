@@ -1,7 +1,8 @@
 use super::*;
 use crate::records::files::{SIDECARS, beside};
-use crate::records::format::{APPLICATION_ID, Header};
+use crate::records::header::{APPLICATION_ID, Header};
 use crate::records::open::check_integrity;
+use crate::records::pins;
 use proptest::prelude::*;
 use rusqlite::types::Value;
 use std::collections::BTreeMap;
@@ -112,7 +113,7 @@ fn readers_wait_for_no_writer() {
 fn a_copy_is_one_moment_however_busy_the_writer_is() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Records::open(dir.path(), Access::Write).unwrap();
-    let place = dir.path().to_path_buf();
+    let place = dir.path().join(DATABASE);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let told = stop.clone();
     let writing = std::thread::spawn(move || {
@@ -122,11 +123,11 @@ fn a_copy_is_one_moment_however_busy_the_writer_is() {
             writer
                 .write(|transaction| {
                     for _ in 0..3 {
-                        let sql = "INSERT INTO caught_up VALUES (hex(randomblob(700)))";
+                        let sql = "INSERT INTO pins VALUES (hex(randomblob(700)), '', random())";
                         transaction.execute(sql, [])?;
                     }
                     // Begun anew all the time, which is what a copy must notice.
-                    transaction.execute("DELETE FROM caught_up WHERE rowid % 5 = ?1 % 5", [number])
+                    transaction.execute("DELETE FROM pins WHERE abs(added) % 5 = ?1 % 5", [number])
                 })
                 .unwrap();
             if number % 7 == 0 {
@@ -147,210 +148,12 @@ fn a_copy_is_one_moment_however_busy_the_writer_is() {
     assert!(copies > 40, "{copies} of 60");
 }
 
-/// Each older schema with data in it, from the fixture that a migration brings along.
-#[test]
-fn every_older_schema_is_upgraded_with_all_its_data() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for version in 1..=schema::newest() {
-        let fixture = root.join(format!("fixtures/records/{version:04}.sql"));
-        let data = std::fs::read_to_string(&fixture).unwrap_or_else(|error| {
-            panic!("migration {version} comes with a fixture, {}: {error}", fixture.display())
-        });
-        for access in [Access::Write, Access::Read] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join(DATABASE);
-            let mut old = Connection::open(&path).unwrap();
-            old.pragma_update(None, "journal_mode", "WAL").unwrap();
-            schema::fill(&mut old, version).unwrap();
-            old.execute_batch(&data).unwrap();
-            let expected = content_of(&old);
-            for (table, rows) in &expected {
-                assert!(!rows.is_empty(), "{} has no row for {table}", fixture.display());
-            }
-            drop(old);
-            let before = bytes_of(dir.path());
-            let opened = open(dir.path(), access);
-            assert!(opened.found && opened.degraded.is_empty(), "{version}: {:?}", opened.degraded);
-            opened.records.read(check_integrity_in).unwrap();
-            let now = opened.records.read(|connection| Ok(content_of(connection))).unwrap();
-            for (table, rows) in expected {
-                for mut row in rows {
-                    // Since schema 5 a containerd root is one store.
-                    if row.get("kind").is_some_and(|kind| kind == "'containerd'") {
-                        row.insert("driver".into(), "''".into());
-                    }
-                    let has = |new: &BTreeMap<String, String>| row.iter().all(|(k, v)| new.get(k) == Some(v));
-                    assert!(now[&table].iter().any(has), "{version}: {table} lost {row:?}");
-                }
-            }
-            let header = Header::parse(&std::fs::read(&path).unwrap()).unwrap();
-            if access == Access::Write {
-                assert_eq!(header.user_version, schema::newest(), "in the file itself, while it is open");
-            } else {
-                assert!(bytes_of(dir.path()) == before, "reading changes nothing");
-            }
-        }
-    }
-}
-
-/// A database of schema 4 in which a containerd root is three stores: 11 was seen last, 12 before
-/// it, and 13 first. Of images `a` is in all, and so on. Times are microseconds of this decade.
-const THREE_OF_ONE: &str = "
-    CREATE TEMP TABLE t AS SELECT 1577836800000000 AS zero;
-    INSERT INTO stores (id, kind, root, driver, first_seen, last_seen, last_complete)
-        SELECT column1, 'containerd', '/c', column2, zero + column3, zero + column4, zero + column5
-        FROM t, (VALUES (13, 'a', 100000000, 200000000, 190000000), (12, 'native', 200000000, 300000000, NULL),
-                 (11, 'overlayfs', 300000000, 400000000, NULL));
-    INSERT INTO images (id, store, image_id, life, first_detected, evidence, last_seen, in_use, last_used,
-        proven_since, use_count, gone_since, names, total_bytes, exclusive_bytes, frees_bytes, pinned)
-    SELECT 100 + column1, column2, column3, column4, zero + column5, column6, zero + column7, column8, zero + column9,
-        zero + column10, column11, zero + column12, '[]', 0, 0, 0, 0
-    FROM t, (VALUES
-        -- In all: used last in 12, where it was in use to the end.
-        (1, 11, 'a', 1, 110000000, '\"11\"', NULL, 0, 120000000, NULL, 2, NULL),
-        (2, 12, 'a', 1, 100000000, '\"12\"', NULL, 1, NULL, 290000000, 5, NULL),
-        (3, 13, 'a', 1, 90000000, '\"13\"', NULL, 0, 80000000, NULL, 1, NULL),
-        -- Pulled again while it was 12: it is younger than 11 believes.
-        (4, 11, 'b', 1, 110000000, '\"11\"', NULL, 1, NULL, NULL, 1, NULL),
-        (5, 12, 'b', 1, 100000000, '\"12\"', 210000000, 0, NULL, NULL, 7, 220000000),
-        (6, 12, 'b', 2, 230000000, '\"12\"', NULL, 0, NULL, NULL, 0, NULL),
-        -- 11 has not seen it.
-        (7, 12, 'c', 1, 100000000, '\"12\"', 210000000, 0, NULL, NULL, 0, 220000000),
-        (8, 12, 'c', 2, 230000000, '\"12\"', NULL, 1, NULL, NULL, 3, NULL),
-        (9, 13, 'c', 1, 90000000, '\"13\"', NULL, 0, 150000000, NULL, 0, NULL),
-        -- Gone from 11, and back before 12 was last seen.
-        (10, 11, 'd', 1, 110000000, '\"11\"', 240000000, 0, NULL, NULL, 0, 250000000),
-        (11, 12, 'd', 1, 260000000, '\"12\"', NULL, 0, 270000000, NULL, 1, NULL),
-        -- Gone from 11, and not seen since.
-        (12, 11, 'e', 1, 110000000, '\"11\"', 340000000, 0, NULL, NULL, 0, 350000000),
-        (13, 12, 'e', 1, 100000000, '\"12\"', NULL, 0, 270000000, NULL, 1, NULL));
-    INSERT INTO containers (id, store, container_id, name, owner, image, state, bytes, first_seen, last_seen)
-    SELECT 100 + column1, column2, column3, '', 'containerd', 100 + column4, '', 0, zero, NULL
-    FROM t, (VALUES (1, 11, 'x', 1), (2, 12, 'x', 2), (3, 12, 'y', 2), (4, 13, 'y', 3), (5, 12, 'z', 13));
-    INSERT INTO attempts (kind, root, driver, image_id, failures, tried, next_try, last_error)
-    VALUES ('containerd', '/c', 'overlayfs', 'a', 1, 5, 6, 'early'), ('containerd', '/c', 'native', 'a', 2, 7, 8, 'late');
-    INSERT INTO size_stores (id, kind, root, driver, last_used)
-    VALUES (11, 'containerd', x'2f63', 'overlayfs', 7), (12, 'containerd', x'2f63', 'native', 6);
-    INSERT INTO layer_sizes
-    SELECT 100 + column1, column1, 'snapshot', '1', x'', x'', 0, 0, 0, 0, 0, 0, 0, 0, 0, x'', x'', x''
-    FROM (VALUES (11), (12));
-    DROP TABLE t;";
-
-/// Fills a database as [`THREE_OF_ONE`] says.
-fn three_of_one(path: &Path) {
-    let mut old = Connection::open(path).unwrap();
-    schema::fill(&mut old, 4).unwrap();
-    old.execute_batch(include_str!("../../../fixtures/records/0004.sql")).unwrap();
-    old.execute_batch(THREE_OF_ONE).unwrap();
-}
-
-/// Rows of a statement, as text; times in seconds of this decade.
-fn said(records: &Records, sql: &str) -> Vec<String> {
-    let time = |value: Value| match value {
-        Value::Integer(time) if time > 1_577_836_800_000_000 => {
-            ((time - 1_577_836_800_000_000) / 1_000_000).to_string()
-        }
-        Value::Integer(number) => number.to_string(),
-        Value::Text(text) => text,
-        Value::Null => "-".into(),
-        other => format!("{other:?}"),
-    };
-    let all = |connection: &Connection| {
-        let mut select = connection.prepare(sql)?;
-        let columns = select.column_count();
-        select
-            .query_map([], |row| {
-                let values = (0..columns).map(|at| Ok(time(row.get(at)?)));
-                Ok(values.collect::<rusqlite::Result<Vec<_>>>()?.join(" "))
-            })?
-            .collect()
-    };
-    records.read(all).unwrap()
-}
-
-/// No image is older afterwards than any row has made it, and no use is forgotten.
-#[test]
-fn the_stores_of_one_containerd_root_become_one() {
-    let dir = tempfile::tempdir().unwrap();
-    three_of_one(&dir.path().join(DATABASE));
-    let opened = open(dir.path(), Access::Write);
-    assert!(opened.degraded.is_empty(), "{:?}", opened.degraded);
-    opened.records.read(check_integrity_in).unwrap();
-    let said = |sql: &str| said(&opened.records, sql);
-    let stores = "SELECT id, driver, first_seen, last_seen, last_complete FROM stores WHERE root = '/c'";
-    assert_eq!(said(stores), ["11  100 400 190"]);
-    let images = said(
-        "SELECT id, image_id, life, first_detected, evidence, last_seen, in_use, last_used, proven_since,
-             use_count, gone_since FROM images WHERE store = 11 ORDER BY image_id, life",
-    );
-    let expected = [
-        "101 a 1 110 \"11\" - 0 300 290 5 -",
-        "104 b 1 230 \"12\" - 1 - - 1 -",
-        "107 c 1 100 \"12\" 210 0 - - 0 220",
-        "108 c 2 230 \"12\" 300 1 150 - 3 -",
-        "110 d 1 110 \"11\" 240 0 - - 0 250",
-        "111 d 2 260 \"12\" 300 0 270 - 1 -",
-        "112 e 1 110 \"11\" 340 0 - - 0 350",
-    ];
-    assert_eq!(images, expected);
-    let containers = "SELECT id, container_id, image, last_seen FROM containers WHERE store = 11";
-    assert_eq!(said(containers), ["101 x 101 -", "103 y 101 300", "105 z - 300"]);
-    let attempts = "SELECT driver, image_id, failures, last_error FROM attempts WHERE root = '/c'";
-    assert_eq!(said(attempts), [" a 2 late"]);
-    assert_eq!(said("SELECT id, driver FROM size_stores WHERE root = x'2f63'"), ["11 "]);
-    assert_eq!(said("SELECT id FROM layer_sizes WHERE id > 100"), ["111"]);
-    // Nothing else has changed: each store and each image of the fixture is there.
-    assert_eq!(said("SELECT count(*) FROM stores"), ["3"]);
-    assert_eq!(said("SELECT count(*) FROM images WHERE store <> 11"), ["3"]);
-    drop(opened);
-}
-
-/// What is taken out of a damaged database may be as an older schema had it.
-#[test]
-fn stores_of_a_damaged_older_database_become_one_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join(DATABASE);
-    three_of_one(&path);
-    std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0; 100], 0).unwrap();
-    let opened = open(dir.path(), Access::Write);
-    assert_eq!(opened.degraded[0].code(), "corrupt");
-    let stores = "SELECT id, driver FROM stores WHERE kind = 'containerd' ORDER BY id";
-    assert_eq!(said(&opened.records, stores), ["2 ", "11 "]);
-    let used = "SELECT last_used FROM images WHERE store = 11 AND image_id = 'a'";
-    assert_eq!(said(&opened.records, used), ["300"]);
-}
-
 fn check_integrity_in(connection: &Connection) -> rusqlite::Result<()> {
     let all: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     assert_eq!(all, "ok");
     let dangling = connection.prepare("PRAGMA foreign_key_check")?.exists([])?;
     assert!(!dangling);
     Ok(())
-}
-
-/// All rows of all tables, column by column, as SQLite quotes them.
-fn content_of(connection: &Connection) -> BTreeMap<String, Vec<BTreeMap<String, String>>> {
-    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
-    let tables: Vec<String> = column(connection, sql);
-    let rows_of = |table: String| {
-        let columns: Vec<String> =
-            column(connection, &format!("SELECT name FROM pragma_table_info('{table}')"));
-        let quoted: Vec<_> = columns.iter().map(|name| format!("quote(\"{name}\")")).collect();
-        let sql = format!("SELECT {} FROM {table}", quoted.join(", "));
-        let mut statement = connection.prepare(&sql).unwrap();
-        let rows = statement.query_map([], |row| {
-            columns.iter().enumerate().map(|(at, name)| Ok((name.clone(), row.get(at)?))).collect()
-        });
-        let rows = rows.unwrap().collect::<rusqlite::Result<_>>().unwrap();
-        (table, rows)
-    };
-    tables.into_iter().map(rows_of).collect()
-}
-
-fn column(connection: &Connection, sql: &str) -> Vec<String> {
-    let mut statement = connection.prepare(sql).unwrap();
-    let rows = statement.query_map([], |row| row.get(0)).unwrap();
-    rows.collect::<rusqlite::Result<_>>().unwrap()
 }
 
 #[test]
@@ -443,40 +246,79 @@ fn a_damaged_database_is_set_aside_and_a_new_one_is_started() {
     }
 }
 
-#[test]
-fn rows_that_are_sound_are_taken_over() {
-    for (what, offset) in [("header", 0..100), ("last page", 8192..12288)] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut records = Records::open(dir.path(), Access::Write).unwrap();
-        for number in 0..2000 {
-            add_store(&mut records, &format!("/a/rather/long/path/to/store/number/{number}")).unwrap();
-        }
-        let fixture = include_str!("../../../fixtures/records/0001.sql");
-        let images =
-            fixture.split_once("INSERT INTO images").unwrap().1.split_once("INSERT INTO cont").unwrap().0;
-        records
-            .write(|transaction| transaction.execute_batch(&format!("INSERT INTO images{images}")))
-            .unwrap();
-        let lost = "UPDATE images SET first_detected = 77 WHERE id = 3";
-        records.write(|transaction| transaction.execute(lost, [])).unwrap();
-        drop(records);
-        let path = dir.path().join(DATABASE);
-        let file = std::fs::File::options().write(true).open(&path).unwrap();
-        let length = offset.len();
-        let at = if what == "header" { 0 } else { file.metadata().unwrap().len() - 10 * 4096 };
-        file.write_all_at(&vec![0; length], at).unwrap();
-        file.set_modified(std::time::UNIX_EPOCH).unwrap();
-        let opened = open(dir.path(), Access::Write);
-        let [Degraded::Corrupt { salvaged, .. }] = opened.degraded[..] else {
-            panic!("{what}: {:?}", opened.degraded)
-        };
-        assert!(salvaged > 1000, "{what}: {salvaged} rows");
-        assert_eq!(stores(&opened.records).len() as u64 + 2, salvaged, "{what}");
-        let kept = opened.records.read(|connection| Ok(content_of(connection))).unwrap();
-        let ages: Vec<_> = kept["images"].iter().map(|row| &*row["first_detected"]).collect();
-        assert_eq!(ages, ["1760000000000001", "1766000000000000"], "{what}: and none that cannot be");
-        opened.records.read(check_integrity_in).unwrap();
+/// A database with this keep-list, and 200 stores to damage.
+fn pinned(dir: &Path, patterns: &[&str]) {
+    let mut records = Records::open(dir, Access::Write).unwrap();
+    for number in 0..200 {
+        add_store(&mut records, &format!("/a/rather/long/path/to/store/number/{number}")).unwrap();
     }
+    for pattern in patterns {
+        let pattern = pins::Pattern::parse(pattern).unwrap();
+        records.write(|tx| pins::add(tx, &pattern, Some("why"), jiff::Timestamp::UNIX_EPOCH)).unwrap();
+    }
+}
+
+fn patterns(records: &Records) -> Vec<String> {
+    records.read(pins::list).unwrap().into_iter().map(|pin| pin.pattern).collect()
+}
+
+/// Zeroes the pages of a table or index, and makes the file look old.
+fn zero(dir: &Path, what: &str) {
+    let path = dir.join(DATABASE);
+    let connection = Connection::open(&path).unwrap();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let page: i64 = connection.query_row(page, [what], |row| row.get(0)).unwrap();
+    let size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+    drop(connection);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&vec![0; usize::try_from(size).unwrap()], ((page - 1) * size).cast_unsigned()).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+}
+
+#[test]
+fn keep_list_of_a_damaged_database_is_not_lost() {
+    for kept in [&["quay.io/team/*", "docker.io/library/nginx"][..], &[]] {
+        let dir = tempfile::tempdir().unwrap();
+        pinned(dir.path(), kept);
+        zero(dir.path(), "stores");
+        let opened = open(dir.path(), Access::Write);
+        let [Degraded::Corrupt { keep_list_lost: false, .. }] = opened.degraded[..] else {
+            panic!("{:?}", opened.degraded)
+        };
+        let mut expected = kept.to_vec();
+        expected.sort_unstable();
+        assert_eq!(patterns(&opened.records), expected);
+        assert!(stores(&opened.records).is_empty());
+    }
+}
+
+#[test]
+fn a_keep_list_that_cannot_be_read_pins_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    pinned(dir.path(), &["quay.io/team/*"]);
+    zero(dir.path(), "pins");
+    let opened = open(dir.path(), Access::Write);
+    let [why @ Degraded::Corrupt { keep_list_lost: true, .. }] = &opened.degraded[..] else {
+        panic!("{:?}", opened.degraded)
+    };
+    assert!(why.to_string().contains("every image is pinned"), "{why}");
+    assert!(why.remedy().contains("pin remove '*'"), "{}", why.remedy());
+    assert_eq!(patterns(&opened.records), ["*"]);
+    drop(opened);
+    // It is said once, and stays until somebody removes it.
+    let again = open(dir.path(), Access::Write);
+    assert!(again.degraded.is_empty());
+    assert_eq!(patterns(&again.records), ["*"]);
+}
+
+#[test]
+fn killed_between_two_databases_the_keep_list_is_still_found() {
+    let dir = tempfile::tempdir().unwrap();
+    pinned(dir.path(), &["quay.io/team/*"]);
+    crate::records::aside::set_aside(dir.path()).unwrap();
+    let opened = open(dir.path(), Access::Write);
+    assert!(opened.degraded.is_empty(), "{:?}", opened.degraded);
+    assert_eq!(patterns(&opened.records), ["quay.io/team/*"]);
 }
 
 #[test]
@@ -524,26 +366,6 @@ fn whoever_keeps_the_lock_makes_others_work_in_memory() {
     assert_eq!(stores(&opened.records).len(), 41);
     drop(lock);
     assert_eq!(stores(&open(dir.path(), Access::Read).records).len(), 40);
-}
-
-#[test]
-fn a_copy_in_the_same_process_leaves_sqlite_its_locks() {
-    let dir = tempfile::tempdir().unwrap();
-    filled(dir.path());
-    let writer = Records::open(dir.path(), Access::Write).unwrap();
-    let count = |connection: &Connection| connection.query_row("SELECT count(*) FROM stores", [], |_| Ok(()));
-    writer.read(count).unwrap();
-    let locks = || {
-        let inode = std::fs::symlink_metadata(dir.path().join(DATABASE)).unwrap().ino();
-        let table = std::fs::read_to_string("/proc/locks").unwrap();
-        table.lines().filter(|line| line.contains("POSIX") && line.contains(&format!(":{inode} "))).count()
-    };
-    let before = locks();
-    assert!(before > 0, "SQLite keeps a lock");
-    open(dir.path(), Access::Read);
-    assert_eq!(locks(), before, "closing our own descriptor would have taken it away");
-    drop(writer);
-    assert_eq!(locks(), 0);
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use super::*;
 use crate::inventory::StoreKind;
 use crate::records::attempts;
 use crate::records::runs::{self, Command, Kind, Outcome, Reason, RunError};
+use crate::records::save::apply_waiting;
 use crate::records::sighting::SeenFilesystem;
 use crate::records::{Access, schema};
 
@@ -74,18 +75,17 @@ enum Happens {
     Measured,
     Refused,
     Event,
-    Amended,
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
     use Happens::*;
-    prop_oneof![4 => Just(Gone), 4 => Just(Measured), 2 => Just(Refused), 1 => Just(Event), 1 => Just(Amended)]
+    prop_oneof![4 => Just(Gone), 4 => Just(Measured), 2 => Just(Refused), 1 => Just(Event)]
 }
 
 impl Happens {
     /// Whether it was to be saved.
     fn to(self, journal: &mut Journal) -> bool {
-        let number = journal.record.len();
+        let number = journal.record.entries.len();
         match self {
             Self::Gone => {
                 assert_eq!(journal.gone(deletion(number), Some(&store())), number);
@@ -100,10 +100,6 @@ impl Happens {
                 journal.refused(refused, Some((&store(), attempt(number))));
             }
             Self::Event => journal.event("FreeDiskSpaceFailed", "too little"),
-            Self::Amended => {
-                journal.amend(|start| start.wanted_bytes = Some(1 << 30));
-                journal.save(SHORT);
-            }
         }
         true
     }
@@ -152,12 +148,12 @@ fn nowhere() -> Journal {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever states were put before, as JSON from the spool or not, whole or in pieces, twice
-    /// or in another order: the rows are those of the last state.
+    /// Whatever states were put before, as JSON from a file or not, twice or in another order: the
+    /// rows are those of the last state.
     #[test]
     fn only_the_last_state_counts(
         story in proptest::collection::vec(happens(), 0..30),
-        puts in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..12),
+        puts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
         ended in any::<bool>(),
         last_put in any::<prop::sample::Index>(),
     ) {
@@ -175,10 +171,9 @@ proptest! {
         let expected = rows_of(std::slice::from_ref(last));
         let mut sequence: Vec<_> = puts
             .iter()
-            .map(|(state, from)| {
+            .map(|state| {
                 let state = state.get(&states);
-                let piece = state.piece(from.index(state.len() + 1));
-                serde_json::from_slice::<RunRecord>(&serde_json::to_vec(&piece).unwrap()).unwrap()
+                serde_json::from_slice::<RunRecord>(&serde_json::to_vec(state).unwrap()).unwrap()
             })
             .collect();
         // Killed after it was put, or not: a later state never comes before it.
@@ -192,7 +187,7 @@ proptest! {
     // Each opens a database dozens of times.
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The database and the spool fail and recover at random, the run is killed or ends, and
+    /// The database and the directory for what waits fail and recover at random, the run is killed or ends, and
     /// the next command saves what waits: nothing is missing that could be written anywhere.
     #[test]
     fn killed_anywhere_nothing_is_lost_that_had_a_place(
@@ -202,21 +197,23 @@ proptest! {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let place = Place::local(dir.path());
         let mut journal = Journal::begin(&place, start());
-        journal.spool = Spool::new(Vec::new());
+        let nowhere = Place { pending: Vec::new(), ..place.clone() };
+        journal.queue = Queue::of(&nowhere);
         let (mut saved, mut waits) = (None, false);
-        for (happens, database, spool) in story {
+        for (happens, database, file) in story {
             journal.place.unresolved =
                 (!database).then(|| (std::io::ErrorKind::PermissionDenied, "not now".into()));
-            journal.spool = Spool::new(if spool { place.run_spool() } else { Vec::new() });
-            journal.rest = None;
-            if happens.to(&mut journal) && (database || spool) {
-                (saved, waits) = (Some(journal.record.clone()), !database);
+            journal.queue = Queue::of(if file { &place } else { &nowhere });
+            journal.waits = false;
+            if happens.to(&mut journal) && (database || file) {
+                // A file that cannot be reached stays, and is applied once more.
+                (saved, waits) = (Some(journal.record.clone()), if database && !file { waits } else { !database });
             }
         }
         if let Some(database) = ends {
             journal.place.unresolved =
                 (!database).then(|| (std::io::ErrorKind::PermissionDenied, "not now".into()));
-            journal.spool = Spool::new(place.run_spool());
+            journal.queue = Queue::of(&place);
             journal.record.end = Some(end());
             let record = journal.record.clone();
             let ended = journal.end(end());
@@ -239,45 +236,48 @@ proptest! {
         let expected = expected.unwrap_or_default();
 
         let mut copy = Records::open_at(&place, Access::Read, SHORT).unwrap().records;
-        let (ids, notes) = foresee(&mut copy, &place).unwrap();
+        let (ids, notes) = apply_waiting(&mut copy, &Queue::of(&place)).unwrap();
         prop_assert_eq!(notes, []);
         prop_assert_eq!(ids.contains("the run"), waits);
-        prop_assert_eq!(&copy.read(rows).unwrap(), &expected, "a reader foresees it");
+        prop_assert_eq!(&copy.read(rows).unwrap(), &expected, "a reader sees it");
 
         let mut records = Records::open(dir.path(), Access::Write).unwrap();
         for _ in 0..2 {
-            let caught_up = save_all(&mut records, &place).unwrap();
-            prop_assert_eq!(caught_up.notes, []);
+            prop_assert_eq!(catch_up(&mut records, &place).1, []);
             prop_assert_eq!(&records.read(rows).unwrap(), &expected, "and the next run saves it");
         }
-        let spool = &place.run_spool()[0];
-        let left = std::fs::read_dir(spool).map_or(0, Iterator::count);
+        let left = std::fs::read_dir(&place.pending[0]).map_or(0, Iterator::count);
         prop_assert_eq!(left, 0, "no file is left");
     }
 }
 
+/// Saves what waits, as the next command does; how many, and what there is to warn of.
+fn catch_up(records: &mut Records, place: &Place) -> (usize, Vec<Note>) {
+    let mut notes = Vec::new();
+    let ((), saved) = save_with_waiting(records, &Queue::of(place), &mut notes, |_| Ok(())).unwrap();
+    (saved, notes)
+}
+
 /// A long run while nothing can be written to the database.
 #[test]
-fn pieces_stay_short() {
+fn a_run_that_waits_is_one_file_and_tries_the_database_once() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let place = Place::local(dir.path());
     let mut journal = Journal::begin(&place, start());
     journal.place.unresolved = Some((std::io::ErrorKind::PermissionDenied, "not now".into()));
-    for number in 0..1000 {
+    for number in 0..200 {
         let position = journal.gone(deletion(number), Some(&store()));
         journal.measured(position, Some(5), 0, None);
     }
     assert_eq!(journal.take_degraded().len(), 1, "said once");
-    let files: Vec<_> = std::fs::read_dir(&place.run_spool()[0]).unwrap().map(Result::unwrap).collect();
-    assert!((1000 / PIECE..=1000 / PIECE + 2).contains(&files.len()), "{}", files.len());
-    let longest = files.iter().map(|file| file.metadata().unwrap().len()).max().unwrap();
-    assert!(longest < 64 << 10, "{longest}");
+    let files: Vec<_> = std::fs::read_dir(&place.pending[0]).unwrap().map(Result::unwrap).collect();
+    assert_eq!(files.len(), 1);
     drop(journal);
     let mut records = Records::open(dir.path(), Access::Write).unwrap();
-    assert_eq!(save_all(&mut records, &place).unwrap().saved, files.len());
+    assert_eq!(catch_up(&mut records, &place), (1, vec![]));
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
-    assert_eq!(runs[0].deletions.len(), 1000);
-    assert_eq!(runs[0].measured_bytes, Some(5000), "of a run that was killed, what its deletions gave");
+    assert_eq!(runs[0].deletions.len(), 200);
+    assert_eq!(runs[0].measured_bytes, Some(1000), "of a run that was killed, what its deletions gave");
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Writer<'_> {
             }
             match present.remove(&container.id) {
                 Some(stored) => self.update(container, &stored)?,
-                None if self.insert(store, container, None)? => self.observed.containers_come += 1,
+                None if self.insert(store, container)? => self.observed.containers_come += 1,
                 None => {
                     if let Some(stored) = self.find(store, container)? {
                         self.update(container, &stored)?;
@@ -96,21 +96,15 @@ impl Writer<'_> {
         self.lives[container.image?]
     }
 
-    /// Adds a container and counts it; says whether there was none of that id. `late`: when
-    /// the store was last seen without it, if it was.
-    pub(super) fn insert(
-        &mut self,
-        store: &StoreRow,
-        container: &SeenContainer,
-        gone_since: Option<i64>,
-    ) -> rusqlite::Result<bool> {
+    /// Adds a container and counts it; whether there was none of that id.
+    fn insert(&mut self, store: &StoreRow, container: &SeenContainer) -> rusqlite::Result<bool> {
         let life = self.life_of(container);
         let added = self
             .to
             .prepare_cached(
                 "INSERT INTO containers (store, container_id, name, owner, image, image_id, created, state,
-                     sandbox, bytes, first_seen, last_seen, gone_since)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+                     sandbox, bytes, first_seen)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
                  ON CONFLICT (store, container_id) DO NOTHING",
             )?
             .execute(params![
@@ -125,8 +119,6 @@ impl Writer<'_> {
                 container.sandbox,
                 integer(container.bytes),
                 self.micros,
-                store.is_late.then_some(self.micros),
-                gone_since,
             ])?;
         if added == 1 {
             self.count(life);

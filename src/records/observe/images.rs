@@ -77,23 +77,23 @@ impl Writer<'_> {
     pub(super) fn images(&mut self, store: &StoreRow) -> rusqlite::Result<()> {
         let sighting = self.sighting;
         let mut lives = self.present_lives(store)?;
-        let mut done: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut done: HashMap<&str, usize> = HashMap::new();
         let seen = sighting.images.iter().enumerate();
         let seen: Vec<_> = seen.filter(|(_, image)| store.positions.contains(&image.store)).collect();
         // Damaged records may list an image twice; a use of either is a use of it.
-        let mut used: HashMap<(&str, &str), bool> = HashMap::new();
+        let mut used: HashMap<&str, bool> = HashMap::new();
         for (at, image) in &seen {
-            *used.entry((&image.id, &image.handler)).or_default() |= self.in_use.contains(at);
+            *used.entry(&image.id).or_default() |= self.in_use.contains(at);
         }
         for (at, image) in seen {
-            let key = (image.id.as_str(), image.handler.as_str());
+            let key = image.id.as_str();
             if let Some(first) = done.insert(key, at) {
                 self.lives[at] = self.lives[first];
                 done.insert(key, first);
                 continue;
             }
-            let in_use = used.get(&key).is_some_and(|used| *used);
-            let id = match lives.remove(&(image.id.clone(), image.handler.clone())) {
+            let in_use = used.get(key).is_some_and(|used| *used);
+            let id = match lives.remove(key) {
                 Some(life) if self.was_remade(store, &life, image)? => {
                     self.end(store, &life)?;
                     attempts::forget(self.to, store.id, &image.id, self.now.record_time)?;
@@ -124,13 +124,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn present_lives(&self, store: &StoreRow) -> rusqlite::Result<HashMap<(String, String), Life>> {
+    fn present_lives(&self, store: &StoreRow) -> rusqlite::Result<HashMap<String, Life>> {
         let mut select = self.to.prepare_cached(
             "SELECT id, made, last_seen, in_use, last_used, names, total_bytes, exclusive_bytes, frees_bytes,
-                 listed_bytes, pinned, image_id, handler
+                 listed_bytes, pinned, image_id
              FROM images WHERE store = ?1 AND gone_since IS NULL",
         )?;
-        let rows = select.query_map([store.id], |row| Ok(((row.get(11)?, row.get(12)?), Life::of(row)?)))?;
+        let rows = select.query_map([store.id], |row| Ok((row.get(11)?, Life::of(row)?)))?;
         rows.collect()
     }
 
@@ -154,9 +154,9 @@ impl Writer<'_> {
             .to
             .prepare_cached(
                 "SELECT coalesce(max(life), 0), max(gone_since) FROM images
-                 WHERE store = ?1 AND image_id = ?2 AND handler = ?3",
+                 WHERE store = ?1 AND image_id = ?2",
             )?
-            .query_row(params![store.id, image.id, image.handler], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .query_row(params![store.id, image.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
         // A life that ends with this very scan says no more than that it began before it.
         let gone = gone.filter(|gone| *gone < self.micros);
         let absent_at = absent_at.max(gone).map(known::time).transpose()?;
@@ -164,14 +164,13 @@ impl Writer<'_> {
         let shown = Shown::of(image)?;
         self.to
             .prepare_cached(
-                "INSERT INTO images (store, image_id, handler, life, first_detected, evidence, made, in_use,
-                     names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                "INSERT INTO images (store, image_id, life, first_detected, evidence, made, in_use, names,
+                     total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?
             .execute(params![
                 store.id,
                 image.id,
-                image.handler,
                 lives + 1,
                 first_detected.as_microsecond(),
                 json(&sight)?,

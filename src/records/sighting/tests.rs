@@ -54,12 +54,12 @@ prop_compose! {
 
 prop_compose! {
     fn image_strategy()(
-        store in any::<usize>(), id in ".*", handler in ".*", names in vec(".*", 0..4),
+        store in any::<usize>(), id in ".*", names in vec(".*", 0..4),
         evidence in vec(evidence(), 0..4), pinned in any::<bool>(), bytes in any::<[u64; 3]>(),
         listed_bytes in option::of(any::<u64>()),
     ) -> SeenImage {
         SeenImage {
-            store, id, handler, names, evidence, pinned, in_use: false, listed_bytes,
+            store, id, names, evidence, pinned, in_use: false, listed_bytes,
             total_bytes: bytes[0], exclusive_bytes: bytes[1], frees_bytes: bytes[2],
         }
     }
@@ -120,14 +120,4 @@ fn words_in_json_are_those_of_the_documents() {
     {
         assert_eq!(serde_json::to_value(state).unwrap(), state.word());
     }
-}
-
-/// What waits to be saved may be of a layersweep to which a snapshotter named a store.
-#[test]
-fn a_containerd_root_has_no_driver_whoever_wrote_it_down() {
-    let text =
-        r#"{"kind":"containerd","root":"/c","driver":"native","filesystem":0,"consistency":"consistent"}"#;
-    let seen: SeenStore = serde_json::from_str(text).unwrap();
-    assert_eq!(seen.key, StoreKey::new(StoreKind::Containerd, "/c".into(), "overlayfs".into()));
-    assert!(!serde_json::to_string(&seen).unwrap().contains("native"));
 }

@@ -21,7 +21,7 @@ fn filesystem(used: u64) -> Filesystem {
 
 fn database() -> Connection {
     let connection = Connection::open_in_memory().unwrap();
-    connection.execute_batch(include_str!("../../../migrations/0003_history.sql")).unwrap();
+    connection.execute_batch(include_str!("../../../migrations/0001_history.sql")).unwrap();
     connection
 }
 

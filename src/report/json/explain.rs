@@ -187,7 +187,7 @@ impl ExplainDoc {
     /// Fills in what the rules say of the image, and what the plan would do with it.
     pub fn judge(&mut self, at: ImageIx, rulings: Vec<Ruling>, plan: &Plan) {
         let rules = rulings.into_iter().map(|ruling| RuleDoc {
-            rule: ruling.rule,
+            rule: ruling.rule.as_str(),
             verdict: if ruling.stays { "stay" } else { "pass" },
             detail: ruling.detail,
         });
@@ -204,7 +204,7 @@ impl ExplainDoc {
             }),
             (None, Some(kept)) => Some(FateDoc {
                 goes: false,
-                rule: kept.rule,
+                rule: kept.rule.as_str(),
                 detail: Some(kept.detail.clone()),
                 place: None,
                 predicted_bytes: None,

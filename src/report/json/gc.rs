@@ -300,7 +300,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
                     kind: kind_of(facts.inventory, kept.image),
                     id: image.id.clone(),
                     names: image.names.clone(),
-                    rule: kept.rule,
+                    rule: kept.rule.as_str(),
                     detail: kept.detail.clone(),
                 }
             })
@@ -628,7 +628,7 @@ pub fn add_untagged<'a>(
                 kind: "name",
                 id: image.id.clone(),
                 names: one.names.clone(),
-                rule: ruling.rule,
+                rule: ruling.rule.as_str(),
                 detail: ruling.detail,
             }),
             untag::Outcome::Refused(message) => {

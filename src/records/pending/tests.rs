@@ -1,9 +1,19 @@
 use super::super::lock::{LockError, RunLock};
+use super::super::runs::{Command, Start};
 use super::*;
+use jiff::Timestamp;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-fn spool(dirs: &[&Path]) -> Spool {
-    Spool::new(dirs.iter().map(|dir| dir.to_path_buf()).collect())
+fn queue(dirs: &[&Path]) -> Queue {
+    Queue { dirs: dirs.iter().map(|dir| dir.to_path_buf()).collect() }
+}
+
+/// A run, by its number.
+fn run(number: u32) -> Pending {
+    let at = Timestamp::from_second(1_800_000_000 + i64::from(number)).unwrap();
+    let start = Start { run_id: format!("{number:05}"), ..Start::of(Command::Gc, at) };
+    Pending::Run(Box::new(RunRecord::of(start)))
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -15,20 +25,20 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-fn items(spool: &Spool) -> Vec<u32> {
-    let (waiting, notes) = spool.take_all::<u32>();
+fn items(queue: &Queue) -> Vec<u32> {
+    let (waiting, notes) = queue.all();
     assert_eq!(notes, []);
-    waiting.into_iter().map(|waiting| waiting.item).collect()
+    waiting.into_iter().map(|waiting| waiting.item.run_id().parse().unwrap()).collect()
 }
 
 #[test]
 fn what_is_put_waits_in_order_until_it_is_done() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, second) = (dir.path().join("state/unsaved"), dir.path().join("run/unsaved"));
-    let both = spool(&[&first, &second]);
+    let (first, second) = (dir.path().join("state/pending"), dir.path().join("run/pending"));
+    let both = queue(&[&first, &second]);
     assert!(items(&both).is_empty());
     for item in 0..5 {
-        let notes = both.put(&item);
+        let notes = both.put(&run(item));
         assert!(matches!(&notes[..], [Note::Kept { survives_reboot: true, .. }]), "{notes:?}");
     }
     assert_eq!(std::fs::metadata(&first).unwrap().mode() & 0o7777, 0o700);
@@ -36,7 +46,7 @@ fn what_is_put_waits_in_order_until_it_is_done() {
         assert_eq!(std::fs::metadata(first.join(name)).unwrap().mode() & 0o7777, 0o600);
     }
     assert_eq!(items(&both), [0, 1, 2, 3, 4]);
-    let (waiting, _) = both.take_all::<u32>();
+    let (waiting, _) = both.all();
     let paths: Vec<_> = waiting.iter().map(|waiting| waiting.path.clone()).collect();
     assert_eq!(both.done(&paths[..2]), []);
     assert_eq!(both.done(&paths[..2]), [], "what is gone is done");
@@ -46,29 +56,29 @@ fn what_is_put_waits_in_order_until_it_is_done() {
 #[test]
 fn nothing_empty_is_left_behind() {
     let dir = tempfile::tempdir().unwrap();
-    let state = dir.path().join("file/unsaved");
+    let state = dir.path().join("file/pending");
     std::fs::write(dir.path().join("file"), "no directory").unwrap();
-    let (ours, theirs) = (dir.path().join("run/unsaved/1"), dir.path().join("run/unsaved/2"));
-    let (both, other) = (spool(&[&state, &ours]), spool(&[&state, &theirs]));
-    both.put(&1);
-    both.put(&2);
-    other.put(&3);
-    let (waiting, notes) = both.take_all::<u32>();
+    let (ours, theirs) = (dir.path().join("run/pending/1"), dir.path().join("run/pending/2"));
+    let (both, other) = (queue(&[&state, &ours]), queue(&[&state, &theirs]));
+    both.put(&run(1));
+    both.put(&run(2));
+    other.put(&run(3));
+    let (waiting, notes) = both.all();
     assert_eq!((waiting.len(), notes), (2, vec![]), "below a file nothing waits");
     let paths: Vec<_> = waiting.iter().map(|one| one.path.clone()).collect();
     both.done(&paths[..1]);
     assert_eq!(items(&both), [2], "one waits on");
     both.done(&paths);
     assert!(!ours.exists() && theirs.exists(), "what is another's stays");
-    let (waiting, _) = other.take_all::<u32>();
+    let (waiting, _) = other.all();
     other.done(&[waiting[0].path.clone()]);
-    assert!(dir.path().join("run").exists() && !dir.path().join("run/unsaved").exists());
-    both.put(&4);
+    assert!(dir.path().join("run").exists() && !dir.path().join("run/pending").exists());
+    both.put(&run(4));
     assert_eq!(items(&both), [4], "made anew");
     // A run holds it as its lock; on a full disk without a file in it.
     let lock = RunLock::acquire(&ours).unwrap();
     std::fs::remove_file(ours.join("run.lock")).unwrap();
-    let (waiting, _) = both.take_all::<u32>();
+    let (waiting, _) = both.all();
     let paths = [waiting[0].path.clone()];
     both.done(&paths);
     assert!(names(&ours).is_empty());
@@ -82,7 +92,7 @@ fn nothing_empty_is_left_behind() {
 #[test]
 fn one_run_at_a_time_in_a_directory_that_comes_and_goes() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("run/unsaved/1");
+    let place = dir.path().join("run/pending/1");
     let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -100,8 +110,8 @@ fn one_run_at_a_time_in_a_directory_that_comes_and_goes() {
                         Err(LockError::Held { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
-                    let spool = spool(&[&dir.path().join("none\0"), &place]);
-                    spool.done(&[place.join("gone")]);
+                    let queue = queue(&[&dir.path().join("none\0"), &place]);
+                    queue.done(&[place.join("gone")]);
                 }
             });
         }
@@ -113,40 +123,42 @@ fn one_run_at_a_time_in_a_directory_that_comes_and_goes() {
 #[test]
 fn directories_that_come_and_go_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("run/unsaved/1");
+    let place = dir.path().join("run/pending/1");
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let spool = spool(&[&dir.path().join("none/unsaved").join("\0"), &place]);
+        for thread in 0..4 {
+            let place = &place;
+            let dir = &dir;
+            scope.spawn(move || {
+                let queue = queue(&[&dir.path().join("none/pending").join("\0"), &place]);
                 for item in 0..200_u32 {
-                    let notes = spool.put(&item);
+                    let notes = queue.put(&run(thread * 1000 + item));
                     let [Note::Kept { path, .. }] = &notes[..] else { panic!("{notes:?}") };
-                    spool.done(std::slice::from_ref(path));
+                    queue.done(std::slice::from_ref(path));
                 }
             });
         }
     });
-    assert!(!dir.path().join("run/unsaved").exists());
+    assert!(!dir.path().join("run/pending").exists());
 }
 
 #[test]
 fn the_next_directory_takes_what_the_first_cannot() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, second) = (dir.path().join("state/unsaved"), dir.path().join("run/unsaved"));
+    let (first, second) = (dir.path().join("state/pending"), dir.path().join("run/pending"));
     std::fs::create_dir(dir.path().join("state")).unwrap();
     std::fs::write(&first, "a file is in the way").unwrap();
-    let both = spool(&[&first, &second]);
-    let notes = both.put(&7);
+    let both = queue(&[&first, &second]);
+    let notes = both.put(&run(7));
     let [note @ Note::Kept { path, survives_reboot: false }] = &notes[..] else { panic!("{notes:?}") };
     assert!(path.starts_with(&second) && note.to_string().contains("reboot"), "{note}");
-    let (waiting, notes) = both.take_all::<u32>();
-    assert_eq!((waiting.len(), waiting[0].item), (1, 7));
+    let (waiting, notes) = both.all();
+    assert_eq!((waiting.len(), &waiting[0].item), (1, &run(7)));
     assert!(matches!(&notes[..], [Note::Unreachable { .. }]), "{notes:?}");
     std::fs::create_dir(dir.path().join("file")).unwrap();
-    let nowhere = spool(&[&first]);
-    let notes = nowhere.put(&8);
+    let nowhere = queue(&[&first]);
+    let notes = nowhere.put(&run(8));
     assert!(notes[0].to_string().contains("LOST"), "{notes:?}");
-    assert!(spool(&[]).put(&8)[0].to_string().contains("LOST"));
+    assert!(queue(&[]).put(&run(8))[0].to_string().contains("LOST"));
 }
 
 #[test]
@@ -167,10 +179,10 @@ fn a_directory_that_others_could_have_planted_is_refused() {
         refused.push(theirs);
     }
     for path in refused {
-        let spool = spool(&[&path]);
-        let notes = spool.put(&1);
+        let queue = queue(&[&path]);
+        let notes = queue.put(&run(1));
         assert!(matches!(&notes[..], [Note::Lost(_)]), "{notes:?}");
-        let (waiting, notes) = spool.take_all::<u32>();
+        let (waiting, notes) = queue.all();
         assert!(waiting.is_empty() && matches!(&notes[..], [Note::Unreachable { .. }]), "{notes:?}");
     }
     assert_eq!(names(&elsewhere), Vec::<String>::new());
@@ -179,52 +191,51 @@ fn a_directory_that_others_could_have_planted_is_refused() {
 #[test]
 fn the_oldest_is_dropped_with_a_word() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("unsaved");
-    let few = spool(&[&path]).with_limits(Limits { files: 3, bytes: 1000 });
+    let path = dir.path().join("pending");
+    let queue = queue(&[&path]);
+    let few = |number: u32| queue.put_at_most(&run(number), 3, 100_000);
     for item in 0..3 {
-        assert_eq!(few.put(&item).len(), 1);
+        assert_eq!(few(item).len(), 1);
     }
-    let notes = few.put(&3);
+    assert_eq!(few(2).len(), 1, "in place of what it was before");
+    let notes = few(3);
     assert!(matches!(&notes[..], [Note::Dropped(_), Note::Kept { .. }]), "{notes:?}");
-    assert_eq!(items(&few), [1, 2, 3]);
-    let short = spool(&[&path]).with_limits(Limits { files: 10, bytes: 3 });
-    assert_eq!(short.put(&4).len(), 2, "one byte each");
-    assert_eq!(items(&short), [2, 3, 4]);
-    assert!(matches!(&short.put(&12345)[..], [Note::Lost(_)]));
-    assert_eq!(items(&short), [2, 3, 4], "nothing goes for what cannot be kept anyway");
+    assert_eq!(items(&queue), [1, 2, 3]);
+    let length = std::fs::metadata(path.join("00003.json")).unwrap().len();
+    assert_eq!(queue.put_at_most(&run(4), 10, 3 * length).len(), 2);
+    assert_eq!(items(&queue), [2, 3, 4]);
+    assert!(matches!(&queue.put_at_most(&run(5), 10, length - 1)[..], [Note::Lost(_)]));
+    assert_eq!(items(&queue), [2, 3, 4], "nothing goes for what cannot be kept anyway");
+}
+
+#[test]
+fn a_later_state_is_in_one_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, memory) = (dir.path().join("state"), dir.path().join("run/pending/1"));
+    queue(&[&memory]).put(&run(1));
+    queue(&[&state, &memory]).put(&run(1));
+    assert_eq!(items(&queue(&[&state, &memory])), [1]);
+    assert!(!memory.exists());
 }
 
 #[test]
 fn what_makes_no_sense_is_kept_under_another_name() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("unsaved");
-    let spool = spool(&[&path]);
-    spool.put(&"text");
-    spool.put(&5);
-    std::fs::write(path.join("00000000000000000001-1-1.json"), "{").unwrap();
-    std::fs::write(path.join("00000000000000000002-1-1.json.unfinished"), "{").unwrap();
-    let (waiting, notes) = spool.take_all::<u32>();
+    let path = dir.path().join("pending");
+    let queue = queue(&[&path]);
+    queue.put(&run(5));
+    std::fs::write(path.join("00001.json"), "{").unwrap();
+    std::fs::write(path.join("00002.json"), r#"{"run": 7}"#).unwrap();
+    std::fs::write(path.join("00003.json.unfinished"), "{").unwrap();
+    let (waiting, notes) = queue.all();
     assert_eq!(waiting.len(), 1);
     assert_eq!(notes.len(), 2, "{notes:?}");
     for note in &notes {
         let Note::Unreadable { kept, .. } = note else { panic!("{note}") };
         assert!(kept.exists());
     }
-    assert_eq!(items(&spool), [5]);
-    assert!(spool.refuse(&waiting[0], "no such store").to_string().contains("no such store"));
-    assert!(items(&spool).is_empty());
+    assert_eq!(items(&queue), [5]);
+    assert!(queue.refuse(&waiting[0], "no such store").to_string().contains("no such store"));
+    assert!(items(&queue).is_empty());
     assert_eq!(names(&path).len(), 4, "nothing is removed");
-}
-
-#[test]
-fn a_clock_that_goes_back_does_not_change_the_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("unsaved");
-    let spool = spool(&[&path]);
-    spool.put(&1);
-    let name = names(&path).remove(0);
-    let later = Timestamp::now().as_microsecond() + 3_600_000_000;
-    std::fs::rename(path.join(name), path.join(format!("{later:020}-1-1.json"))).unwrap();
-    spool.put(&2);
-    assert_eq!(items(&spool), [1, 2]);
 }

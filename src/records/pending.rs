@@ -1,46 +1,67 @@
-//! What could not be saved, kept until it can be.
+//! Scans and runs that could not be written to the database, kept until they can be.
 //!
-//! One JSON file each, in directories of our own: the first is the best (the state directory
-//! itself, which survives a reboot), the last one is in memory, for when the disk is the
-//! trouble. Files are written beside and renamed, so each is whole or not there.
+//! One JSON file each, named after its run, in directories of our own: the first is in the state
+//! directory and survives a reboot, the last is in memory, for when the disk is the trouble. Files
+//! are written under another name and renamed, so each is whole or not there. Applying one twice
+//! changes nothing, so it does not matter where we are killed.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use jiff::Timestamp;
+use rusqlite::Transaction;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::health::is_no_directory;
+use super::journal::{RunRecord, put};
 use super::lock::{ATTEMPTS, is_vanished, remove_idle};
-use super::place::make_private;
+use super::place::{Place, make_private};
+use super::scans::{self, Recorded, Scan};
 
 const ENDING: &str = ".json";
 const UNREADABLE: &str = ".unreadable";
 const UNFINISHED: &str = ".unfinished";
 
-/// How much is kept in each directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Files.
-    pub files: usize,
-    /// Bytes of all files together.
-    pub bytes: u64,
+/// Two days of a run every five minutes, and no more memory than a node can spare.
+const MOST_FILES: usize = 576;
+const MOST_BYTES: u64 = 64 << 20;
+
+/// What waits for the database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pending {
+    /// A scan.
+    Scan(Box<Scan>),
+    /// A run that deletes, as far as it has come.
+    Run(Box<RunRecord>),
 }
 
-impl Default for Limits {
-    /// Two days of a run every five minutes, and no more memory than a node can spare.
-    fn default() -> Self {
-        Self { files: 576, bytes: 64 << 20 }
+impl Pending {
+    /// The id of its run, which names its file.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        match self {
+            Self::Scan(scan) => &scan.run_id,
+            Self::Run(run) => &run.start.run_id,
+        }
+    }
+
+    /// Writes it to the database; nothing changes where it is there already.
+    ///
+    /// # Errors
+    /// What SQLite says, or that the scan contradicts itself.
+    pub fn apply(&self, to: &Transaction<'_>) -> rusqlite::Result<Option<Recorded>> {
+        match self {
+            Self::Scan(scan) => scans::record(to, scan),
+            Self::Run(run) => put(to, run).map(|()| None),
+        }
     }
 }
 
-/// What happened to something in the spool that somebody should know of.
+/// What happened to something that was to wait, for a warning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Note {
     /// It waits for the next run.
@@ -55,7 +76,7 @@ pub enum Note {
     /// There was too much.
     #[error("{} was dropped, unsaved: too much waits to be saved", .0.display())]
     Dropped(PathBuf),
-    /// A file makes no sense; it has another name now.
+    /// A file cannot be applied; it has another name now.
     #[error("{} cannot be used ({cause}); it is kept as {}", path.display(), kept.display())]
     Unreadable {
         /// The file.
@@ -86,50 +107,47 @@ fn list(tried: &[(PathBuf, String)]) -> String {
     tried.iter().map(one).collect::<Vec<_>>().join(" nor in ")
 }
 
-/// One thing that waits to be saved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting<T> {
-    /// Its file's name, which no other ever has.
-    pub name: String,
-    /// Its file.
+/// A file that waits, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waiting {
+    /// The file.
     pub path: PathBuf,
-    /// What it is.
-    pub item: T,
+    /// Its content.
+    pub item: Pending,
 }
 
 /// The directories.
 #[derive(Clone, Debug)]
-pub struct Spool {
+pub struct Queue {
     dirs: Vec<PathBuf>,
-    limits: Limits,
 }
 
-impl Spool {
-    /// Keeps in the first of `dirs` that takes it.
+impl Queue {
+    /// The directories of `place`, the best first; none on somebody else's disk.
     #[must_use]
-    pub fn new(dirs: Vec<PathBuf>) -> Self {
-        Self { dirs, limits: Limits::default() }
+    pub fn of(place: &Place) -> Self {
+        Self { dirs: if place.foreign { Vec::new() } else { place.pending.clone() } }
     }
 
-    /// The same with other limits.
-    #[must_use]
-    pub fn with_limits(self, limits: Limits) -> Self {
-        Self { limits, ..self }
+    /// Keeps `item`, in place of what was kept of its run before. Says where, what was dropped for
+    /// it, and loudly if it is lost.
+    pub fn put(&self, item: &Pending) -> Vec<Note> {
+        self.put_at_most(item, MOST_FILES, MOST_BYTES)
     }
 
-    /// Keeps `item`; says where, what was dropped for it, and loudly if it is lost.
-    pub fn put<T: Serialize>(&self, item: &T) -> Vec<Note> {
+    fn put_at_most(&self, item: &Pending, files: usize, bytes: u64) -> Vec<Note> {
         let content = match serde_json::to_vec(item) {
             Ok(content) => content,
             Err(error) => return vec![Note::Lost(vec![(PathBuf::from("JSON"), error.to_string())])],
         };
+        let name = format!("{}{ENDING}", item.run_id());
         let mut tried = Vec::new();
         for (number, path) in self.dirs.iter().enumerate() {
             let mut notes = Vec::new();
             let mut put = || {
                 let directory = Directory::make(path)?;
-                directory.make_room(content.len() as u64, self.limits, &mut notes)?;
-                directory.write(&content)
+                directory.make_room(&name, content.len() as u64, (files, bytes), &mut notes)?;
+                directory.write(&name, &content)
             };
             // Another run may just have removed the directory, since it was empty.
             let mut result = put();
@@ -141,6 +159,10 @@ impl Spool {
             }
             match result {
                 Ok(path) => {
+                    // An older state of it may be where there was room then.
+                    let others = self.dirs.iter().enumerate().filter(|(other, _)| *other != number);
+                    let others = others.map(|(_, dir)| dir.join(&name)).filter(|path| path.exists());
+                    notes.extend(self.done(&others.collect::<Vec<_>>()));
                     notes.push(Note::Kept { path, survives_reboot: number == 0 && self.dirs.len() > 1 });
                     return notes;
                 }
@@ -150,40 +172,32 @@ impl Spool {
         vec![Note::Lost(tried)]
     }
 
-    /// Everything that waits, the oldest first. It stays there until [`Self::done`] is told of
-    /// it. What cannot be read is set aside in its directory.
+    /// Everything that waits, the oldest run first. It stays there until [`Self::done`] is told of
+    /// it. What cannot be read is renamed in its directory.
     #[must_use]
-    pub fn take_all<T: DeserializeOwned>(&self) -> (Vec<Waiting<T>>, Vec<Note>) {
+    pub fn all(&self) -> (Vec<Waiting>, Vec<Note>) {
         let mut waiting = Vec::new();
         let mut notes = Vec::new();
         for path in &self.dirs {
-            let directory = match Directory::open(path) {
-                Ok(Some(directory)) => directory,
-                Ok(None) => continue,
+            let listed = Directory::open(path).and_then(|directory| match directory {
+                Some(directory) => directory.list().map(|files| Some((directory, files))),
+                None => Ok(None),
+            });
+            match listed {
+                Ok(None) => {}
+                Ok(Some((directory, files))) => {
+                    for (name, _) in files.iter().filter(|(name, _)| name.ends_with(ENDING)) {
+                        directory.take(name, &mut waiting, &mut notes);
+                    }
+                }
                 // Below a file nothing waits; that there is one is told of the state directory itself.
                 Err(error)
                     if path.parent().is_some_and(is_no_directory)
-                        && error.kind() == io::ErrorKind::NotADirectory =>
-                {
-                    continue;
-                }
-                Err(error) => {
-                    notes.push(Note::Unreachable { path: path.clone(), cause: error.to_string() });
-                    continue;
-                }
-            };
-            match directory.list() {
-                Ok(files) => {
-                    for file in files.iter().filter(|file| file.name.ends_with(ENDING)) {
-                        directory.take(&file.name, self.limits.bytes, &mut waiting, &mut notes);
-                    }
-                }
-                Err(error) => {
-                    notes.push(Note::Unreachable { path: path.clone(), cause: error.to_string() });
-                }
+                        && error.kind() == io::ErrorKind::NotADirectory => {}
+                Err(error) => notes.push(unreachable(path, &error.to_string())),
             }
         }
-        waiting.sort_by(|a, b| a.name.cmp(&b.name));
+        waiting.sort_by(|a, b| a.path.file_name().cmp(&b.path.file_name()));
         (waiting, notes)
     }
 
@@ -191,10 +205,10 @@ impl Spool {
     /// The one in the state directory stays: on a full disk there may be no room to make it again.
     pub fn done(&self, paths: &[PathBuf]) -> Vec<Note> {
         let gone = |path: &PathBuf| match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Some(Note::Unreachable { path: path.clone(), cause: error.to_string() })
-            }
-            _ => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => None,
+            Err(error) => Some(unreachable(path, &error.to_string())),
+            Ok(()) => None,
         };
         let notes = paths.iter().filter_map(gone).collect();
         for dir in self.dirs.iter().skip(1).filter(|dir| paths.iter().any(|path| path.parent() == Some(dir)))
@@ -208,11 +222,12 @@ impl Spool {
         notes
     }
 
-    /// Sets aside what can be read but not be saved.
-    pub fn refuse<T>(&self, waiting: &Waiting<T>, cause: &str) -> Note {
+    /// Renames a file that can be read but not be applied, so that it does not stand in the way.
+    pub(super) fn refuse(&self, waiting: &Waiting, cause: &str) -> Note {
         let parent = waiting.path.parent().unwrap_or(&waiting.path);
+        let name = waiting.path.file_name().unwrap_or_default().to_string_lossy();
         match Directory::open(parent) {
-            Ok(Some(directory)) => directory.set_aside(&waiting.name, cause),
+            Ok(Some(directory)) => directory.set_aside(&name, cause),
             Ok(None) => unreachable(parent, "it is gone"),
             Err(error) => unreachable(parent, &error.to_string()),
         }
@@ -227,11 +242,6 @@ fn unreachable(path: &Path, cause: &str) -> Note {
 struct Directory {
     fd: OwnedFd,
     path: PathBuf,
-}
-
-struct Entry {
-    name: String,
-    bytes: u64,
 }
 
 impl Directory {
@@ -249,17 +259,18 @@ impl Directory {
             other => other?,
         };
         let facts = rustix::fs::fstat(&fd)?;
+        let denied = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         if facts.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
+            return denied("it belongs to another user");
         }
         if facts.st_mode & 0o022 != 0 {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others may write to it"));
+            return denied("others may write to it");
         }
         Ok(Some(Self { fd, path: path.to_path_buf() }))
     }
 
-    /// Its files, the oldest first.
-    fn list(&self) -> io::Result<Vec<Entry>> {
+    /// Names and lengths of its files, the oldest run first.
+    fn list(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
@@ -267,76 +278,68 @@ impl Directory {
             let Ok(name) = entry.file_name().to_str() else { continue };
             if [ENDING, UNREADABLE, UNFINISHED].iter().any(|ending| name.ends_with(ending)) {
                 let facts = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                files.push(Entry { name: name.to_owned(), bytes: u64::try_from(facts.st_size).unwrap_or(0) });
+                files.push((name.to_owned(), u64::try_from(facts.st_size).unwrap_or(0)));
             }
         }
-        files.sort_by(|a, b| a.name.cmp(&b.name));
+        files.sort();
         Ok(files)
     }
 
-    /// Drops the oldest until `bytes` more fit.
-    fn make_room(&self, bytes: u64, limits: Limits, notes: &mut Vec<Note>) -> io::Result<()> {
-        if bytes > limits.bytes {
+    /// Drops the oldest until so many bytes more fit, but never `own`, which is to be replaced.
+    fn make_room(
+        &self,
+        own: &str,
+        bytes: u64,
+        (most_files, most_bytes): (usize, u64),
+        notes: &mut Vec<Note>,
+    ) -> io::Result<()> {
+        if bytes > most_bytes {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than all that may wait"));
         }
-        let files = self.list()?;
+        let mut files = self.list()?;
+        files.retain(|(name, _)| name != own);
         let mut count = files.len();
-        let mut total: u64 = files.iter().map(|file| file.bytes).sum();
-        for file in files {
-            if count < limits.files && total + bytes <= limits.bytes {
+        let mut total: u64 = files.iter().map(|(_, length)| length).sum();
+        for (name, length) in files {
+            if count < most_files && total + bytes <= most_bytes {
                 break;
             }
-            rustix::fs::unlinkat(&self.fd, &file.name, AtFlags::empty())?;
-            if !file.name.ends_with(UNFINISHED) {
-                notes.push(Note::Dropped(self.path.join(&file.name)));
+            rustix::fs::unlinkat(&self.fd, &name, AtFlags::empty())?;
+            if !name.ends_with(UNFINISHED) {
+                notes.push(Note::Dropped(self.path.join(&name)));
             }
             count -= 1;
-            total -= file.bytes;
+            total -= length;
         }
         Ok(())
     }
 
-    fn write(&self, content: &[u8]) -> io::Result<PathBuf> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // The newest name counts where the clock has gone back: what is seen later is saved later.
-        let newest = self.list()?.iter().filter_map(|file| file.name.split('-').next()?.parse().ok()).max();
-        let time = newest.map_or(0, |newest: i64| newest.saturating_add(1));
-        let time = time.max(Timestamp::now().as_microsecond());
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{time:020}-{}-{number}{ENDING}", std::process::id());
+    fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let unfinished = format!("{name}{UNFINISHED}");
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::openat(&self.fd, &unfinished, flags, Mode::RUSR | Mode::WUSR)?);
         let written = file.write_all(content).and_then(|()| file.sync_all()).and_then(|()| {
-            rustix::fs::renameat(&self.fd, &unfinished, &self.fd, &name)?;
+            rustix::fs::renameat(&self.fd, &unfinished, &self.fd, name)?;
             Ok(rustix::fs::fsync(&self.fd)?)
         });
         if let Err(error) = written {
             // The first error is the one that says why.
-            for name in [&unfinished, &name] {
-                let _ = rustix::fs::unlinkat(&self.fd, name, AtFlags::empty());
-            }
+            let _ = rustix::fs::unlinkat(&self.fd, &unfinished, AtFlags::empty());
             return Err(error);
         }
         Ok(self.path.join(name))
     }
 
-    fn take<T: DeserializeOwned>(
-        &self,
-        name: &str,
-        limit: u64,
-        waiting: &mut Vec<Waiting<T>>,
-        notes: &mut Vec<Note>,
-    ) {
+    fn take(&self, name: &str, waiting: &mut Vec<Waiting>, notes: &mut Vec<Note>) {
         let path = self.path.join(name);
-        let content = match crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, limit) {
+        let content = match crate::sys::quiet::Within::at([self.path.as_path()]).read(&path, MOST_BYTES) {
             Ok(content) => content,
             // Another run was faster.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return notes.push(Note::Unreachable { path, cause: error.to_string() }),
+            Err(error) => return notes.push(unreachable(&path, &error.to_string())),
         };
         match serde_json::from_slice(&content) {
-            Ok(item) => waiting.push(Waiting { name: name.to_owned(), path, item }),
+            Ok(item) => waiting.push(Waiting { path, item }),
             Err(error) => notes.push(self.set_aside(name, &error.to_string())),
         }
     }

@@ -1,0 +1,400 @@
+-- What was seen, and since when. Times are microseconds since 1970-01-01T00:00:00Z in
+-- *record time* (src/records/clock.rs): wall-clock time on a node whose clock is right,
+-- and never further ahead than what is proven to have passed. A scan that finds all as it
+-- was writes one row of `clock` and one of `stores`: what those say holds for every row
+-- that a column below leaves NULL.
+
+-- One row: the last reading of the clocks (src/records/clock.rs).
+CREATE TABLE clock (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    record_time INTEGER NOT NULL,
+    wall INTEGER NOT NULL,
+    boot_id TEXT NOT NULL,
+    since_boot INTEGER NOT NULL,
+    -- NULL: settled. Else what was recorded after this time was recorded in doubt.
+    unsettled_after INTEGER,
+    -- JSON array: leaps of the wall clock (src/sys/clock.rs), by which dates on the disk are corrected.
+    leaps TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE stores (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    -- Bytes that are not UTF-8, and '%', as %FF (src/records/paths.rs).
+    root TEXT NOT NULL,
+    driver TEXT NOT NULL,
+    first_seen INTEGER NOT NULL,
+    last_seen INTEGER NOT NULL,
+    -- The last scan that could list all of it; NULL: none so far.
+    last_complete INTEGER,
+    -- The wall clock at last_seen; NULL: not known, about the same.
+    last_wall INTEGER,
+    UNIQUE (kind, root, driver)
+) STRICT;
+
+-- One row for each life of an image: from its first sight to the first complete scan that
+-- no longer finds it.
+CREATE TABLE images (
+    id INTEGER PRIMARY KEY,
+    store INTEGER NOT NULL REFERENCES stores (id) ON DELETE CASCADE,
+    image_id TEXT NOT NULL,
+    life INTEGER NOT NULL,
+    -- Never changes.
+    first_detected INTEGER NOT NULL,
+    -- JSON: what first_detected was taken from (src/records/ages.rs, FirstSight).
+    evidence TEXT NOT NULL,
+    -- By the wall clock, when what every pull makes anew was made: the metadata directory
+    -- or containerd's record. Another one later means deleted and pulled again.
+    made INTEGER,
+    -- NULL: as the store.
+    last_seen INTEGER,
+    -- A container was on it when it was last seen.
+    in_use INTEGER NOT NULL DEFAULT 0,
+    -- NULL: never seen in use before. While in_use, last_seen says more.
+    last_used INTEGER,
+    -- NULL: its age is counted from first_detected or last_used. Else from here, if that is
+    -- later: a scan saw it unused again, and its last container may have been there until then;
+    -- or record time has leapt, and the image has not grown older by it.
+    proven_since INTEGER,
+    -- Containers seen that were made from it, each once.
+    use_count INTEGER NOT NULL DEFAULT 0,
+    -- NULL: it is there.
+    gone_since INTEGER,
+    -- JSON array.
+    names TEXT NOT NULL,
+    total_bytes INTEGER NOT NULL,
+    exclusive_bytes INTEGER NOT NULL,
+    frees_bytes INTEGER NOT NULL,
+    listed_bytes INTEGER,
+    pinned INTEGER NOT NULL,
+    UNIQUE (store, image_id, life)
+) STRICT;
+CREATE UNIQUE INDEX images_present ON images (store, image_id) WHERE gone_since IS NULL;
+CREATE INDEX images_gone ON images (gone_since) WHERE gone_since IS NOT NULL;
+
+CREATE TABLE containers (
+    id INTEGER PRIMARY KEY,
+    store INTEGER NOT NULL REFERENCES stores (id) ON DELETE CASCADE,
+    container_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    -- The life of the image that it was counted as a use of.
+    image INTEGER REFERENCES images (id) ON DELETE SET NULL,
+    -- The image as the container's record has it, where `image` does not say the same.
+    image_id TEXT,
+    -- By the wall clock.
+    created INTEGER,
+    state TEXT NOT NULL,
+    sandbox INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL,
+    first_seen INTEGER NOT NULL,
+    -- NULL: as the store.
+    last_seen INTEGER,
+    -- NULL: it is there.
+    gone_since INTEGER,
+    UNIQUE (store, container_id)
+) STRICT;
+CREATE INDEX containers_present ON containers (store) WHERE gone_since IS NULL;
+CREATE INDEX containers_gone ON containers (gone_since) WHERE gone_since IS NOT NULL;
+CREATE INDEX containers_image ON containers (image);
+
+-- Measured sizes of finished layers (src/records/sizes.rs). Only a cache: what is lost is
+-- measured again, so nothing else refers to these tables and they refer to nothing else.
+
+CREATE TABLE size_stores (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    -- A path: any bytes.
+    root BLOB NOT NULL,
+    driver TEXT NOT NULL,
+    -- Wall clock, by the day: a store that no survey meets any more is forgotten.
+    last_used INTEGER NOT NULL,
+    UNIQUE (kind, root, driver)
+) STRICT;
+
+CREATE TABLE layer_sizes (
+    id INTEGER PRIMARY KEY,
+    store INTEGER NOT NULL REFERENCES size_stores (id),
+    tag TEXT NOT NULL,
+    unit TEXT NOT NULL,
+    -- Fingerprints of the layer's record and of what its directories show.
+    record BLOB NOT NULL,
+    evidence BLOB NOT NULL,
+    -- Which files were looked at for shared extents: 0 none, 1 big ones, 2 all.
+    extents INTEGER NOT NULL,
+    inode_chunks INTEGER NOT NULL,
+    -- Wall clock, which file times go by too; not record time.
+    measured INTEGER NOT NULL,
+    settled INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    apparent_bytes INTEGER NOT NULL,
+    inodes INTEGER NOT NULL,
+    metadata_bytes INTEGER NOT NULL,
+    inline_bytes INTEGER NOT NULL,
+    -- Inodes on XFS (src/usage/inode_chunks/of_unit.rs).
+    held BLOB NOT NULL,
+    -- What it shares with other finished layers (src/usage/kept/groups.rs).
+    groups BLOB NOT NULL,
+    -- Fingerprint of the row: a row that does not fit it counts as absent.
+    seal BLOB NOT NULL,
+    UNIQUE (store, tag, unit)
+) STRICT;
+
+-- Who shared inodes or extents with somebody outside, when this set of stores was last
+-- measured in one walk.
+CREATE TABLE outside_shares (
+    scope BLOB PRIMARY KEY,
+    -- Fingerprints, 16 bytes each.
+    groups BLOB NOT NULL,
+    last_used INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- One row a run. Runs that deleted nothing are summed up after a while: one row a day, command
+-- and outcome (src/records/runs.rs).
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL UNIQUE,
+    -- scan, gc, sweep, rm.
+    command TEXT NOT NULL,
+    started INTEGER NOT NULL,
+    -- NULL: still running, or ended without a word.
+    ended INTEGER,
+    -- NULL as above.
+    outcome TEXT,
+    dry_run INTEGER NOT NULL DEFAULT 0,
+    policy TEXT,
+    via TEXT,
+    trigger_space INTEGER NOT NULL DEFAULT 0,
+    trigger_age INTEGER NOT NULL DEFAULT 0,
+    -- Mount of the filesystem that the percents are of.
+    mount TEXT,
+    usage_before_percent REAL,
+    usage_after_percent REAL,
+    wanted_bytes INTEGER,
+    predicted_bytes INTEGER,
+    measured_bytes INTEGER,
+    -- JSON array of {id, step, message}.
+    errors TEXT NOT NULL DEFAULT '[]',
+    -- JSON array of {reason, message}: what the kubelet would tell its node.
+    events TEXT NOT NULL DEFAULT '[]',
+    -- What the kubelet would believe to have freed; NULL: another policy.
+    believed_bytes INTEGER,
+    -- Rows of `deletions`.
+    deletions INTEGER NOT NULL DEFAULT 0,
+    -- Nothing happened that anybody would look for: no error, nothing to do.
+    quiet INTEGER NOT NULL DEFAULT 0,
+    -- How many runs the row stands for.
+    summed INTEGER NOT NULL DEFAULT 1,
+    -- It has no end, and a later run has begun, which only happens when it is over.
+    killed INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX runs_started ON runs (started);
+CREATE INDEX runs_open ON runs (started) WHERE outcome IS NULL;
+-- Those that wait to be summed up; sums and runs with deletions are far more in the end.
+CREATE INDEX runs_single ON runs (quiet, started) WHERE summed = 1 AND deletions = 0;
+
+CREATE TABLE deletions (
+    run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    -- Order within the run, from 0.
+    position INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    -- image, container, sandbox, log, leak.
+    kind TEXT NOT NULL,
+    -- Root of the store; empty for what lies in none (logs).
+    store TEXT NOT NULL,
+    object_id TEXT NOT NULL,
+    -- JSON array.
+    names TEXT NOT NULL,
+    -- space, age, limit, leak, request.
+    reason TEXT NOT NULL,
+    predicted_bytes INTEGER NOT NULL,
+    -- NULL: not measured, or ended before it was.
+    measured_bytes INTEGER,
+    -- NULL: the filesystem's numbers contradicted each other.
+    usage_after_percent REAL,
+    -- NULL: it went well.
+    error TEXT,
+    -- Bytes of leaks that went along, which are no part of measured_bytes.
+    byproduct_bytes INTEGER NOT NULL,
+    -- A deletion is written before it is asked for, so that a run that ends in the middle of it has
+    -- left what it began. Its outcome is `unknown` then, until the run itself (`seen`) or a later scan
+    -- (`confirmed`) says what came of it.
+    outcome TEXT NOT NULL,
+    PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX deletions_unknown ON deletions (run) WHERE outcome = 'unknown';
+
+CREATE TABLE filesystems (
+    id INTEGER PRIMARY KEY,
+    mount TEXT NOT NULL,
+    fstype TEXT NOT NULL,
+    -- As last seen: it may change with a reboot.
+    device TEXT NOT NULL,
+    capacity INTEGER NOT NULL,
+    first_seen INTEGER NOT NULL,
+    last_seen INTEGER NOT NULL
+) STRICT;
+CREATE INDEX filesystems_mount ON filesystems (mount);
+
+-- Points of the series. Single readings are rolled up into hours and days later, lows and
+-- highs kept.
+CREATE TABLE usage (
+    filesystem INTEGER NOT NULL REFERENCES filesystems (id) ON DELETE CASCADE,
+    -- Seconds: 0 for single readings, 3600, 86400.
+    span INTEGER NOT NULL,
+    -- Begin of the span, on the hour or day of UTC.
+    at INTEGER NOT NULL,
+    -- Part of the key: percents of two sizes cannot be told from one low and one high.
+    capacity INTEGER NOT NULL,
+    readings INTEGER NOT NULL,
+    used_low INTEGER NOT NULL,
+    used_mean INTEGER NOT NULL,
+    used_high INTEGER NOT NULL,
+    available_low INTEGER NOT NULL,
+    available_mean INTEGER NOT NULL,
+    available_high INTEGER NOT NULL,
+    inodes INTEGER NOT NULL,
+    inodes_free_low INTEGER NOT NULL,
+    inodes_free_mean INTEGER NOT NULL,
+    inodes_free_high INTEGER NOT NULL,
+    PRIMARY KEY (filesystem, span, at, capacity)
+) STRICT, WITHOUT ROWID;
+
+-- What the operator keeps.
+CREATE TABLE pins (
+    pattern TEXT PRIMARY KEY,
+    note TEXT NOT NULL,
+    added INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Images that could not be deleted, so that they are not tried again at once.
+CREATE TABLE attempts (
+    kind TEXT NOT NULL,
+    -- As in `stores`.
+    root TEXT NOT NULL,
+    driver TEXT NOT NULL,
+    image_id TEXT NOT NULL,
+    -- In a row.
+    failures INTEGER NOT NULL,
+    -- When it was last tried.
+    tried INTEGER NOT NULL,
+    -- Not before this again.
+    next_try INTEGER NOT NULL,
+    last_error TEXT NOT NULL,
+    PRIMARY KEY (kind, root, driver, image_id)
+) STRICT, WITHOUT ROWID;
+
+-- What the last scan found in each store, and when. Stores that are gone are forgotten by the first
+-- complete scan of all stores without them (src/records/figures.rs).
+CREATE TABLE store_figures (
+    store INTEGER PRIMARY KEY REFERENCES stores (id) ON DELETE CASCADE,
+    at INTEGER NOT NULL,
+    -- When the scan began, by the wall clock.
+    wall INTEGER NOT NULL,
+    -- How long the whole scan took.
+    seconds REAL NOT NULL,
+    -- JSON object of counts and bytes.
+    figures TEXT NOT NULL
+) STRICT;
+
+-- Sums that never go down, whatever is forgotten of the rows they come from. The triggers below keep
+-- them: whatever way a row takes here (at once, late, more than once), it counts once.
+CREATE TABLE counters (
+    -- runs, deletions, failures, freed_bytes, predicted_bytes.
+    name TEXT NOT NULL,
+    -- scan, gc, sweep, rm.
+    command TEXT NOT NULL,
+    -- Of runs the outcome, or `killed`; of the rest the kind of what was deleted, or `byproduct` for
+    -- bytes of leaks that went along.
+    label TEXT NOT NULL,
+    value INTEGER NOT NULL,
+    PRIMARY KEY (name, command, label)
+) STRICT, WITHOUT ROWID;
+
+-- Sums stay integers, whatever a row says (a STRICT table takes nothing else).
+CREATE TRIGGER count_run AFTER UPDATE OF outcome ON runs
+WHEN OLD.outcome IS NULL AND NEW.outcome IS NOT NULL AND NEW.dry_run = 0 AND NEW.killed = 0
+BEGIN
+    INSERT INTO counters (name, command, label, value) VALUES ('runs', NEW.command, NEW.outcome, 1)
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
+END;
+
+CREATE TRIGGER find_killed AFTER INSERT ON runs
+WHEN NEW.command <> 'scan' AND NEW.dry_run = 0
+BEGIN
+    UPDATE runs SET killed = 1
+    WHERE outcome IS NULL AND killed = 0 AND dry_run = 0 AND command <> 'scan' AND started < NEW.started;
+END;
+
+CREATE TRIGGER count_killed AFTER UPDATE OF killed ON runs
+WHEN OLD.killed = 0 AND NEW.killed = 1
+BEGIN
+    INSERT INTO counters (name, command, label, value) VALUES ('runs', NEW.command, 'killed', 1)
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
+END;
+
+-- Nothing is counted before its outcome is known.
+CREATE TRIGGER count_deletion AFTER INSERT ON deletions
+WHEN NEW.outcome <> 'unknown'
+BEGIN
+    INSERT INTO counters (name, command, label, value)
+    SELECT iif(NEW.error IS NULL, 'deletions', 'failures'), command, NEW.kind, 1
+    FROM runs WHERE id = NEW.run AND dry_run = 0
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
+    INSERT INTO counters (name, command, label, value)
+    SELECT 'freed_bytes', command, NEW.kind, min(max(NEW.measured_bytes, 0), 1 << 61)
+    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
+    INSERT INTO counters (name, command, label, value)
+    SELECT 'freed_bytes', command, 'byproduct', min(NEW.byproduct_bytes, 1 << 61)
+    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.byproduct_bytes > 0
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
+    INSERT INTO counters (name, command, label, value)
+    SELECT 'predicted_bytes', command, NEW.kind, min(max(NEW.predicted_bytes, 0), 1 << 61)
+    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL AND NEW.error IS NULL
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
+END;
+
+-- Its bytes are counted by `count_measured`, which the same update sets off.
+CREATE TRIGGER count_certain AFTER UPDATE OF outcome ON deletions
+WHEN OLD.outcome = 'unknown' AND NEW.outcome <> 'unknown'
+BEGIN
+    INSERT INTO counters (name, command, label, value)
+    SELECT iif(NEW.error IS NULL, 'deletions', 'failures'), command, NEW.kind, 1
+    FROM runs WHERE id = NEW.run AND dry_run = 0
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + 1;
+END;
+
+-- Measured after it was done, or once more.
+CREATE TRIGGER count_measured AFTER UPDATE OF measured_bytes, byproduct_bytes ON deletions
+BEGIN
+    INSERT INTO counters (name, command, label, value)
+    SELECT 'freed_bytes', command, NEW.kind,
+        max(min(max(NEW.measured_bytes, 0), 1 << 61) - min(max(coalesce(OLD.measured_bytes, 0), 0), 1 << 61), 0)
+    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
+    INSERT INTO counters (name, command, label, value)
+    SELECT 'freed_bytes', command, 'byproduct',
+        min(NEW.byproduct_bytes, 1 << 61) - min(max(OLD.byproduct_bytes, 0), 1 << 61)
+    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.byproduct_bytes > max(OLD.byproduct_bytes, 0)
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
+    INSERT INTO counters (name, command, label, value)
+    SELECT 'predicted_bytes', command, NEW.kind, min(max(NEW.predicted_bytes, 0), 1 << 61)
+    FROM runs WHERE id = NEW.run AND dry_run = 0 AND NEW.measured_bytes IS NOT NULL
+        AND OLD.measured_bytes IS NULL AND NEW.error IS NULL
+    ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
+END;
+
+-- What scans saw, for `layersweep diff`. What is kept for how long: src/records/pictures.rs.
+CREATE TABLE kept_scans (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    -- As in `runs`.
+    run_id TEXT NOT NULL UNIQUE,
+    at INTEGER NOT NULL,
+    complete INTEGER NOT NULL,
+    -- Allocated bytes of all stores.
+    bytes INTEGER NOT NULL,
+    -- JSON, deflated.
+    summary BLOB NOT NULL
+) STRICT;
