@@ -340,6 +340,11 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
 
 /// Whether the store has the image; `None` where it is not found and the records are damaged.
 pub(super) fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
+    // One that was moved aside or exchanged tells nothing of what others find.
+    let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
+    if !places.areas().all(in_place) {
+        return Err(io::Error::other("it is not at its path any more"));
+    }
     let Snapshot { images, consistency, .. } = read(places, request)?;
     let has = images.iter().any(|image| image.id == id);
     Ok((has || consistency != Consistency::Damaged).then_some(has))
