@@ -81,8 +81,12 @@ fn what_is_unknown_or_kept_is_said_and_stays() {
     let dry = node.json(5, &["rm", &name(1), "--dry-run"]);
     assert_eq!(rule(&dry, &name(1)), "in-use");
 
-    // The runtime refuses: told, set aside for gc, and tried again when it is asked for by name.
+    // The runtime calls it in use: kept, as if that had been seen before.
     node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Refuse)]);
+    let kept = node.json(5, &["rm", &name(2)]);
+    assert_eq!(rule(&kept, &name(2)), "in-use");
+    // It fails: told, set aside for gc, and tried again when it is asked for by name.
+    node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Fail)]);
     let refused = node.json(1, &["rm", &name(2)]);
     assert_eq!(rule(&refused, &name(2)), "refused");
     let gc = node.json(4, &["gc", "--dry-run", "--high", "1", "--low", "0"]);
