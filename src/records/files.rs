@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::header::Header;
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{self, Within};
 use crate::sys::sqlite;
 pub(super) use crate::sys::sqlite::beside;
 use crate::sys::sqlite::{HEADER, LOG_HEADER};
@@ -40,10 +40,11 @@ pub(super) enum Found {
 /// When it cannot be read.
 pub(super) fn look(dir: &Path) -> io::Result<Found> {
     let path = dir.join(DATABASE);
-    let within = within(&path);
-    if let Err(error) = within.facts(&path) {
-        return if error.kind() == io::ErrorKind::NotFound { Ok(Found::Missing) } else { Err(error) };
-    }
+    let within = match within(&path) {
+        Ok(within) => within,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Missing),
+        Err(error) => return Err(error),
+    };
     let unclosed = sqlite::start(&within, &beside(&path, "-wal"), LOG_HEADER)?.len() == LOG_HEADER;
     // The log may carry a newer first page than the file, and a sound one where a power cut tore that
     // of the file. What SQLite does not read it will say of the file itself.
@@ -63,9 +64,14 @@ pub(super) fn look(dir: &Path) -> io::Result<Found> {
 /// # Errors
 /// As [`sqlite::copy`].
 pub(super) fn copy(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    sqlite::copy(&within(path), path, LONGEST_COPY)
+    match within(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        within => sqlite::copy(&within?, path, LONGEST_COPY),
+    }
 }
 
-fn within(path: &Path) -> Within {
-    Within::at(path.parent())
+/// The directory of the file at `path`, opened once; fails where there is no such file.
+fn within(path: &Path) -> io::Result<Within> {
+    quiet::facts(path)?;
+    Ok(Within::at(path.parent()))
 }

@@ -203,7 +203,9 @@ mod tests {
         let writer = Connection::open(&path).unwrap();
         writer.pragma_update(None, "journal_mode", "WAL").unwrap();
         writer.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
-        writer.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1); PRAGMA wal_checkpoint").unwrap();
+        writer
+            .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1); PRAGMA wal_checkpoint(TRUNCATE)")
+            .unwrap();
         writer.execute_batch("INSERT INTO t VALUES (2)").unwrap();
         writer.execute_batch("INSERT INTO t VALUES (3)").unwrap();
         let (database, log) =

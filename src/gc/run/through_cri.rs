@@ -389,7 +389,7 @@ mod tests {
     fn whose_failure_it_was() {
         let other = |code, message: &str| Problem::Other { code, message: message.into() };
         let words = || String::from("words");
-        let (asked, doubt, failed, refused) = ("not asked", "in doubt", "failed", "refused");
+        let (asked, doubt, failed, refused, kept) = ("not asked", "in doubt", "failed", "refused", "kept");
         for (problem, untouched, touched) in [
             (Problem::NotRunning(words()), asked, failed),
             (Problem::Refused, asked, failed),
@@ -398,7 +398,7 @@ mod tests {
             (Problem::Unimplemented(words()), asked, failed),
             (Problem::NotGrpc(words()), asked, failed),
             (Problem::Cancelled, asked, failed),
-            (Problem::InUse(words()), refused, failed),
+            (Problem::InUse(words()), kept, failed),
             (Problem::BadRequest(words()), refused, failed),
             (Problem::Deadline(Duration::from_secs(1)), doubt, doubt),
             (Problem::HungUp(words()), doubt, doubt),
@@ -417,6 +417,7 @@ mod tests {
                     Removed::InDoubt(_) => doubt,
                     Removed::Failed(_) => failed,
                     Removed::Refused(_) => refused,
+                    Removed::Kept(_) => kept,
                     _ => "other",
                 };
                 assert_eq!(word, expected, "{error}, touched: {was_touched}");

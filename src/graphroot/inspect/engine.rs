@@ -284,6 +284,7 @@ mod tests {
                     let sql = format!(
                         "BEGIN; INSERT INTO ContainerConfig VALUES('c{at}', '', '');
                          INSERT INTO VolumeConfig VALUES('v{at}', '');
+                         DELETE FROM bulk WHERE rowid % 50 = {at} % 50;
                          INSERT INTO bulk VALUES(randomblob(9000)); COMMIT;"
                     );
                     writer.execute_batch(&sql).unwrap();
