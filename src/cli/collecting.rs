@@ -35,6 +35,7 @@ use crate::gc::run::owner::Owners;
 use crate::gc::run::through_cri::ThroughCri;
 use crate::gc::run::{self, Ran, Task, untag};
 use crate::gc::space::{Measured, Targets};
+use crate::inventory::Outcome;
 use crate::inventory::{Finding, Store};
 use crate::records::runs::{self, Command};
 use crate::records::{LockError, Place, RunLock};
@@ -470,7 +471,7 @@ impl<'a> Job<'a> {
         match self.global.format {
             Format::Json => output::json(document),
             // From a timer: only what happened.
-            Format::Table if self.global.quiet && document.outcome == "not_needed" => Ok(()),
+            Format::Table if self.global.quiet && document.outcome == Outcome::NotNeeded => Ok(()),
             Format::Table => output::text(&text::gc(document, &terminal::screen())),
         }
     }
@@ -518,12 +519,12 @@ pub(super) fn lock(place: &Place) -> Result<RunLock, Failure> {
 
 fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
     match document.outcome {
-        "failed" => Exit::Failed,
+        Outcome::Failed => Exit::Failed,
         // What a rule keeps is refused; what would not go has failed.
-        "not_reached" if document.kind == "rm" && document.errors.is_empty() => Exit::Refused,
-        "not_reached" if document.kind == "rm" => Exit::Failed,
-        "not_reached" => Exit::NotReached,
-        "refused" => Exit::Refused,
+        Outcome::NotReached if document.kind == "rm" && document.errors.is_empty() => Exit::Refused,
+        Outcome::NotReached if document.kind == "rm" => Exit::Failed,
+        Outcome::NotReached => Exit::NotReached,
+        Outcome::Refused => Exit::Refused,
         _ => surveyed.exit(),
     }
 }

@@ -72,11 +72,8 @@ impl<'a> LeakRecording<'a> {
             message: error.message.clone(),
         });
         let outcome = match document.outcome {
-            "not_needed" => Outcome::NotNeeded,
-            "refused" => Outcome::Refused,
-            "done" if document.complete => Outcome::Done,
-            "done" => Outcome::Incomplete,
-            _ => Outcome::Failed,
+            Outcome::Done if !document.complete => Outcome::Incomplete,
+            outcome => outcome,
         };
         let end = End {
             measured_bytes: document.measured_bytes,

@@ -129,7 +129,7 @@ impl<'a> Recording<'a> {
             believed_bytes: document.believed_bytes,
             errors: errors.collect(),
             filesystems: fullness(&journal, inventory),
-            ..End::of(mind.memory.now(), outcome(document.outcome))
+            ..End::of(mind.memory.now(), document.outcome)
         };
         let ended = journal.end(end);
         tell(global, &ended.degraded, &ended.notes);
@@ -368,16 +368,6 @@ fn reason(reason: Reason) -> runs::Reason {
         Reason::Age => runs::Reason::Age,
         Reason::Space => runs::Reason::Space,
         Reason::Request => runs::Reason::Request,
-    }
-}
-
-fn outcome(word: &str) -> Outcome {
-    match word {
-        "not_needed" => Outcome::NotNeeded,
-        "reached" => Outcome::Reached,
-        "not_reached" => Outcome::NotReached,
-        "refused" => Outcome::Refused,
-        _ => Outcome::Failed,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::gc::editors::{Editors, Keep};
 use crate::gc::leaks::plan::{self, Fate, Plan, Wish};
 use crate::gc::leaks::run::{Ran, Sweeper};
 use crate::gc::measure::{self, Patience};
+use crate::inventory::Outcome;
 use crate::inventory::{Consistency, Finding, Inventory, StoreIx};
 use crate::records::runs;
 use crate::report::json::{self, SweepDoc, SweepErrorDoc, SweepFacts};
@@ -118,18 +119,20 @@ impl Sweep<'_> {
         let mut document = self.document(&surveyed.survey, &plan, Some(&ran), resumed);
         if !unfinished.is_empty() {
             document.errors.extend(unfinished);
-            document.outcome = "failed";
+            document.outcome = Outcome::Failed;
         }
         let unproven = unproven(inventory, &editors);
         if !unproven.is_empty() {
             document.errors.extend(unproven);
-            document.outcome = if document.outcome == "failed" { "failed" } else { "refused" };
+            if document.outcome != Outcome::Failed {
+                document.outcome = Outcome::Refused;
+            }
         }
         let lost = recording.end(&document);
         self.print(&document)?;
         let exit = match document.outcome {
-            "failed" => Exit::Failed,
-            "refused" => Exit::Refused,
+            Outcome::Failed => Exit::Failed,
+            Outcome::Refused => Exit::Refused,
             _ => surveyed.exit(),
         };
         Ok(if lost && exit == Exit::Done { Exit::Failed } else { exit })
@@ -165,7 +168,10 @@ impl Sweep<'_> {
         match self.global.format {
             Format::Json => output::json(document),
             // From a timer: only what happened.
-            Format::Table if self.global.quiet && matches!(document.outcome, "reported" | "not_needed") => {
+            Format::Table
+                if self.global.quiet
+                    && matches!(document.outcome, Outcome::Reported | Outcome::NotNeeded) =>
+            {
                 Ok(())
             }
             Format::Table => output::text(&text::sweep(document, &terminal::screen())),

@@ -9,6 +9,7 @@
 pub mod evidence;
 mod ids;
 mod labels;
+mod outcome;
 pub mod picture;
 pub mod refs;
 pub mod rules;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use evidence::{Evidence, EvidenceKind};
 pub use ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 pub use labels::{Labels, LabelsOf};
+pub use outcome::Outcome;
 pub use store_key::StoreKey;
 pub use uses::Use;
 

@@ -19,6 +19,8 @@ pub use confirm::{Fate as Confirmed, confirm};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Fate, Horizons, fate, thin};
 
+pub use crate::inventory::Outcome;
+
 use super::sighting::SeenFilesystem;
 use super::values::{micros, place, signed, words};
 
@@ -33,26 +35,6 @@ words! {
         Sweep = "sweep",
         /// `layersweep rm`.
         Rm = "rm",
-    }
-}
-
-words! {
-    /// How a run ended.
-    Outcome {
-        /// It did what was asked.
-        Done = "done",
-        /// Something could not be read: figures are lower bounds.
-        Incomplete = "incomplete",
-        /// There was nothing to do.
-        NotNeeded = "not_needed",
-        /// The target was reached.
-        Reached = "reached",
-        /// The target was not reached though everything worked.
-        NotReached = "not_reached",
-        /// A failure on the way.
-        Failed = "failed",
-        /// A precondition was not proven.
-        Refused = "refused",
     }
 }
 

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use rusqlite::types::Type;
 
+use crate::inventory::Outcome;
+
 /// Microseconds since 1970, as all times are stored.
 pub(super) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
@@ -47,6 +49,20 @@ pub(super) fn maybe_unsigned(row: &rusqlite::Row<'_>, column: &str) -> rusqlite:
 /// What does not read as what it should be.
 pub(super) fn damaged(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, what.into())
+}
+
+impl rusqlite::ToSql for Outcome {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        Ok(self.as_str().into())
+    }
+}
+
+impl rusqlite::types::FromSql for Outcome {
+    fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
+        let text = value.as_str()?;
+        let known = Self::ALL.into_iter().find(|one| one.as_str() == text);
+        known.ok_or_else(|| rusqlite::types::FromSqlError::Other(format!("{text:?} is no outcome").into()))
+    }
 }
 
 /// An enum whose values have one word each, in the database and in the documents.

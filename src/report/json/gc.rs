@@ -15,6 +15,7 @@ use crate::gc::plan::{End, FilesystemPlan, Plan, Step, Trigger, Verdict};
 use crate::gc::run::untag::{self, Untag};
 use crate::gc::run::{Deletion, Ran, Stopped};
 use crate::gc::space::{Doubt, Measured, Targets};
+use crate::inventory::Outcome;
 use crate::inventory::{FilesystemIx, ImageIx, Inventory};
 
 /// `layersweep gc`, `layersweep rm`.
@@ -70,7 +71,7 @@ pub struct GcDoc {
     /// What the kubelet would have told as events, in its terms.
     pub events: Vec<EventDoc>,
     /// `not_needed`, `reached`, `not_reached`, `failed` or `refused`.
-    pub outcome: &'static str,
+    pub outcome: Outcome,
     /// Both policies side by side, for a dry run of policy `kubelet`: the runtime's image filesystem.
     pub comparison: Vec<ComparisonDoc>,
     /// What could not be read or contradicts itself.
@@ -98,7 +99,7 @@ pub struct GcFilesystemDoc {
     /// The targets that were missed: `used`, `free`, `inodes`.
     pub started: Vec<&'static str>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
-    pub outcome: &'static str,
+    pub outcome: Outcome,
 }
 
 /// A deletion.
@@ -376,7 +377,7 @@ pub fn refused(
         kept: Vec::new(),
         errors: vec![GcErrorDoc { id: None, step: "begin".into(), message: message.to_owned() }],
         events: Vec::new(),
-        outcome: "refused",
+        outcome: Outcome::Refused,
         comparison: Vec::new(),
         warnings: Vec::new(),
     }
@@ -415,17 +416,17 @@ fn story(inventory: &Inventory, story: &Story) -> StoryDoc {
 }
 
 /// A run that ended early has failed, wherever it stood then.
-fn outcome(facts: &GcFacts<'_>) -> &'static str {
+fn outcome(facts: &GcFacts<'_>) -> Outcome {
     let stopped = facts.ran.and_then(|ran| ran.stopped.as_ref());
     match facts.plan.verdict {
-        _ if matches!(stopped, Some(Stopped::Closed(_))) => "refused",
-        _ if stopped.is_some() || facts.ran.is_some_and(|ran| !ran.in_part.is_empty()) => "failed",
-        Verdict::Failed => "failed",
+        _ if matches!(stopped, Some(Stopped::Closed(_))) => Outcome::Refused,
+        _ if stopped.is_some() || facts.ran.is_some_and(|ran| !ran.in_part.is_empty()) => Outcome::Failed,
+        Verdict::Failed => Outcome::Failed,
         // What was to go there stays, whatever was reached elsewhere.
-        _ if facts.ran.is_some_and(|ran| ran.left_aside) => "refused",
-        Verdict::NotNeeded => "not_needed",
-        Verdict::Reached => "reached",
-        Verdict::NotReached => "not_reached",
+        _ if facts.ran.is_some_and(|ran| ran.left_aside) => Outcome::Refused,
+        Verdict::NotNeeded => Outcome::NotNeeded,
+        Verdict::Reached => Outcome::Reached,
+        Verdict::NotReached => Outcome::NotReached,
     }
 }
 
@@ -455,11 +456,11 @@ fn filesystem(facts: &GcFacts<'_>, plan: &FilesystemPlan) -> GcFilesystemDoc {
         wanted_inodes: plan.wanted.inodes,
         started: plan.started.names(),
         outcome: match plan.end {
-            End::NotNeeded => "not_needed",
-            End::Reached => "reached",
-            End::Open if !plan.started.any() => "not_needed",
-            End::NotReached | End::Open => "not_reached",
-            End::Doubtful => "failed",
+            End::NotNeeded => Outcome::NotNeeded,
+            End::Reached => Outcome::Reached,
+            End::Open if !plan.started.any() => Outcome::NotNeeded,
+            End::NotReached | End::Open => Outcome::NotReached,
+            End::Doubtful => Outcome::Failed,
         },
     }
 }
@@ -570,16 +571,16 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
             message: problem.message.clone(),
         });
     }
-    if document.outcome == "not_needed" && !deleted.is_empty() {
-        document.outcome = "reached";
+    if document.outcome == Outcome::NotNeeded && !deleted.is_empty() {
+        document.outcome = Outcome::Reached;
     }
     // Of a deletion something stays: a failure on the way, whatever was reached.
     let met = |kind| ran.is_some_and(|ran| ran.problems.iter().any(|one| one.kind == kind));
-    if matches!(document.outcome, "not_needed" | "reached") {
+    if matches!(document.outcome, Outcome::NotNeeded | Outcome::Reached) {
         if met(ProblemKind::InPart) {
-            document.outcome = "failed";
+            document.outcome = Outcome::Failed;
         } else if met(ProblemKind::Locked) {
-            document.outcome = "refused";
+            document.outcome = Outcome::Refused;
         }
     }
     deleted.append(&mut document.deleted);
@@ -589,8 +590,8 @@ pub fn add_leaks(document: &mut GcDoc, inventory: &Inventory, plan: &LeakPlan, r
 /// Adds why something that was asked for was not begun: that is no single thing's problem.
 pub fn add_refusal(document: &mut GcDoc, why: &str) {
     document.errors.push(GcErrorDoc { id: None, step: "prove".into(), message: why.to_owned() });
-    if matches!(document.outcome, "not_needed" | "reached") {
-        document.outcome = "refused";
+    if matches!(document.outcome, Outcome::NotNeeded | Outcome::Reached) {
+        document.outcome = Outcome::Refused;
     }
 }
 
@@ -636,8 +637,8 @@ pub fn add_untagged<'a>(
             }
         }
     }
-    if any && matches!(document.outcome, "not_needed" | "reached") {
-        document.outcome = if all { "reached" } else { "not_reached" };
+    if any && matches!(document.outcome, Outcome::NotNeeded | Outcome::Reached) {
+        document.outcome = if all { Outcome::Reached } else { Outcome::NotReached };
     }
     deleted.append(&mut document.deleted);
     document.deleted = deleted;
@@ -658,7 +659,7 @@ fn events(facts: &GcFacts<'_>, document: &GcDoc) -> Vec<EventDoc> {
     };
     let failed = match facts.theirs {
         Some(report) => report.failure.is_some(),
-        None => matches!(document.outcome, "failed" | "not_reached"),
+        None => matches!(document.outcome, Outcome::Failed | Outcome::NotReached),
     };
     if facts.failed_before && failed {
         let first = document.errors.first().map(|error| error.message.clone());

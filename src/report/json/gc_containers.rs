@@ -4,6 +4,7 @@ use super::gc::{DeletedDoc, GcDoc, GcErrorDoc, KeptDoc};
 use super::parts::WarningDoc;
 use super::{ExplainDoc, FateDoc};
 use crate::gc::containers::run::{Deletion, Doomed, Plan, Ran, Stopped};
+use crate::inventory::Outcome;
 
 /// Puts what a collection of containers has done, or would do, before the images.
 pub fn add_containers(document: &mut GcDoc, store: &str, plan: &Plan, ran: Option<&Ran>) {
@@ -16,8 +17,8 @@ pub fn add_containers(document: &mut GcDoc, store: &str, plan: &Plan, ran: Optio
     if let (Some(ran), Some(measured)) = (ran, &mut document.measured_bytes) {
         *measured = ran.deletions.iter().fold(*measured, |sum, one| sum.saturating_add(one.measured_bytes));
     }
-    if document.outcome == "not_needed" && !deleted.is_empty() {
-        document.outcome = "reached";
+    if document.outcome == Outcome::NotNeeded && !deleted.is_empty() {
+        document.outcome = Outcome::Reached;
     }
     deleted.append(&mut document.deleted);
     document.deleted = deleted;
@@ -45,7 +46,7 @@ pub fn add_containers(document: &mut GcDoc, store: &str, plan: &Plan, ran: Optio
     match ran.and_then(|ran| ran.stopped.as_ref()) {
         None => {}
         Some(stopped) => {
-            document.outcome = "failed";
+            document.outcome = Outcome::Failed;
             if *stopped == Stopped::Signal && !document.errors.iter().any(|error| error.step == "stop") {
                 let message = "a signal ended the run before its plan did".to_owned();
                 document.errors.push(GcErrorDoc { id: None, step: "stop".into(), message });

@@ -404,7 +404,7 @@ fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
         runs: act.runs,
         started_at: act.started,
         ended_at: act.ended,
-        outcome: act.outcome.map(Outcome::word),
+        outcome: act.outcome.map(Outcome::as_str),
         dry_run: act.dry_run,
         policy: act.policy,
         via: act.via,

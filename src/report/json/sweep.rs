@@ -9,6 +9,7 @@ use super::history::differs;
 use super::parts::{LeakDoc, WarningDoc};
 use crate::gc::leaks::plan::{Fate, Plan, Stay, Wish, reason};
 use crate::gc::leaks::run::{Problem, ProblemKind, Ran};
+use crate::inventory::Outcome;
 use crate::survey::Survey;
 
 /// `layersweep sweep`.
@@ -56,7 +57,7 @@ pub struct SweepDoc {
     /// What went wrong on the way.
     pub errors: Vec<SweepErrorDoc>,
     /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
-    pub outcome: &'static str,
+    pub outcome: Outcome,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
 }
@@ -193,7 +194,7 @@ pub fn sweep(facts: &SweepFacts<'_>) -> SweepDoc {
         repaired: Vec::new(),
         kept: Vec::new(),
         errors: Vec::new(),
-        outcome: "reported",
+        outcome: Outcome::Reported,
         warnings: super::warnings(survey),
     };
     match facts.ran {
@@ -205,7 +206,7 @@ pub fn sweep(facts: &SweepFacts<'_>) -> SweepDoc {
             let mended = turns().filter(|at| plan.entries[*at].fate == Fate::Repair);
             document.repaired = mended.map(|at| repaired(facts, at)).collect();
             let nothing = document.deleted.is_empty() && document.repaired.is_empty();
-            document.outcome = if nothing { "not_needed" } else { "done" };
+            document.outcome = if nothing { Outcome::NotNeeded } else { Outcome::Done };
         }
         None => {}
     }
@@ -249,10 +250,10 @@ fn add_run(document: &mut SweepDoc, facts: &SweepFacts<'_>, ran: &Ran) {
     let failed = ran.stopped || ran.problems.iter().any(failed);
     let locked = ran.problems.iter().any(|problem| problem.kind == ProblemKind::Locked);
     document.outcome = match (failed, locked) {
-        (true, _) => "failed",
-        (false, true) => "refused",
-        _ if ran.deletions.is_empty() && ran.repaired.is_empty() => "not_needed",
-        _ => "done",
+        (true, _) => Outcome::Failed,
+        (false, true) => Outcome::Refused,
+        _ if ran.deletions.is_empty() && ran.repaired.is_empty() => Outcome::NotNeeded,
+        _ => Outcome::Done,
     };
 }
 
@@ -283,7 +284,7 @@ pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at:
             message: message.to_owned(),
             measured_bytes: None,
         }],
-        outcome: "refused",
+        outcome: Outcome::Refused,
         warnings: Vec::new(),
     }
 }

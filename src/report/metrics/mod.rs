@@ -200,11 +200,11 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
     }
     // What is there stays.
     for outcome in [Outcome::Done, Outcome::Incomplete] {
-        page.add(family::SCANS, &[outcome.word()], 0);
+        page.add(family::SCANS, &[outcome.as_str()], 0);
     }
     for (command, outcomes, kinds) in DELETING {
         let command = command.word();
-        for outcome in outcomes.iter().map(|outcome| outcome.word()).chain([KILLED]) {
+        for outcome in outcomes.iter().map(|outcome| outcome.as_str()).chain([KILLED]) {
             page.add(family::RUNS, &[command, outcome], 0);
         }
         for kind in kinds.iter().map(|kind| kind.word()) {
@@ -219,10 +219,10 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
 fn add_last_run(page: &mut Exposition, run: &LastRun) {
     let command = run.command.word();
     page.add(family::LAST_RUN, &[command], seconds(run.at));
-    let outcome = run.outcome.map_or(UNFINISHED, Outcome::word);
+    let outcome = run.outcome.map_or(UNFINISHED, Outcome::as_str);
     page.add(family::LAST_OUTCOME, &[command, outcome], 1);
     let known = DELETING.iter().filter(|(of, ..)| *of == run.command).flat_map(|(_, outcomes, _)| *outcomes);
-    for other in known.map(|outcome| outcome.word()).chain([UNFINISHED]) {
+    for other in known.map(|outcome| outcome.as_str()).chain([UNFINISHED]) {
         page.add(family::LAST_OUTCOME, &[command, other], 0);
     }
     let mount = run.mount.as_deref().unwrap_or_default();
