@@ -129,7 +129,7 @@ fn directories_that_come_and_go_lose_nothing() {
             let place = &place;
             let dir = &dir;
             scope.spawn(move || {
-                let queue = queue(&[&dir.path().join("none/pending").join("\0"), &place]);
+                let queue = queue(&[&dir.path().join("none/pending").join("\0"), place]);
                 for item in 0..200_u32 {
                     let notes = queue.put(&run(thread * 1000 + item));
                     let [Note::Kept { path, .. }] = &notes[..] else { panic!("{notes:?}") };
