@@ -102,6 +102,13 @@ fn artifacts_are_read_to_the_byte_and_nothing_is_touched() {
     assert!(images.stdout.contains(&format!("{MODEL} +1 (artifact)")), "{}", images.stdout);
     let explained = made.node.run(&["explain", made.artifacts.path(&made.model).to_str().unwrap()]);
     assert!(explained.stdout.contains(MODEL), "{}", explained.stdout);
+    let explained = made.node.json(&["explain", MODEL]);
+    let chain: Vec<_> = list(&explained, "/chain").iter().map(|one| text(one, "/id")).collect();
+    let layers = texts(model, "/layers");
+    assert!(
+        layers.iter().all(|layer| chain.contains(&layer.as_str())),
+        "{chain:?} without one of {layers:?}"
+    );
     made.node.run(&["report"]).expect_code(0);
     made.node.json(&["usage"]);
 }

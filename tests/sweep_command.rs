@@ -433,7 +433,9 @@ fn beside_a_storm_of_tools() {
         }
         let _over = AtEnd(&over);
         let start = std::time::Instant::now();
-        while start.elapsed() < storm {
+        // On a slow machine for longer.
+        let few = || rounds.load(std::sync::atomic::Ordering::Relaxed) <= 2;
+        while start.elapsed() < storm || swept <= 2 || few() {
             // An orphan, as a crash leaves it.
             let id = format!("{:064x}", start.elapsed().as_nanos());
             std::fs::create_dir_all(node.store.root().join("overlay").join(id).join("diff/a")).unwrap();
@@ -446,7 +448,6 @@ fn beside_a_storm_of_tools() {
     });
     let rounds = rounds.into_inner();
     println!("{swept} orphans, {rounds} containers");
-    assert!(swept > 2 && rounds > 2, "{swept} {rounds}");
     node.store.unmount();
     node.run(&NOW).expect_code(0);
     assert_eq!(support::edit::whole(&node.store), steady);

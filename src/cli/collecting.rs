@@ -523,6 +523,8 @@ fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
         // What a rule keeps is refused; what would not go has failed.
         Outcome::NotReached if document.kind == "rm" && document.errors.is_empty() => Exit::Refused,
         Outcome::NotReached if document.kind == "rm" => Exit::Failed,
+        // "Everything worked" is not so where something could not be read.
+        Outcome::NotReached if surveyed.exit() != Exit::Done => surveyed.exit(),
         Outcome::NotReached => Exit::NotReached,
         Outcome::Refused => Exit::Refused,
         _ => surveyed.exit(),

@@ -66,7 +66,10 @@ impl Open {
         &mut self,
         work: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
-        self.records.write(work).map_err(|source| failed(&self.place, source))
+        self.records.write(work).map_err(|source| match source {
+            records::Error::Degraded(why) => unchanged(&why),
+            source => failed(&self.place, source),
+        })
     }
 }
 
@@ -214,14 +217,19 @@ pub(super) fn open_to_keep(global: &Global) -> Result<Open, Failure> {
         return Ok(open);
     }
     match degraded.pop() {
-        Some(why) => Err(Failure::NotThere {
-            message: format!("nothing was changed: {why}"),
-            hint: "try again when that is mended".into(),
-        }),
+        Some(why) => Err(unchanged(&why)),
         None => Err(Failure::BadArgument {
             message: format!("{}: nothing can be kept there", open.place.dir.display()),
             hint: "name another state directory with --state-dir DIR".into(),
         }),
+    }
+}
+
+/// What somebody asked to change is not kept for later.
+fn unchanged(why: &Degraded) -> Failure {
+    Failure::NotThere {
+        message: format!("nothing was changed: {why}"),
+        hint: "try again when that is mended".into(),
     }
 }
 

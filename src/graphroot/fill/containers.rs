@@ -33,7 +33,7 @@ impl Filler<'_> {
                     listed_bytes =
                         self.layer_at.get(id.as_str()).and_then(|at| self.contents.get(at)).copied();
                     mounted = self.is_mounted(&self.inventory.nodes[node.get()].path);
-                } else {
+                } else if self.is_sound() {
                     let evidence = format!("its layer {id} is in no store that was read");
                     self.broken(
                         "ctr-layer-missing",
@@ -46,7 +46,7 @@ impl Filler<'_> {
                 }
             }
             let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
-            if let (Some(id), None) = (&record.image, image) {
+            if let (Some(id), None, true) = (&record.image, image, self.is_sound()) {
                 let evidence = format!("its image {id} is in no store that was read");
                 self.broken(
                     "ctr-image-missing",
@@ -60,6 +60,11 @@ impl Filler<'_> {
             self.container(record, &directory, image, listed_bytes, mounted, holds);
             self.image_volumes(images, &directory);
         }
+    }
+
+    /// Whether what the records do not list is missing: not where they are damaged.
+    fn is_sound(&self) -> bool {
+        self.inventory.stores[self.context.store.get()].consistency != Consistency::Damaged
     }
 
     fn container(

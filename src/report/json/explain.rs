@@ -69,10 +69,12 @@ fn of_image(survey: &Survey, at: ImageIx, document: &mut ExplainDoc) {
     let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
     let described = image(survey, at);
     document.chain = top.map_or_else(Vec::new, |top| chain(survey, *top));
-    // Blobs, a second snapshotter's copies, mapped twins: what it holds beside its chain.
-    let reached = survey.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(survey, *node));
-    let beside: Vec<_> = reached.filter(|one| !record.layers.contains(&one.id)).collect();
     document.chain.retain(|one| record.layers.contains(&one.id));
+    // What it holds beside its chain: blobs (an artifact's have no parents), a second snapshotter's copies,
+    // mapped twins.
+    let reached = survey.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(survey, *node));
+    let beside: Vec<_> =
+        reached.filter(|one| document.chain.iter().all(|shown| shown.id != one.id)).collect();
     document.chain.extend(beside);
     document.held_by.clone_from(&described.used_by);
     document.copies = copies(survey, at);
