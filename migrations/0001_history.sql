@@ -1,10 +1,10 @@
 -- What was seen, and since when. Times are microseconds since 1970-01-01T00:00:00Z in
--- *record time* (src/records/clock.rs): wall-clock time on a node whose clock is right,
+-- *record time* (src/history/clock.rs): wall-clock time on a node whose clock is right,
 -- and never further ahead than what is proven to have passed. A scan that finds all as it
 -- was writes one row of `clock` and one of `stores`: what those say holds for every row
 -- that a column below leaves NULL.
 
--- One row: the last reading of the clocks (src/records/clock.rs).
+-- One row: the last reading of the clocks (src/history/clock.rs).
 CREATE TABLE clock (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     record_time INTEGER NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE clock (
 CREATE TABLE stores (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
-    -- Bytes that are not UTF-8, and '%', as %FF (src/records/paths.rs).
+    -- Bytes that are not UTF-8, and '%', as %FF (src/history/paths.rs).
     root TEXT NOT NULL,
     driver TEXT NOT NULL,
     first_seen INTEGER NOT NULL,
@@ -41,7 +41,7 @@ CREATE TABLE images (
     life INTEGER NOT NULL,
     -- Never changes.
     first_detected INTEGER NOT NULL,
-    -- JSON: what first_detected was taken from (src/records/ages.rs, FirstSight).
+    -- JSON: what first_detected was taken from (src/history/ages.rs, FirstSight).
     evidence TEXT NOT NULL,
     -- By the wall clock, when what every pull makes anew was made: the metadata directory
     -- or containerd's record. Another one later means deleted and pulled again.
@@ -98,7 +98,7 @@ CREATE INDEX containers_present ON containers (store) WHERE gone_since IS NULL;
 CREATE INDEX containers_gone ON containers (gone_since) WHERE gone_since IS NOT NULL;
 CREATE INDEX containers_image ON containers (image);
 
--- Measured sizes of finished layers (src/records/sizes.rs). Only a cache: what is lost is
+-- Measured sizes of finished layers (src/history/sizes.rs). Only a cache: what is lost is
 -- measured again, so nothing else refers to these tables and they refer to nothing else.
 
 CREATE TABLE size_stores (
@@ -150,7 +150,7 @@ CREATE TABLE outside_shares (
 ) STRICT, WITHOUT ROWID;
 
 -- One row a run. Runs that deleted nothing are summed up after a while: one row a day, command
--- and outcome (src/records/runs.rs).
+-- and outcome (src/history/runs.rs).
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY,
     run_id TEXT NOT NULL UNIQUE,
@@ -286,7 +286,7 @@ CREATE TABLE attempts (
 ) STRICT, WITHOUT ROWID;
 
 -- What the last scan found in each store, and when. Stores that are gone are forgotten by the first
--- complete scan of all stores without them (src/records/figures.rs).
+-- complete scan of all stores without them (src/history/figures.rs).
 CREATE TABLE store_figures (
     store INTEGER PRIMARY KEY REFERENCES stores (id) ON DELETE CASCADE,
     at INTEGER NOT NULL,
@@ -386,7 +386,7 @@ BEGIN
     ON CONFLICT (name, command, label) DO UPDATE SET value = min(value, 1 << 62) + excluded.value;
 END;
 
--- What scans saw, for `layersweep diff`. What is kept for how long: src/records/pictures.rs.
+-- What scans saw, for `layersweep diff`. What is kept for how long: src/history/pictures.rs.
 CREATE TABLE kept_scans (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     -- As in `runs`.

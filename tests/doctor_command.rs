@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use cri_server::CriServer;
-use layersweep::records::RunLock;
+use layersweep::history::RunLock;
 use support::program::{self, Run, layersweep, list, text};
 use support::store::{self, Store};
 use support::{schema, small, tree};

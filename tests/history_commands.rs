@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Stdio;
 
 use jiff::Timestamp;
-use layersweep::records::journal::RunRecord;
-use layersweep::records::runs::{Command, End, Event, Outcome, Start};
-use layersweep::records::{Pending, Queue};
+use layersweep::history::journal::RunRecord;
+use layersweep::history::runs::{Command, End, Event, Outcome, Start};
+use layersweep::history::{Pending, Queue};
 use support::program::{self, Run, layersweep, list, text, texts};
 use support::{past, schema};
 
@@ -98,7 +98,7 @@ fn what_waits_is_shown_and_saved_by_the_next_scan() {
     let dir = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     past::ten_days(dir.path(), now);
-    let place = layersweep::records::Place::local(dir.path());
+    let place = layersweep::history::Place::local(dir.path());
     let mut record = RunRecord::of(Start { run_id: "waits".into(), ..Start::of(Command::Gc, now) });
     record.events = vec![Event { reason: "FreeDiskSpaceFailed".into(), message: past::NASTY.into() }];
     record.end = Some(End::of(now, Outcome::NotReached));

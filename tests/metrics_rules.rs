@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use layersweep::gc::{FreeFloor, Marks, Targets};
+use layersweep::history::counters::{Counter, LastRun};
+use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
+use layersweep::history::runs::{self, Outcome};
 use layersweep::inventory::{Filesystem, StoreKey, StoreKind};
-use layersweep::records::counters::{Counter, LastRun};
-use layersweep::records::figures::{BigImage, Figures, LeakFigures, StoreFigures};
-use layersweep::records::runs::{self, Outcome};
 use layersweep::report::metrics::{self, Database, FAMILIES, Facts, Remembered};
 use regex::Regex;
 use serde_json::Value;

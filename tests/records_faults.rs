@@ -15,13 +15,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use layersweep::inventory::{StoreKey, StoreKind};
-use layersweep::records::pins::{self, Pattern};
-use layersweep::records::{
+use layersweep::history::pins::{self, Pattern};
+use layersweep::history::{
     Access, DATABASE, Degraded, Note, Opened, Pending, Place, Queue, Records, Saved, save,
 };
+use layersweep::inventory::{StoreKey, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::sightings::{image, scan, sighting};
+use support::scan_records::{image, scan, scan_record};
 
 /// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
@@ -79,7 +79,7 @@ impl Node {
 fn seen(root: &str) -> Pending {
     static SCANS: AtomicI64 = AtomicI64::new(0);
     let number = SCANS.fetch_add(1, Ordering::Relaxed);
-    let mut seen = sighting(number);
+    let mut seen = scan_record(number);
     seen.stores[0].key = StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into());
     seen.images = vec![image(number.cast_unsigned(), 0)];
     seen.images[0].names = vec!["n".repeat(8000)];
@@ -423,7 +423,7 @@ fn what_the_database_refuses_does_not_stand_in_the_way() {
     node.good_run("/before", 0);
     let queue = node.queue();
     let Pending::Scan(mut bad) = seen("/bad") else { panic!() };
-    bad.sighting.stores[0].filesystem = 7;
+    bad.record.stores[0].filesystem = 7;
     queue.put(&Pending::Scan(bad));
     queue.put(&seen("/good"));
     let mut opened = node.open(Access::Write);

@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use layersweep::inventory::Consistency;
-use layersweep::records::attempts::{self, Attempt};
-use layersweep::records::journal::{Journal, RunRecord};
-use layersweep::records::runs::{self, Act, Certainty, Deletion, End, Kind, Outcome, Reason, Start};
-use layersweep::records::{
+use layersweep::history::attempts::{self, Attempt};
+use layersweep::history::journal::{Journal, RunRecord};
+use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, Outcome, Reason, Start};
+use layersweep::history::{
     Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
 };
+use layersweep::inventory::Consistency;
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::sightings::{at, image, record_fresh, sighting, store_key};
+use support::scan_records::{at, image, record_fresh, scan_record, store_key};
 
 /// A state directory on a filesystem that will fail, and one on one that will not for what waits.
 struct Node {
@@ -491,17 +491,17 @@ fn attempts_end_with_the_image() {
     assert_eq!(runs[0].deletions[1].error.as_deref(), Some("in use"));
 
     // The store is unknown so far, and a scan that waited since before the run is not late.
-    let mut seen = sighting(50);
+    let mut seen = scan_record(50);
     seen.images = (0..4).map(|number| image(number, 0)).collect();
     assert_eq!(record_fresh(&mut records, seen).late_stores, 0);
     assert_eq!(tries(&records).len(), 4);
     // A listing that is not complete proves nothing; a complete one does: one is gone, and one was
     // pulled again.
-    let mut seen = sighting(250);
+    let mut seen = scan_record(250);
     seen.stores[0].consistency = Consistency::WriterActive;
     record_fresh(&mut records, seen);
     assert_eq!(tries(&records).len(), 4);
-    let mut seen = sighting(300);
+    let mut seen = scan_record(300);
     seen.images = vec![image(0, 0), image(1, 270), image(2, 0)];
     record_fresh(&mut records, seen);
     let mut expected = [(ids[0].clone(), 1), (ids[2].clone(), 1)];
@@ -517,7 +517,7 @@ fn attempts_end_with_the_image() {
     let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);
     // Nobody has wanted it to go for months.
-    let mut seen = sighting(86_400 * 40);
+    let mut seen = scan_record(86_400 * 40);
     seen.images = vec![image(0, 0)];
     record_fresh(&mut records, seen);
     assert_eq!(tries(&records), []);

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use layersweep::records::Records;
-use layersweep::records::sighting::Sighting;
-use support::sightings::{at, container, image, open, record_fresh, sighting};
+use layersweep::history::Records;
+use layersweep::history::scan_record::ScanRecord;
+use support::scan_records::{at, container, image, open, record_fresh, scan_record};
 
 /// Set for the program that is killed: its state directory.
 const STATE: &str = "LAYERSWEEP_KILL_STATE";
@@ -21,13 +21,13 @@ const STATE: &str = "LAYERSWEEP_KILL_STATE";
 /// `scan_kill` does the same with the whole program and more kills.
 const KILLS: usize = 60;
 
-/// Seconds between two sightings.
+/// Seconds between two scan records.
 const PERIOD: i64 = 300;
 
 /// What the scan number `step` sees: images come, go, come back and are pulled again, the
 /// machine reboots, the listing is not always complete.
-fn scan(step: i64) -> Sighting {
-    let mut seen = sighting(step * PERIOD);
+fn scan(step: i64) -> ScanRecord {
+    let mut seen = scan_record(step * PERIOD);
     seen.clock.boot_id = format!("boot {}", step / 40);
     seen.clock.since_boot = (step % 40 * PERIOD + 20) * 1_000_000;
     seen.clock.synchronised = step % 40 > 0;
@@ -146,7 +146,7 @@ fn killed_at_any_instant() {
             assert_eq!(now.get(row), Some(life), "after kill {kill}");
         }
         known = now;
-        let ticked = records.read(layersweep::records::known::clock).unwrap().map(|clock| clock.record_time);
+        let ticked = records.read(layersweep::history::known::clock).unwrap().map(|clock| clock.record_time);
         assert!(ticked >= clock, "record time went back at kill {kill}");
         clock = ticked;
 
@@ -158,7 +158,7 @@ fn killed_at_any_instant() {
         steps = step;
         if step >= 0 {
             let mut there: Vec<_> =
-                support::sightings::known(&records).all().map(|life| life.image_id.clone()).collect();
+                support::scan_records::known(&records).all().map(|life| life.image_id.clone()).collect();
             there.sort();
             let mut seen: Vec<_> = scan(step).images.into_iter().map(|image| image.id).collect();
             seen.sort();

@@ -1,4 +1,4 @@
-//! What the records make of sightings, in a real database.
+//! What the records make of scan records, in a real database.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
@@ -7,17 +7,19 @@ mod support;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use layersweep::history::Records;
+use layersweep::history::ages::{self, Basis, Moment, Rule};
+use layersweep::history::known::{self, Life};
+use layersweep::history::observe::Observed;
+use layersweep::history::scan_record::ScanRecord;
 use layersweep::inventory::refs::Refs;
 use layersweep::inventory::{
     Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
     Store, StoreKey, StoreKind,
 };
-use layersweep::records::Records;
-use layersweep::records::ages::{self, Basis, Moment, Rule};
-use layersweep::records::known::{self, Life};
-use layersweep::records::observe::Observed;
-use layersweep::records::sighting::Sighting;
-use support::sightings::{at, container, id, image, known, open, record, record_fresh, sighting, store_key};
+use support::scan_records::{
+    at, container, id, image, known, open, record, record_fresh, scan_record, store_key,
+};
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 3600;
@@ -34,8 +36,8 @@ impl Rig {
     }
 
     /// Sees the store with these images and containers.
-    fn see(&mut self, seconds: i64, change: impl FnOnce(&mut Sighting)) -> Observed {
-        let mut seen = sighting(seconds);
+    fn see(&mut self, seconds: i64, change: impl FnOnce(&mut ScanRecord)) -> Observed {
+        let mut seen = scan_record(seconds);
         change(&mut seen);
         record_fresh(&mut self.records, seen)
     }
@@ -109,7 +111,7 @@ fn a_life_from_first_sight_to_its_end_and_the_next() {
 #[test]
 fn a_second_pull_between_two_scans_is_a_new_life() {
     let mut rig = Rig::new();
-    let used = |seen: &mut Sighting| {
+    let used = |seen: &mut ScanRecord| {
         seen.images = vec![image(1, -HOUR)];
         seen.containers = vec![container(9, -60, Some(0))];
     };
@@ -128,7 +130,7 @@ fn a_second_pull_between_two_scans_is_a_new_life() {
 fn only_a_complete_listing_proves_an_absence() {
     for doubt in [Consistency::WriterActive, Consistency::Damaged] {
         let mut rig = Rig::new();
-        let all = |seen: &mut Sighting| {
+        let all = |seen: &mut ScanRecord| {
             seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
             seen.containers = vec![container(9, -60, Some(0))];
         };
@@ -188,12 +190,12 @@ fn names_of_containerd_may_come_and_go() {
 #[test]
 fn of_a_store_that_was_scanned_later_nothing_is_taken() {
     let mut rig = Rig::new();
-    let mut early = sighting(300);
+    let mut early = scan_record(300);
     early.images = vec![image(1, -HOUR), image(2, -HOUR)];
     early.containers = vec![container(7, 100, Some(0)), container(8, 100, Some(1))];
-    let mut first = sighting(0);
+    let mut first = scan_record(0);
     first.images = vec![image(1, -HOUR), image(2, -HOUR)];
-    let mut last = sighting(600);
+    let mut last = scan_record(600);
     last.images = vec![image(1, -HOUR)];
     last.containers = vec![container(9, 500, Some(0))];
 
@@ -215,7 +217,7 @@ fn of_a_store_that_was_scanned_later_nothing_is_taken() {
 #[test]
 fn a_leap_of_record_time_ages_only_what_it_should() {
     let mut rig = Rig::new();
-    let boot = |seen: &mut Sighting, since: i64, wall: Timestamp, synchronised: bool| {
+    let boot = |seen: &mut ScanRecord, since: i64, wall: Timestamp, synchronised: bool| {
         seen.clock.boot_id = "second".into();
         seen.clock.since_boot = since * 1_000_000;
         seen.clock.wall = wall;
@@ -246,10 +248,10 @@ fn a_leap_of_record_time_ages_only_what_it_should() {
 }
 
 /// From 1970 to noon.
-const NOON_SECONDS: i64 = support::sightings::NOON;
+const NOON_SECONDS: i64 = support::scan_records::NOON;
 
 #[test]
-fn odd_sightings_do_no_harm() {
+fn odd_scan_records_do_no_harm() {
     let mut rig = Rig::new();
     // One store twice, one image twice, one container twice.
     rig.see(0, |seen| {
@@ -261,10 +263,10 @@ fn odd_sightings_do_no_harm() {
     });
     let life = rig.life(1).unwrap();
     assert_eq!((life.age.use_count, life.age.last_used), (1, Some(at(0))));
-    let mut unsound = sighting(300);
+    let mut unsound = scan_record(300);
     unsound.containers = vec![container(1, 0, Some(5))];
     assert!(!unsound.is_sound());
-    let refused = rig.records.write(|to| layersweep::records::observe::observe(to, &unsound));
+    let refused = rig.records.write(|to| layersweep::history::observe::observe(to, &unsound));
     assert!(refused.unwrap_err().to_string().contains("names stores or images that it does not have"));
 
     // A name that is used again for another container, and a container without its image.
@@ -318,7 +320,7 @@ fn rows_that_make_no_sense_take_no_others_with_them() {
 #[test]
 fn what_is_as_it_was_is_not_written() {
     let mut rig = Rig::new();
-    let see = |seen: &mut Sighting| {
+    let see = |seen: &mut ScanRecord| {
         seen.images = (0..200).map(|number| image(number, -HOUR)).collect();
         seen.containers = (0..100).map(|number| container(number, -60, Some(number as usize))).collect();
     };
@@ -335,7 +337,7 @@ fn what_is_as_it_was_is_not_written() {
 fn a_large_node_is_written_quickly() {
     let mut rig = Rig::new();
     let see = |offset: u64| {
-        move |seen: &mut Sighting| {
+        move |seen: &mut ScanRecord| {
             seen.images = (offset..10_000 + offset).map(|number| image(number, -HOUR)).collect();
             seen.containers = (0..20_000)
                 .map(|number| container(number + offset, -60, Some(number as usize / 2)))
@@ -344,7 +346,7 @@ fn a_large_node_is_written_quickly() {
     };
     let mut seconds = Vec::new();
     for (scan, offset) in [(0, 0), (1, 0), (2, 500)] {
-        let mut seen = sighting(scan * 300);
+        let mut seen = scan_record(scan * 300);
         see(offset)(&mut seen);
         let start = Instant::now();
         record(&mut rig.records, &seen);
@@ -362,7 +364,7 @@ fn key_at(kind: StoreKind, root: &str) -> StoreKey {
     StoreKey::new(kind, root.into(), "overlay".into())
 }
 
-/// The store of [`sighting`] with these images, as a scan finds it; the last is in use.
+/// The store of [`scan_record`] with these images, as a scan finds it; the last is in use.
 fn inventory(images: &[(u64, i64)]) -> Inventory {
     let key = store_key();
     let store = Store {
@@ -437,8 +439,8 @@ fn ages_are_right_before_the_scan_is_recorded() {
     // old, the last is used.
     let found = inventory(&[(1, -HOUR), (2, 100), (3, -HOUR), (4, -HOUR)]);
     let known_before = known(&rig.records);
-    let clock = sighting(300).clock;
-    let seen = Sighting::new(&found, &Refs::new(&found), clock.wall, clock.clone(), known_before.clock());
+    let clock = scan_record(300).clock;
+    let seen = ScanRecord::new(&found, &Refs::new(&found), clock.wall, clock.clone(), known_before.clock());
     assert!(seen.is_sound());
     assert_eq!((seen.record_time, seen.filesystems[0].inodes_free), (at(300), 2));
     assert_eq!((seen.images[0].pinned, seen.images[0].listed_bytes), (true, Some(7)));

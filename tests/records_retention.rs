@@ -7,18 +7,18 @@ mod support;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use layersweep::records::retention;
-use layersweep::records::sighting::{SeenContainer, SeenImage};
-use support::sightings::{container, image, open, record_fresh, sighting};
+use layersweep::history::retention;
+use layersweep::history::scan_record::{SeenContainer, SeenImage};
+use support::scan_records::{container, image, open, record_fresh, scan_record};
 
 const DAY: i64 = 86_400;
 const DAYS: i64 = 2 * 365;
 
-/// What the file may hold when only sightings are in it; the rest of 50 MiB is for usage
+/// What the file may hold when only scan records are in it; the rest of 50 MiB is for usage
 /// series, runs and cached sizes.
 const MOST_BYTES: u64 = 24 << 20;
 
-/// Lives through two years with a sighting every `period` seconds: 200 images of which 40
+/// Lives through two years with a scan record every `period` seconds: 200 images of which 40
 /// are replaced a day, 100 containers of which 200 are.
 fn live(period: i64) {
     // In memory where there is such a place: what counts is the size, not the disk.
@@ -40,7 +40,7 @@ fn live(period: i64) {
             next_container += 1;
         }
         containers.drain(..containers.len() - 100);
-        let mut seen = sighting(now);
+        let mut seen = scan_record(now);
         seen.images = images.iter().cloned().collect();
         seen.containers = containers.iter().cloned().collect();
         for (position, container) in seen.containers.iter_mut().enumerate() {

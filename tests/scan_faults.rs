@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use layersweep::records::{Access, PATIENCE, Records};
+use layersweep::history::{Access, PATIENCE, Records};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use support::loopfs::{Fs, LoopFs, MIB};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use layersweep::records::RunLock;
+use layersweep::history::RunLock;
 use serde_json::Value;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::node;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use layersweep::records::{Caller, place};
+use layersweep::history::{Caller, place};
 use layersweep::sys::sysroot::Sysroot;
 use rusqlite::Connection;
 use serde_json::Value;

@@ -13,7 +13,7 @@ use super::metrics::MetricsArgs;
 use super::settings::Named;
 use super::values::Since;
 use crate::config::Flag;
-use crate::records::runs::Kind;
+use crate::history::runs::Kind;
 use crate::sys::ioprio::IoPriority;
 
 const AFTER_HELP: &str = "\

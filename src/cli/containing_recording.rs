@@ -4,7 +4,7 @@ use super::recording::Recording;
 use crate::gc::containers::Reason;
 use crate::gc::containers::run::{Deletion, Doomed, Kind, Witness};
 use crate::gc::measure::Ended;
-use crate::records::runs;
+use crate::history::runs;
 use crate::report::text::safe;
 
 impl Witness for Recording<'_> {

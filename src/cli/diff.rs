@@ -12,9 +12,9 @@ use super::failure::Failure;
 use super::records::Open;
 use super::values::Since;
 use super::{output, picturing, records, surveying, terminal};
+use crate::history::Access;
+use crate::history::pictures::{self, Missing, Name};
 use crate::inventory::picture::{Place, Taken};
-use crate::records::Access;
-use crate::records::pictures::{self, Missing, Name};
 use crate::report::{json, text};
 
 /// What is compared unless it is named.

@@ -13,8 +13,8 @@ use crate::cri::Options;
 use crate::gc::editors::Editors;
 use crate::gc::leaks::plan::{self, Plan, Wish};
 use crate::gc::run::owner::{Owners, Presence};
+use crate::history::runs::Command;
 use crate::inventory::StoreIx;
-use crate::records::runs::Command;
 use crate::sys::namespaces;
 use crate::sys::stop::flag;
 

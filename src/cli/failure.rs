@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::surveying;
 use crate::config;
 use crate::gc::run::hands::Blind;
-use crate::records;
+use crate::history;
 use crate::report::text::safe;
 use crate::survey;
 use crate::survey::lookup;
@@ -29,7 +29,7 @@ pub(super) enum Failure {
     Records {
         path: PathBuf,
         #[source]
-        source: records::Error,
+        source: history::Error,
     },
     /// Nothing was done, since it is not proven that it would be safe.
     #[error("{message}")]
@@ -90,7 +90,7 @@ impl Failure {
             Self::Refused { .. } | Self::Blind(_) => Exit::Refused,
             Self::BadArgument { .. }
             | Self::Config(_)
-            | Self::Records { source: records::Error::Newer { .. }, .. } => Exit::Usage,
+            | Self::Records { source: history::Error::Newer { .. }, .. } => Exit::Usage,
             Self::Records { .. } => Exit::Failed,
         }
     }
@@ -112,8 +112,8 @@ impl Failure {
             Self::BadArgument { hint, .. } | Self::NotThere { hint, .. } | Self::Refused { hint, .. } => {
                 (!hint.is_empty()).then(|| hint.clone())
             }
-            Self::Records { source: records::Error::Degraded(why), .. } => Some(why.remedy()),
-            Self::Records { source: records::Error::Newer { .. }, .. } => {
+            Self::Records { source: history::Error::Degraded(why), .. } => Some(why.remedy()),
+            Self::Records { source: history::Error::Newer { .. }, .. } => {
                 Some("use the newer layersweep, or name another state directory with --state-dir DIR".into())
             }
             Self::Records { .. } => None,

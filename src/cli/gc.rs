@@ -5,7 +5,7 @@ use super::collecting::Job;
 use super::exit::Exit;
 use super::failure::Failure;
 use crate::config::Config;
-use crate::records::runs::Command;
+use crate::history::runs::Command;
 
 pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Failure> {
     let mut job = Job::new(global, config, Command::Gc, own.via);

@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::values::Since;
 use super::{output, records, terminal};
-use crate::records::{Access, pictures, runs, usage};
+use crate::history::{Access, pictures, runs, usage};
 use crate::report::{json, text};
 
 /// Runs shown unless asked otherwise.

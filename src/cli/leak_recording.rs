@@ -10,10 +10,10 @@ use super::recording::{fullness, tell};
 use super::records::Memory;
 use crate::gc::leaks::plan::{Entry, Plan};
 use crate::gc::leaks::run::{Deletion, Problem, ProblemKind, Witness};
+use crate::history::Note;
+use crate::history::journal::Journal;
+use crate::history::runs::{self, Certainty, Command, End, Kind, Outcome, Reason, RunError, Start};
 use crate::inventory::{Inventory, Leak};
-use crate::records::Note;
-use crate::records::journal::Journal;
-use crate::records::runs::{self, Certainty, Command, End, Kind, Outcome, Reason, RunError, Start};
 use crate::report::json::SweepDoc;
 use crate::report::text::{bytes, safe};
 

@@ -18,7 +18,7 @@ use super::outfile::{self, Unfit};
 use super::{output, recording, records, settings, surveying};
 use crate::config::{Config, Textfile};
 use crate::gc::Targets;
-use crate::records::{Degraded, Note, checkup, counters, figures};
+use crate::history::{Degraded, Note, checkup, counters, figures};
 use crate::report::metrics::{self, Database, Facts, Remembered, WriteError};
 use crate::report::text::safe;
 use crate::survey;

@@ -1,9 +1,9 @@
 //! What a scan saw, as it is kept and compared.
 
 use super::records::{Open, own_path, own_paths};
+use crate::history::pictures::{self, Fate};
+use crate::history::scans::Recorded;
 use crate::inventory::picture::Picture;
-use crate::records::pictures::{self, Fate};
-use crate::records::scans::Recorded;
 use crate::survey::Survey;
 
 /// What a survey saw, under the names that the node itself has for it.

@@ -7,9 +7,9 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::records::Open;
 use super::{output, records, terminal};
-use crate::records::Access;
-use crate::records::known::{self, Known, Life};
-use crate::records::pins::{self, Pattern, Pin};
+use crate::history::Access;
+use crate::history::known::{self, Known, Life};
+use crate::history::pins::{self, Pattern, Pin};
 use crate::report::{json, text};
 
 pub(super) fn run(global: &Global, own: &PinArgs) -> Result<Exit, Failure> {

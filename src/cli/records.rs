@@ -11,20 +11,20 @@ use jiff::Timestamp;
 use super::args::Global;
 use super::failure::Failure;
 use super::picturing;
-use crate::inventory::picture::Picture;
-use crate::inventory::refs::Refs;
-use crate::inventory::{Consistency, Finding, Image, ImageIx, Inventory, StoreIx, StoreKey};
-use crate::records::ages::{Ages, Moment};
-use crate::records::attempts::{self, Attempt};
-use crate::records::known::{self, Known, Life};
-use crate::records::pins::{self, Pins};
-use crate::records::runs::{self, Command, Confirmed, Deletion, Kind};
-use crate::records::scans::Scan;
-use crate::records::sighting::Sighting;
-use crate::records::{
+use crate::history::ages::{Ages, Moment};
+use crate::history::attempts::{self, Attempt};
+use crate::history::known::{self, Known, Life};
+use crate::history::pins::{self, Pins};
+use crate::history::runs::{self, Command, Confirmed, Deletion, Kind};
+use crate::history::scan_record::ScanRecord;
+use crate::history::scans::Scan;
+use crate::history::{
     self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Pending, Place, Queue, Records, RunLock, clock,
     figures, sizes,
 };
+use crate::inventory::picture::Picture;
+use crate::inventory::refs::Refs;
+use crate::inventory::{Consistency, Finding, Image, ImageIx, Inventory, StoreIx, StoreKey};
 use crate::report::text::safe;
 use crate::survey::Survey;
 use crate::sys::clock::{Leap, Reading};
@@ -67,13 +67,13 @@ impl Open {
         work: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, Failure> {
         self.records.write(work).map_err(|source| match source {
-            records::Error::Degraded(why) => unchanged(&why),
+            history::Error::Degraded(why) => unchanged(&why),
             source => failed(&self.place, source),
         })
     }
 }
 
-fn failed(place: &Place, source: records::Error) -> Failure {
+fn failed(place: &Place, source: history::Error) -> Failure {
     Failure::Records { path: place.dir.join(DATABASE), source }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn place(global: &Global) -> Place {
     // The variable speaks of this machine, not of the disk that is looked at.
     let ours = || std::env::var_os(STATE_DIR).filter(|dir| !dir.is_empty()).map(std::path::PathBuf::from);
     let named = named.or_else(|| ours().filter(|_| global.sysroot.is_none()));
-    records::place(&sysroot, named.as_deref(), &Caller::present())
+    history::place(&sysroot, named.as_deref(), &Caller::present())
 }
 
 fn below(top: &Path, dir: &Path) -> Option<std::path::PathBuf> {
@@ -140,7 +140,7 @@ pub(super) fn look(global: &Global) -> Result<(Open, Vec<Degraded>, Vec<Note>), 
 /// Applies what waits to a copy of the records; ids of the runs among that, and what to warn of.
 fn apply_waiting(open: &mut Open) -> Result<(HashSet<String>, Vec<Note>), Failure> {
     let Open { records, place, .. } = open;
-    records::apply_waiting(records, &Queue::of(place)).map_err(|source| failed(place, source))
+    history::apply_waiting(records, &Queue::of(place)).map_err(|source| failed(place, source))
 }
 
 fn read_clocks() -> Result<Reading, Failure> {
@@ -176,7 +176,7 @@ pub(super) fn open_quietly(global: &Global, access: Access) -> Result<(Open, Vec
 fn open_anyway(global: &Global) -> Result<(Open, Vec<Degraded>, Option<String>), Failure> {
     match open_quietly(global, Access::Read) {
         Ok((open, degraded)) => Ok((open, degraded, None)),
-        Err(Failure::Records { source: newer @ records::Error::Newer { .. }, .. }) => {
+        Err(Failure::Records { source: newer @ history::Error::Newer { .. }, .. }) => {
             let why = newer.to_string();
             let place = place(global);
             let nowhere = Some((std::io::ErrorKind::NotFound, why.clone()));
@@ -490,7 +490,7 @@ impl Memory {
         let nothing = Inventory::default();
         let scan = Scan {
             run_id: runs::new_id(self.scanned),
-            sighting: Sighting::new(
+            record: ScanRecord::new(
                 &nothing,
                 &Refs::new(&nothing),
                 self.began,
@@ -504,7 +504,7 @@ impl Memory {
         };
         let saved = open_quietly(global, Access::Write).and_then(|(mut open, degraded)| {
             let queue = Queue::of(&open.place);
-            let saved = records::save(&mut open.records, &queue, &Pending::Scan(Box::new(scan)));
+            let saved = history::save(&mut open.records, &queue, &Pending::Scan(Box::new(scan)));
             let saved = saved.map_err(|source| failed(&open.place, source))?;
             Ok([degraded, saved.degraded].concat())
         });
@@ -524,7 +524,7 @@ impl Memory {
         }
         let scan = Scan {
             run_id: runs::new_id(self.scanned),
-            sighting: Sighting::new(
+            record: ScanRecord::new(
                 &survey.inventory,
                 &survey.refs,
                 self.began,
@@ -539,8 +539,8 @@ impl Memory {
         let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
         let (mut open, mut degraded) = open_quietly(global, access)?;
-        let (complete, all_stores, taken_at) = (scan.complete, scan.all_stores, scan.sighting.taken_at);
-        let saved = records::save(&mut open.records, &Queue::of(&open.place), &Pending::Scan(Box::new(scan)))
+        let (complete, all_stores, taken_at) = (scan.complete, scan.all_stores, scan.record.taken_at);
+        let saved = history::save(&mut open.records, &Queue::of(&open.place), &Pending::Scan(Box::new(scan)))
             .map_err(|source| failed(&open.place, source))?;
         degraded.extend(saved.degraded);
         // What was wrong when they were read is most likely still wrong, and now more is known.

@@ -6,8 +6,8 @@ use super::exit::Exit;
 use super::failure::Failure;
 use crate::config::Config;
 use crate::gc::run::untag::Untag;
+use crate::history::runs::Command;
 use crate::inventory::ImageIx;
-use crate::records::runs::Command;
 use crate::survey::Survey;
 use crate::survey::lookup::{self, Subject};
 

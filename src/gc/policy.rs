@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::names;
 use super::space::Targets;
+use crate::history::ages;
+pub use crate::history::attempts::Attempt;
 use crate::inventory::refs::Refs;
 use crate::inventory::{Image, ImageIx, Inventory, Store, StoreKind};
-use crate::records::ages;
-pub use crate::records::attempts::Attempt;
 
 /// Policy `exact`: when to delete, and what never to.
 #[derive(Clone, Debug, Default, PartialEq)]

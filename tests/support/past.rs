@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::inventory::Filesystem;
-use layersweep::records::runs::{
+use layersweep::history::runs::{
     self, Certainty, Command, Deletion, End, Kind, Outcome, Reason, RunError, Start,
 };
-use layersweep::records::{Access, Records, usage};
+use layersweep::history::{Access, Records, usage};
+use layersweep::inventory::Filesystem;
 
 const GIB: u64 = 1 << 30;
 

@@ -2,7 +2,7 @@
 
 use crate::cri::{StorePlace, StoreType};
 use crate::graphroot::edit::Ballast;
-use crate::records::Place;
+use crate::history::Place;
 
 /// In our state directory, where that lies beside containerd's root.
 pub(super) fn of(place: &Place, store: &StorePlace) -> Option<Ballast> {

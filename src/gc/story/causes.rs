@@ -6,13 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Cause, CauseKind, Divided, Hands, PartKind};
 use crate::gc::leaks::plan::{self, Fate, Plan, Stay};
+use crate::history::ages::Ages;
 use crate::inventory::refs::{self, Live, Root, Standing};
 use crate::inventory::words::span;
 use crate::inventory::{
     Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
     Verdict,
 };
-use crate::records::ages::Ages;
 use crate::survey::Survey;
 use crate::survey::tenants::{TenantKind, Tenants};
 

@@ -7,11 +7,11 @@ use super::{
     CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION,
 };
 use crate::gc::Plan;
+use crate::history::ages::ImageAge;
+use crate::history::known::Life;
 use crate::inventory::refs::{self, Refs, Root};
 use crate::inventory::rules::Ruling;
 use crate::inventory::{ImageIx, LeakIx, NodeIx, NodeKind};
-use crate::records::ages::ImageAge;
-use crate::records::known::Life;
 use crate::survey::Survey;
 use crate::survey::lookup::Subject;
 

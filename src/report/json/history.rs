@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::SCHEMA_VERSION;
 use crate::gc::measure::tolerance;
-use crate::records::pictures::Kept;
-use crate::records::runs::{Act, Certainty, Deletion, Event, Outcome, Quiet, RunError};
-use crate::records::usage::{Point, Range, Series};
+use crate::history::pictures::Kept;
+use crate::history::runs::{Act, Certainty, Deletion, Event, Outcome, Quiet, RunError};
+use crate::history::usage::{Point, Range, Series};
 
 /// `layersweep history`.
 #[derive(Clone, Debug, Serialize)]

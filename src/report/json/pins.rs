@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::records::pins::Pin;
+use crate::history::pins::Pin;
 
 /// `layersweep pin list`; `pin add` and `pin remove` print it with what they changed.
 #[derive(Clone, Debug, Serialize)]

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::ImageDoc;
+use crate::history::ages::{Basis, ImageAge, Rule};
+use crate::history::known::Life;
 use crate::inventory::{Evidence, EvidenceKind};
-use crate::records::ages::{Basis, ImageAge, Rule};
-use crate::records::known::Life;
 
 /// What the records know of an image.
 #[derive(Clone, Debug, Serialize)]

@@ -14,11 +14,11 @@ pub use textfile::{FILE_NAME, WriteError, file, write};
 use families as family;
 
 use crate::gc::{Marks, Targets};
+use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
+use crate::history::figures::{BigImage, CONTAINER_STATES, StoreFigures};
+use crate::history::runs::{Command, Kind, Outcome};
 use crate::inventory::refs::Standing;
 use crate::inventory::{ARTIFACTS, Filesystem, StoreKey};
-use crate::records::counters::{BYPRODUCT, Counter, KILLED, LastRun};
-use crate::records::figures::{BigImage, CONTAINER_STATES, StoreFigures};
-use crate::records::runs::{Command, Kind, Outcome};
 
 /// All that is told.
 #[derive(Clone, Debug)]

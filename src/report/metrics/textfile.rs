@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::records::{LockError, MetricsLock};
+use crate::history::{LockError, MetricsLock};
 
 /// Name of the file where only a directory is named. The collector reads what ends in `.prom`.
 pub const FILE_NAME: &str = "layersweep.prom";

@@ -38,7 +38,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::records::pins::Pin;
+    use crate::history::pins::Pin;
     use crate::report::json;
 
     #[test]

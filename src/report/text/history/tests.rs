@@ -1,7 +1,7 @@
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::records::runs::{Act, Certainty, Command, Deletion, Event, Kind, Outcome, Quiet, Reason};
+use crate::history::runs::{Act, Certainty, Command, Deletion, Event, Kind, Outcome, Quiet, Reason};
 use crate::report::json::{self, Origin};
 
 fn at(text: &str) -> Timestamp {

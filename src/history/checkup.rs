@@ -1,0 +1,147 @@
+//! A look at the state of the records, for who is asked whether all is well. Changes nothing, not
+//! even a lock.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::files::{DATABASE, beside};
+use super::lock::{Holder, RUN_LOCK};
+use super::place::Place;
+use crate::sys::quiet;
+
+/// What is wrong with the structure of the database, the first few things; none if it is sound.
+///
+/// # Errors
+/// What SQLite says.
+pub fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut check = connection.prepare("PRAGMA quick_check(3)")?;
+    let found: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(found.into_iter().filter(|line| line != "ok").collect())
+}
+
+/// The schema's version.
+///
+/// # Errors
+/// What SQLite says.
+pub fn schema(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Damaged databases that were set aside, the oldest first.
+///
+/// # Errors
+/// When the state directory cannot be listed.
+pub fn set_aside(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let start = beside(Path::new(DATABASE), ".corrupt-");
+    let start = start.to_string_lossy();
+    let mut found: Vec<_> = names(dir)?
+        .into_iter()
+        // Each may have files of SQLite's beside it.
+        .filter(|name| {
+            name.starts_with(&*start) && !["-wal", "-shm", "-journal"].iter().any(|end| name.ends_with(end))
+        })
+        .map(|name| dir.join(name))
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Length of the database and its log; `None` where there is none, or it cannot be looked at.
+#[must_use]
+pub fn bytes(place: &Place) -> Option<u64> {
+    let path = place.dir.join(DATABASE);
+    let length = |path: &Path| quiet::facts(path).ok().map(|facts| facts.length);
+    let log = length(&beside(&path, "-wal")).unwrap_or(0);
+    length(&path).map(|length| length.saturating_add(log))
+}
+
+/// How many files wait to be saved, and the first directory that has any.
+///
+/// # Errors
+/// When one of the directories cannot be listed.
+pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
+    let (mut count, mut first) = (0, None);
+    for dir in place.pending.iter().cloned() {
+        let here = names(&dir)?.len();
+        count += here;
+        if here > 0 {
+            first.get_or_insert(dir);
+        }
+    }
+    Ok((count, first))
+}
+
+/// Who collects garbage just now: whoever locks the state directory, as the kernel lists locks (on
+/// btrfs it lists them under another device than `stat` gives, and nobody is found). It
+/// is not tried, since another run may want it at that moment.
+///
+/// # Errors
+/// When the kernel's list cannot be read.
+pub fn run_under_way(place: &Place) -> io::Result<Option<Holder>> {
+    let Ok(facts) = std::fs::metadata(&place.dir) else { return Ok(None) };
+    let text = std::fs::read_to_string("/proc/locks")?;
+    let Some(pid) = locked_by(&text, facts.dev(), facts.ino()) else { return Ok(None) };
+    let signed = File::open(place.dir.join(RUN_LOCK)).map(|file| Holder::of(&file)).unwrap_or_default();
+    // The name in the file may be that of an earlier run.
+    Ok(Some(match signed.pid == pid {
+        true => signed,
+        false => Holder { pid, ..Holder::default() },
+    }))
+}
+
+/// The process with a `flock` on an inode, by `/proc/locks` (`proc_locks(5)`): `Some(None)` where
+/// it is in another namespace of processes.
+fn locked_by(text: &str, device: u64, inode: u64) -> Option<Option<u32>> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let place = format!("{major:02x}:{minor:02x}:{inode}");
+    text.lines().find_map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        // `1: -> FLOCK …` only waits.
+        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str());
+        is_it.then(|| words[4].parse().ok().filter(|pid| *pid > 0))
+    })
+}
+
+fn names(dir: &Path) -> io::Result<Vec<String>> {
+    match quiet::list(dir) {
+        Ok(entries) => Ok(entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::RunLock;
+
+    #[test]
+    fn locks_as_the_kernel_lists_them() {
+        let text = "1: POSIX  ADVISORY  WRITE 12 00:19:77 0 EOF\n\
+                    2: FLOCK  ADVISORY  WRITE 4711 fe:01:77 0 EOF\n\
+                    2: -> FLOCK  ADVISORY  WRITE 4712 fe:01:78 0 EOF\n\
+                    3: FLOCK  ADVISORY  WRITE 0 fe:01:79 0 EOF\n";
+        let device = rustix::fs::makedev(0xfe, 1);
+        assert_eq!(locked_by(text, device, 77), Some(Some(4711)));
+        assert_eq!(locked_by(text, device, 78), None);
+        assert_eq!(locked_by(text, device, 79), Some(None));
+        assert_eq!(locked_by("", device, 77), None);
+    }
+
+    #[test]
+    fn a_run_is_seen_and_not_disturbed() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::local(&dir.path().join("state"));
+        assert!(run_under_way(&place).unwrap().is_none());
+        let lock = RunLock::acquire(&place.dir).unwrap();
+        assert_eq!(run_under_way(&place).unwrap().unwrap().pid, Some(std::process::id()));
+        drop(lock);
+        assert!(run_under_way(&place).unwrap().is_none());
+        assert_eq!(waiting(&place).unwrap(), (0, None));
+        assert!(set_aside(&place.dir).unwrap().is_empty());
+    }
+}

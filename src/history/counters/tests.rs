@@ -1,0 +1,204 @@
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use rusqlite::Transaction;
+
+use super::*;
+use crate::history::db::{Access, Records};
+use crate::history::runs::{self, Certainty, Deletion, End, Kind, Reason, RunKey, Start};
+use crate::history::{files, known, schema};
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_772_366_400 + seconds).unwrap()
+}
+
+fn deletion(measured_bytes: Option<i64>) -> Deletion {
+    Deletion {
+        at: at(0),
+        kind: Kind::Image,
+        store: "/s".into(),
+        id: "i".into(),
+        names: vec![],
+        reason: Reason::Space,
+        predicted_bytes: 100,
+        measured_bytes,
+        byproduct_bytes: 0,
+        usage_after_percent: None,
+        error: None,
+        outcome: Certainty::Seen,
+    }
+}
+
+fn database() -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    schema::fill(&mut connection, schema::newest()).unwrap();
+    connection
+}
+
+/// In one transaction.
+fn put<T>(connection: &mut Connection, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> T {
+    let tx = connection.transaction().unwrap();
+    let done = work(&tx).unwrap();
+    tx.commit().unwrap();
+    done
+}
+
+fn begin(connection: &mut Connection, command: Command, seconds: i64) -> RunKey {
+    put(connection, |tx| runs::begin(tx, &Start::of(command, at(seconds))))
+}
+
+/// `name command label` and its value.
+fn said(connection: &Connection) -> BTreeMap<String, u64> {
+    let all = all(connection).unwrap().into_iter();
+    all.map(|one| (format!("{} {} {}", one.name, one.command, one.label), one.value)).collect()
+}
+
+fn expected<const N: usize>(sums: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    sums.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+#[test]
+fn each_row_counts_once_and_nothing_is_taken_back() {
+    let mut connection = database();
+    let run = begin(&mut connection, Command::Gc, 0);
+    let steps = [
+        (0, deletion(None)),
+        (0, deletion(Some(90))),
+        (0, deletion(Some(90))),
+        // Others wrote more than came back.
+        (1, deletion(None)),
+        (1, deletion(Some(-5000))),
+        (2, Deletion { byproduct_bytes: 7, ..deletion(Some(100)) }),
+        (2, Deletion { byproduct_bytes: 9, ..deletion(Some(100)) }),
+        // Once more, with less.
+        (2, Deletion { byproduct_bytes: 3, ..deletion(Some(40)) }),
+        (3, Deletion { error: Some("in use".into()), ..deletion(None) }),
+        (4, Deletion { kind: Kind::Leak, ..deletion(Some(0)) }),
+    ];
+    let mut before = BTreeMap::new();
+    for (position, deletion) in steps {
+        put(&mut connection, |tx| runs::deleted(tx, run, position, &deletion));
+        let now = said(&connection);
+        for (name, value) in &before {
+            assert!(now[name] >= *value, "{name} went down: {value}, {now:?}");
+        }
+        before = now;
+    }
+    for outcome in [Outcome::Reached, Outcome::Failed] {
+        put(&mut connection, |tx| runs::end(tx, run, &End::of(at(9), outcome)));
+    }
+    assert_eq!(
+        said(&connection),
+        expected([
+            ("runs gc reached", 1),
+            ("deletions gc image", 3),
+            ("deletions gc leak", 1),
+            ("failures gc image", 1),
+            ("freed_bytes gc image", 190),
+            ("freed_bytes gc byproduct", 9),
+            ("freed_bytes gc leak", 0),
+            ("predicted_bytes gc image", 300),
+            ("predicted_bytes gc leak", 100),
+        ])
+    );
+}
+
+#[test]
+fn a_dry_run_counts_nothing() {
+    let mut connection = database();
+    let start = Start { dry_run: true, ..Start::of(Command::Gc, at(0)) };
+    let run = put(&mut connection, |tx| runs::record(tx, &start, &End::of(at(1), Outcome::Reached)));
+    put(&mut connection, |tx| runs::deleted(tx, run, 0, &deletion(Some(5))));
+    assert_eq!(said(&connection), BTreeMap::new());
+}
+
+#[test]
+fn a_run_without_an_end_was_killed_once_the_next_one_begins() {
+    let mut connection = database();
+    let first = begin(&mut connection, Command::Gc, 0);
+    put(&mut connection, |tx| {
+        runs::record(tx, &Start::of(Command::Scan, at(5)), &End::of(at(6), Outcome::Done))
+    });
+    assert_eq!(said(&connection), expected([("runs scan done", 1)]));
+    let second = begin(&mut connection, Command::Sweep, 10);
+    let killed = expected([("runs gc killed", 1), ("runs scan done", 1)]);
+    assert_eq!(said(&connection), killed);
+    // Its end was only late to be saved: it is counted already.
+    put(&mut connection, |tx| runs::end(tx, first, &End::of(at(9), Outcome::Reached)));
+    assert_eq!(said(&connection), killed);
+    // One that comes late says nothing about those after it.
+    begin(&mut connection, Command::Rm, 1);
+    put(&mut connection, |tx| runs::end(tx, second, &End::of(at(19), Outcome::Done)));
+    assert_eq!(said(&connection)["runs sweep done"], 1);
+    begin(&mut connection, Command::Rm, 30);
+    assert_eq!(said(&connection)["runs rm killed"], 1);
+}
+
+#[test]
+fn sums_outlive_what_is_forgotten() {
+    let mut connection = database();
+    let day = 86_400;
+    for number in 0..900 {
+        put(&mut connection, |tx| {
+            let now = number * day;
+            let start = Start::of(Command::Gc, at(now));
+            let run = runs::begin(tx, &start)?;
+            runs::deleted(tx, run, 0, &deletion(Some(10)))?;
+            runs::end(tx, run, &End::of(at(now + 5), Outcome::Reached))?;
+            runs::record(tx, &Start::of(Command::Scan, at(now + 9)), &End::of(at(now + 10), Outcome::Done))?;
+            runs::thin(tx, at(now + 10))
+        });
+    }
+    let rows: i64 = connection.query_row("SELECT count(*) FROM deletions", [], |row| row.get(0)).unwrap();
+    assert!(rows < 800, "nothing was forgotten: {rows}");
+    let said = said(&connection);
+    assert_eq!((said["runs gc reached"], said["runs scan done"]), (900, 900));
+    assert_eq!((said["freed_bytes gc image"], said["predicted_bytes gc image"]), (9000, 90_000));
+    assert_eq!(last_runs(&connection).unwrap().len(), 1);
+}
+
+#[test]
+fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    let scan = |records: &mut Records| {
+        records
+            .write(|tx| {
+                runs::record(tx, &Start::of(Command::Scan, at(0)), &End::of(at(1), Outcome::Done))?;
+                Ok(said(tx))
+            })
+            .unwrap()
+    };
+    scan(&mut records);
+    assert_eq!(scan(&mut records), expected([("runs scan done", 2)]));
+    drop(records);
+    std::fs::write(dir.path().join(files::DATABASE), "no database").unwrap();
+    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    assert_eq!(scan(&mut records), expected([("runs scan done", 1)]));
+}
+
+#[test]
+fn the_last_run_is_told_by_the_wall_clock() {
+    let mut connection = database();
+    // The wall clock was set back by an hour; record time never is.
+    connection
+        .execute(
+            "INSERT INTO clock (id, record_time, wall, boot_id, since_boot, leaps) VALUES (1, ?1, ?2, 'b', 1, '[]')",
+            [at(7200).as_microsecond(), at(3600).as_microsecond()],
+        )
+        .unwrap();
+    assert!(known::clock(&connection).unwrap().is_some());
+    put(&mut connection, |tx| {
+        runs::record(tx, &Start::of(Command::Gc, at(7000)), &End::of(at(7100), Outcome::NotNeeded))
+    });
+    let start = Start { mount: Some("/var".into()), ..Start::of(Command::Gc, at(7200)) };
+    let run = put(&mut connection, |tx| runs::begin(tx, &start));
+    let last = |connection: &Connection| last_runs(connection).unwrap().remove(0);
+    assert_eq!((last(&connection).at, last(&connection).outcome), (at(3600), None));
+    let end = End { usage_after_percent: Some(70.5), ..End::of(at(7260), Outcome::NotReached) };
+    put(&mut connection, |tx| runs::end(tx, run, &end));
+    let last = last(&connection);
+    assert_eq!(last.at, at(3600) + SignedDuration::from_secs(60));
+    assert_eq!((last.outcome, last.usage_after_percent), (Some(Outcome::NotReached), Some(70.5)));
+    assert_eq!(last.mount.as_deref(), Some("/var"));
+}

@@ -1,0 +1,472 @@
+use super::*;
+use crate::history::files::{SIDECARS, beside};
+use crate::history::header::{APPLICATION_ID, Header};
+use crate::history::open::check_integrity;
+use crate::history::pins;
+use proptest::prelude::*;
+use rusqlite::types::Value;
+use std::collections::BTreeMap;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Instant;
+
+/// Every file of a directory with its bytes: what a test compares where nothing may be written.
+fn bytes_of(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries
+        .filter(|entry| entry.file_type().unwrap().is_file())
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .collect()
+}
+
+fn open(dir: &Path, access: Access) -> Opened {
+    Records::open_at(&Place::local(dir), access, Duration::from_millis(200)).unwrap()
+}
+
+fn add_store(records: &mut Records, root: &str) -> Result<usize, Error> {
+    let sql = "INSERT INTO stores (kind, root, driver, first_seen, last_seen) VALUES ('k', ?1, 'd', ?2, ?2)";
+    records.write(|transaction| transaction.execute(sql, (root, 1_767_225_600_000_000i64)))
+}
+
+fn stores(records: &Records) -> Vec<String> {
+    let all = |connection: &Connection| {
+        connection.prepare("SELECT root FROM stores ORDER BY id")?.query_map([], |row| row.get(0))?.collect()
+    };
+    records.read(all).unwrap()
+}
+
+/// A database with some rows, closed.
+fn filled(dir: &Path) {
+    let mut records = Records::open(dir, Access::Write).unwrap();
+    let sql = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39)
+        INSERT INTO stores (kind, root, driver, first_seen, last_seen)
+        SELECT 'k', '/store/' || i, 'd', 1767225600000000, 1767225600000000 FROM n";
+    records.write(|transaction| transaction.execute(sql, [])).unwrap();
+}
+
+#[test]
+fn a_new_database_is_ours_alone_complete_and_in_wal_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let mut records = Records::open(&state, Access::Write).unwrap();
+    assert!(records.is_kept());
+    add_store(&mut records, "/a").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+    assert_eq!(mode(&state), 0o700);
+    for suffix in ["", "-wal"] {
+        assert_eq!(mode(&beside(&state.join(DATABASE), suffix)), 0o600, "{suffix}");
+    }
+    assert!(!beside(&state.join(DATABASE), "-shm").exists());
+    let pragma = |name: &str| {
+        records
+            .read(|connection| connection.pragma_query_value(None, name, |row| row.get::<_, Value>(0)))
+            .unwrap()
+    };
+    assert_eq!(pragma("journal_mode"), Value::Text("wal".into()));
+    assert_eq!(pragma("synchronous"), Value::Integer(2));
+    assert_eq!(pragma("foreign_keys"), Value::Integer(1));
+    assert_eq!(pragma("application_id"), Value::Integer(APPLICATION_ID.into()));
+    assert_eq!(pragma("user_version"), Value::Integer(schema::newest().into()));
+    drop(records);
+    let names: Vec<_> = bytes_of(&state).into_keys().collect();
+    assert_eq!(names, [DATABASE, "write.lock"], "nothing else is left");
+}
+
+#[test]
+fn reading_leaves_no_trace_and_sees_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = open(dir.path(), Access::Read);
+    assert!(!missing.found && missing.degraded.is_empty());
+    assert!(stores(&missing.records).is_empty());
+    assert!(bytes_of(dir.path()).is_empty());
+    let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+    add_store(&mut writer, "/a").unwrap();
+    let before = bytes_of(dir.path());
+    let reader = open(dir.path(), Access::Read);
+    assert_eq!(stores(&reader.records), ["/a"], "still in the log");
+    assert!(!reader.records.is_kept() && reader.found);
+    assert!(bytes_of(dir.path()) == before);
+    drop(writer);
+    let before = bytes_of(dir.path());
+    assert_eq!(stores(&open(dir.path(), Access::Read).records), ["/a"]);
+    assert!(bytes_of(dir.path()) == before);
+}
+
+#[test]
+fn readers_wait_for_no_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+    let seen = writer.write(|transaction| {
+        transaction.execute("DELETE FROM stores", [])?;
+        let start = Instant::now();
+        let reader = open(dir.path(), Access::Read);
+        assert!(reader.degraded.is_empty());
+        let seen = stores(&reader.records).len();
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        Ok(seen)
+    });
+    assert_eq!(seen.unwrap(), 40, "what was committed before");
+    assert!(stores(&open(dir.path(), Access::Read).records).is_empty());
+}
+
+#[test]
+fn a_copy_is_one_moment_however_busy_the_writer_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+    let place = dir.path().join(DATABASE);
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = stop.clone();
+    let writing = std::thread::spawn(move || {
+        let mut number = 0;
+        while !told.load(std::sync::atomic::Ordering::Relaxed) {
+            number += 1;
+            writer
+                .write(|transaction| {
+                    for _ in 0..3 {
+                        let sql = "INSERT INTO pins VALUES (hex(randomblob(700)), '', random())";
+                        transaction.execute(sql, [])?;
+                    }
+                    // Begun anew all the time, which is what a copy must notice.
+                    transaction.execute("DELETE FROM pins WHERE abs(added) % 5 = ?1 % 5", [number])
+                })
+                .unwrap();
+            if number % 7 == 0 {
+                writer.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
+            }
+        }
+    });
+    let mut copies = 0;
+    for _ in 0..60 {
+        if let Ok(Some(content)) = files::copy(&place) {
+            let connection = in_memory(&content).unwrap();
+            check_integrity(&connection).unwrap();
+            copies += 1;
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writing.join().unwrap();
+    assert!(copies > 40, "{copies} of 60");
+}
+
+fn check_integrity_in(connection: &Connection) -> rusqlite::Result<()> {
+    let all: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+    assert_eq!(all, "ok");
+    let dangling = connection.prepare("PRAGMA foreign_key_check")?.exists([])?;
+    assert!(!dangling);
+    Ok(())
+}
+
+#[test]
+fn a_newer_schema_is_refused_without_a_write_even_if_only_the_log_has_it() {
+    for in_log in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        std::fs::remove_file(dir.path().join("write.lock")).unwrap();
+        let path = dir.path().join(DATABASE);
+        let newer = Connection::open(&path).unwrap();
+        newer.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+        newer.pragma_update(None, "user_version", schema::newest() + 1).unwrap();
+        let unclosed = bytes_of(dir.path());
+        drop(newer);
+        if in_log {
+            // As a killed process leaves it.
+            for (name, content) in &unclosed {
+                std::fs::write(dir.path().join(name), content).unwrap();
+            }
+        }
+        let before = bytes_of(dir.path());
+        assert_eq!(Header::parse(&before[DATABASE]).unwrap().user_version > schema::newest(), !in_log);
+        for access in [Access::Read, Access::Write] {
+            let error = Records::open_at(&Place::local(dir.path()), access, PATIENCE).unwrap_err();
+            assert!(matches!(error, Error::Newer { found, .. } if found == schema::newest() + 1), "{error}");
+            assert!(bytes_of(dir.path()) == before, "{access:?}");
+        }
+    }
+}
+
+/// What may befall a database, and whether SQLite can tell at all.
+#[test]
+fn a_damaged_database_is_set_aside_and_a_new_one_is_started() {
+    type Damage = fn(&mut Vec<u8>);
+    let cases: [(&str, Damage); 9] = [
+        ("emptied", Vec::clear),
+        ("cut in the header", |bytes| bytes.truncate(40)),
+        ("cut in the middle", |bytes| bytes.truncate(bytes.len() / 2)),
+        ("zeroed header", |bytes| bytes[..100].fill(0)),
+        ("rubbish in the middle", |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle..]
+                .iter_mut()
+                .zip((0..).map(|n: usize| (n * 7919 % 251) as u8))
+                .for_each(|(b, r)| *b = r);
+        }),
+        ("not a database", |bytes| *bytes = b"hello, world\n".repeat(1000)),
+        ("somebody else's database", |bytes| bytes[68..72].fill(9)),
+        ("a database without a version", |bytes| bytes[60..64].fill(0)),
+        ("another name of a table", |bytes| {
+            // Wherever it stands: a page that was split keeps a stale copy.
+            let found: Vec<_> = (0..bytes.len() - 20)
+                .filter(|at| bytes[*at..].starts_with(b"CREATE TABLE images "))
+                .collect();
+            assert!(!found.is_empty());
+            found.iter().for_each(|at| bytes[at + 13..at + 19].copy_from_slice(b"imagoz"));
+        }),
+    ];
+    for (what, damage) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        let path = dir.path().join(DATABASE);
+        let mut bytes = std::fs::read(&path).unwrap();
+        damage(&mut bytes);
+        std::fs::write(&path, &bytes).unwrap();
+        std::fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        std::fs::write(beside(&path, "-wal"), b"a log of rubbish").unwrap();
+        let before = bytes_of(dir.path());
+
+        let reader = open(dir.path(), Access::Read);
+        assert!(bytes_of(dir.path()) == before, "{what}: a reader only says so");
+        // An empty file may as well be a new one.
+        if what != "emptied" {
+            assert_eq!((reader.degraded[0].code(), reader.found), ("corrupt", false), "{what}");
+        }
+        let mut opened = open(dir.path(), Access::Write);
+        let [Degraded::Corrupt { aside: Some(aside), .. }] = &opened.degraded[..] else {
+            panic!("{what}: {:?}", opened.degraded);
+        };
+        assert!(opened.records.is_kept());
+        assert!(std::fs::read(aside).unwrap() == bytes, "{what}: kept as it was");
+        let log = std::fs::read(beside(aside, "-wal")).ok();
+        assert_eq!(log.as_deref(), Some(&b"a log of rubbish"[..]), "{what}: {:?}", opened.degraded);
+        assert!(opened.degraded[0].to_string().contains(&*aside.to_string_lossy()));
+        add_store(&mut opened.records, "/new").unwrap();
+        opened.records.read(check_integrity_in).unwrap();
+        drop(opened);
+        let again = open(dir.path(), Access::Write);
+        assert!(again.degraded.is_empty() && stores(&again.records).contains(&"/new".to_owned()), "{what}");
+    }
+}
+
+/// A database with this keep-list, and 200 stores to damage.
+fn pinned(dir: &Path, patterns: &[&str]) {
+    let mut records = Records::open(dir, Access::Write).unwrap();
+    for number in 0..200 {
+        add_store(&mut records, &format!("/a/rather/long/path/to/store/number/{number}")).unwrap();
+    }
+    for pattern in patterns {
+        let pattern = pins::Pattern::parse(pattern).unwrap();
+        records.write(|tx| pins::add(tx, &pattern, Some("why"), jiff::Timestamp::UNIX_EPOCH)).unwrap();
+    }
+}
+
+fn patterns(records: &Records) -> Vec<String> {
+    records.read(pins::list).unwrap().into_iter().map(|pin| pin.pattern).collect()
+}
+
+/// Zeroes the pages of a table or index, and makes the file look old.
+fn zero(dir: &Path, what: &str) {
+    let path = dir.join(DATABASE);
+    let connection = Connection::open(&path).unwrap();
+    let page = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let page: i64 = connection.query_row(page, [what], |row| row.get(0)).unwrap();
+    let size: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+    drop(connection);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&vec![0; usize::try_from(size).unwrap()], ((page - 1) * size).cast_unsigned()).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+}
+
+#[test]
+fn keep_list_of_a_damaged_database_is_not_lost() {
+    for kept in [&["quay.io/team/*", "docker.io/library/nginx"][..], &[]] {
+        let dir = tempfile::tempdir().unwrap();
+        pinned(dir.path(), kept);
+        zero(dir.path(), "stores");
+        let opened = open(dir.path(), Access::Write);
+        let [Degraded::Corrupt { keep_list_lost: false, .. }] = opened.degraded[..] else {
+            panic!("{:?}", opened.degraded)
+        };
+        let mut expected = kept.to_vec();
+        expected.sort_unstable();
+        assert_eq!(patterns(&opened.records), expected);
+        assert!(stores(&opened.records).is_empty());
+    }
+}
+
+#[test]
+fn a_keep_list_that_cannot_be_read_pins_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    pinned(dir.path(), &["quay.io/team/*"]);
+    zero(dir.path(), "pins");
+    let opened = open(dir.path(), Access::Write);
+    let [why @ Degraded::Corrupt { keep_list_lost: true, .. }] = &opened.degraded[..] else {
+        panic!("{:?}", opened.degraded)
+    };
+    assert!(why.to_string().contains("every image is pinned"), "{why}");
+    assert!(why.remedy().contains("pin remove '*'"), "{}", why.remedy());
+    assert_eq!(patterns(&opened.records), ["*"]);
+    drop(opened);
+    // It is said once, and stays until somebody removes it.
+    let again = open(dir.path(), Access::Write);
+    assert!(again.degraded.is_empty());
+    assert_eq!(patterns(&again.records), ["*"]);
+}
+
+#[test]
+fn killed_between_two_databases_the_keep_list_is_still_found() {
+    let dir = tempfile::tempdir().unwrap();
+    pinned(dir.path(), &["quay.io/team/*"]);
+    crate::history::aside::set_aside(dir.path()).unwrap();
+    let opened = open(dir.path(), Access::Write);
+    assert!(opened.degraded.is_empty(), "{:?}", opened.degraded);
+    assert_eq!(patterns(&opened.records), ["quay.io/team/*"]);
+}
+
+#[test]
+fn a_log_without_its_database_is_not_read_into_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut records = Records::open(dir.path(), Access::Write).unwrap();
+    add_store(&mut records, "/old").unwrap();
+    let log = bytes_of(dir.path())[&format!("{DATABASE}-wal")].clone();
+    drop(records);
+    std::fs::remove_file(dir.path().join(DATABASE)).unwrap();
+    std::fs::write(dir.path().join(format!("{DATABASE}-wal")), &log).unwrap();
+    let records = Records::open(dir.path(), Access::Write).unwrap();
+    assert!(stores(&records).is_empty());
+    let kept = bytes_of(dir.path());
+    assert!(
+        kept.iter().any(|(name, content)| name.contains("corrupt") && *content == log),
+        "{:?}",
+        kept.keys()
+    );
+}
+
+#[test]
+fn setting_aside_never_replaces() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..5 {
+        std::fs::write(dir.path().join(DATABASE), format!("rubbish {number}")).unwrap();
+        assert_eq!(open(dir.path(), Access::Write).degraded.len(), 1);
+    }
+    let kept = bytes_of(dir.path());
+    let kept: Vec<_> =
+        kept.iter().filter(|(name, _)| name.contains("corrupt")).map(|(_, content)| content).collect();
+    assert_eq!(kept.len(), 5);
+}
+
+#[test]
+fn whoever_keeps_the_lock_makes_others_work_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let lock = WriteLock::acquire(dir.path(), Duration::ZERO).unwrap();
+    let mut opened = open(dir.path(), Access::Write);
+    let [degraded @ Degraded::Locked { holder, .. }] = &opened.degraded[..] else { panic!() };
+    assert_eq!(holder.pid, Some(std::process::id()), "{degraded}");
+    assert!(!opened.records.is_kept() && opened.found);
+    add_store(&mut opened.records, "/in memory").unwrap();
+    assert_eq!(stores(&opened.records).len(), 41);
+    drop(lock);
+    assert_eq!(stores(&open(dir.path(), Access::Read).records).len(), 40);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Whatever happens to the bytes: no panic, and what was there is still there, either in
+    /// use or under another name.
+    #[test]
+    fn flipped_bytes_neither_panic_nor_lose_the_file(
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..12),
+        in_log in any::<bool>(),
+        old in any::<bool>(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        let path = dir.path().join(DATABASE);
+        let mut writer = Records::open(dir.path(), Access::Write).unwrap();
+        add_store(&mut writer, "/in the log").unwrap();
+        let unclosed = bytes_of(dir.path());
+        drop(writer);
+        for suffix in ["", "-wal"] {
+            std::fs::write(beside(&path, suffix), &unclosed[&format!("{DATABASE}{suffix}")]).unwrap();
+        }
+        let target = beside(&path, if in_log { "-wal" } else { "" });
+        let mut bytes = std::fs::read(&target).unwrap();
+        for (at, flip) in &flips {
+            *at.get_mut(&mut bytes) ^= flip;
+        }
+        std::fs::write(&target, &bytes).unwrap();
+        if old {
+            std::fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
+        let before = std::fs::read(&path).unwrap();
+        let place = Place::local(dir.path());
+        if let Ok(reader) = Records::open_at(&place, Access::Read, Duration::ZERO) {
+            let _ = reader.records.read(|connection| Ok(content_or_error(connection)));
+        }
+        prop_assert!(std::fs::read(&path).unwrap() == before);
+        match Records::open_at(&place, Access::Write, Duration::ZERO) {
+            Ok(mut opened) => {
+                let aside = opened.degraded.iter().find_map(|degraded| match degraded {
+                    Degraded::Corrupt { aside, .. } => aside.clone(),
+                    _ => None,
+                });
+                let used = add_store(&mut opened.records, "/after");
+                match aside {
+                    Some(aside) => {
+                        // SQLite may have moved pages of the log into it before it found out.
+                        prop_assert!(std::fs::metadata(&aside).unwrap().len() > 0);
+                        used.unwrap();
+                        opened.records.read(check_integrity_in).unwrap();
+                    }
+                    None => prop_assert!(path.exists()),
+                }
+            }
+            Err(error) => {
+                prop_assert!(matches!(error, Error::Newer { .. }), "{error}");
+                prop_assert!(std::fs::read(&path).unwrap() == before);
+            }
+        }
+        for suffix in SIDECARS {
+            let stray = beside(&dir.path().join("layersweep.db.new"), suffix);
+            prop_assert!(!stray.exists());
+        }
+    }
+}
+
+fn content_or_error(connection: &Connection) -> i64 {
+    let count = |table| {
+        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0))
+    };
+    ["stores", "images", "containers"].iter().filter_map(|table| count(table).ok()).sum()
+}
+
+/// Whatever page is lost, readers either say so or can read everything, and the next writer who
+/// is told of the doubt begins anew.
+#[test]
+fn a_lost_page_stops_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let path = dir.path().join(DATABASE);
+    let sound = std::fs::read(&path).unwrap();
+    let size = usize::from(u16::from_be_bytes([sound[16], sound[17]]));
+    let mut noticed = 0;
+    for page in 0..sound.len() / size {
+        let mut damaged = sound.clone();
+        damaged[page * size..(page + 1) * size].fill(if page == 0 { 0x55 } else { 0 });
+        std::fs::write(&path, &damaged).unwrap();
+        let reader = open(dir.path(), Access::Read);
+        if reader.degraded.is_empty() {
+            reader.records.read(crate::history::known::images).unwrap();
+            reader.records.read(crate::history::pins::list).unwrap();
+            reader.records.read(|connection| crate::history::sizes::load(connection, 0)).unwrap();
+            continue;
+        }
+        noticed += 1;
+        let mended = open(dir.path(), Access::Mend);
+        assert!(matches!(mended.degraded[..], [Degraded::Corrupt { aside: Some(_), .. }]), "page {page}");
+        assert!(mended.records.is_kept());
+        drop(mended);
+        assert!(open(dir.path(), Access::Read).degraded.is_empty(), "page {page}");
+    }
+    assert!(noticed > 5, "{noticed} pages");
+}

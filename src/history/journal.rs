@@ -1,0 +1,337 @@
+//! What a run does, written down while it does it.
+//!
+//! Each thing is saved when it has happened, so that a run that is killed has left what it did; and
+//! no deletion waits long for that. The database is held only for the moment of writing: a run takes
+//! minutes, and scans want to write too. From the first failure on the run waits in a file, which is
+//! written anew with each thing, until its end tries the database once more.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use rusqlite::Transaction;
+use serde::{Deserialize, Serialize};
+
+use super::attempts::{self, Attempt};
+use super::db::{Error, PATIENCE, Records};
+use super::files::DATABASE;
+use super::health::Degraded;
+use super::pending::{Note, Pending, Queue};
+use super::place::Place;
+use super::runs::{self, BEGUN, Certainty, Deletion, End, Event, Kind, Start};
+use super::save::save_with_waiting;
+use super::scan_record::StoreKeyText;
+use super::usage;
+use crate::inventory::{Filesystem, StoreKey};
+use crate::sys::stop;
+
+/// How long a deletion waits for another writer, and then for a program that is not ours:
+/// together a second.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// A run as far as it has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// What it began with.
+    pub start: Start,
+    /// What it deleted or tried to, in order.
+    pub entries: Vec<Entry>,
+    /// What the kubelet would have told its node.
+    pub events: Vec<Event>,
+    /// How it ended; `None`: it has not.
+    pub end: Option<End>,
+}
+
+/// A deletion or a try, and what is remembered for the next runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What happened.
+    pub deletion: Deletion,
+    /// The store of an image.
+    pub key: Option<Key>,
+    /// It could not be deleted: not before this again.
+    pub attempt: Option<Attempt>,
+    /// It was begun, but not asked for after all: there is nothing to tell.
+    pub spared: bool,
+}
+
+/// A [`StoreKey`] as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key(#[serde(with = "StoreKeyText")] pub StoreKey);
+
+impl RunRecord {
+    /// A run that has done nothing so far.
+    #[must_use]
+    pub fn of(start: Start) -> Self {
+        Self { start, entries: Vec::new(), events: Vec::new(), end: None }
+    }
+}
+
+/// Writes a run to the database. May be called with any states of the same run, any number of times:
+/// the rows are those of all that was ever put.
+///
+/// # Errors
+/// What SQLite says.
+pub fn put(tx: &Transaction<'_>, record: &RunRecord) -> rusqlite::Result<()> {
+    put_from(tx, record, 0)
+}
+
+/// The same where the database is believed to have all before position `from`. If it has not
+/// (another one was put in its place), everything is put.
+fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) -> rusqlite::Result<()> {
+    let from = runs::known(tx, &record.start.run_id)?.map_or(0, |there| there.min(from));
+    let run = runs::begin(tx, &record.start)?;
+    for (position, entry) in record.entries.iter().enumerate().skip(from) {
+        if entry.spared {
+            runs::spared(tx, run, position)?;
+            continue;
+        }
+        runs::deleted(tx, run, position, &entry.deletion)?;
+        if entry.deletion.outcome == Certainty::Unknown {
+            continue;
+        }
+        let (Some(Key(store)), Kind::Image) = (&entry.key, entry.deletion.kind) else { continue };
+        let (id, at) = (&entry.deletion.id, entry.deletion.at);
+        match (&entry.attempt, &entry.deletion.error) {
+            (Some(attempt), _) => attempts::set(tx, store, id, at, attempt)?,
+            (None, None) => attempts::clear(tx, store, id, at)?,
+            (None, Some(_)) => {}
+        }
+    }
+    runs::told(tx, run, &record.events)?;
+    let Some(end) = &record.end else { return Ok(()) };
+    runs::end(tx, run, end)?;
+    let filesystems: Vec<_> = end.filesystems.iter().map(Filesystem::from).collect();
+    usage::record_alone(tx, end.ended, &filesystems)
+}
+
+/// The record of a run under way. Nothing it does can fail the run; what hinders it is for the
+/// caller to tell.
+#[derive(Debug)]
+#[must_use = "a run without an end looks killed"]
+pub struct Journal {
+    place: Place,
+    queue: Queue,
+    record: RunRecord,
+    /// The database has everything before this position, as far as we know.
+    from: usize,
+    /// Position of the deletion that was begun and whose outcome is open.
+    open: Option<usize>,
+    /// The database could not be written: it is tried again at the end.
+    waits: bool,
+    /// What became of the last file.
+    waiting: Vec<Note>,
+    told: HashSet<&'static str>,
+    degraded: Vec<Degraded>,
+    notes: Vec<Note>,
+}
+
+/// What became of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Whether all of it is in the database. If not, it waits, unless a note says that it is
+    /// lost.
+    pub kept: bool,
+    /// Why it is not, or was not for a while; what was told before is left out.
+    pub degraded: Vec<Degraded>,
+    /// What to warn of besides.
+    pub notes: Vec<Note>,
+}
+
+impl Journal {
+    /// Begins the record of a run. Nothing is written before [`Self::begins`], the first event
+    /// or the end: a run with nothing to do writes once.
+    pub fn begin(place: &Place, start: Start) -> Self {
+        Self {
+            queue: Queue::of(place),
+            place: place.clone(),
+            record: RunRecord::of(start),
+            from: 0,
+            open: None,
+            waits: false,
+            waiting: Vec::new(),
+            told: HashSet::new(),
+            degraded: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The run's id.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.record.start.run_id
+    }
+
+    /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
+    /// record, and a later scan says what came of it. What follows is [`Self::gone`],
+    /// [`Self::refused`], [`Self::spared`], or nothing where nobody can tell.
+    pub fn begins(&mut self, deletion: Deletion) {
+        let error = Some(BEGUN.to_owned());
+        let deletion = Deletion { error, outcome: Certainty::Unknown, ..deletion };
+        self.record.entries.push(Entry { deletion, key: None, attempt: None, spared: false });
+        self.open = Some(self.record.entries.len() - 1);
+        self.save(SHORT);
+    }
+
+    /// What was begun was not asked for after all.
+    pub fn spared(&mut self) {
+        self.change_open(|entry| entry.spared = true);
+    }
+
+    /// What came of what was begun nobody can tell now; why.
+    pub fn unproven(&mut self, why: &str) {
+        self.change_open(|entry| {
+            entry.deletion.error = Some(format!("{why}; whether it is gone is not known yet"));
+        });
+    }
+
+    /// Something was deleted; `store` is that of an image, which then is no longer among those
+    /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
+    /// that is returned.
+    pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreKey>) -> usize {
+        self.add(Entry { deletion, key: store.cloned().map(Key), attempt: None, spared: false })
+    }
+
+    /// What came of the deletion at `position`.
+    pub fn measured(
+        &mut self,
+        position: usize,
+        measured_bytes: Option<i64>,
+        byproduct_bytes: u64,
+        usage_after_percent: Option<f64>,
+    ) {
+        self.change(position, |entry| {
+            entry.deletion.measured_bytes = measured_bytes;
+            entry.deletion.byproduct_bytes = byproduct_bytes;
+            entry.deletion.usage_after_percent = usage_after_percent;
+        });
+    }
+
+    /// Something could not be deleted: `deletion.error` says why. `attempt` is what is remembered of
+    /// an image and its store.
+    pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreKey, Attempt)>) {
+        let (key, attempt) = attempt.map(|(store, attempt)| (Key(store.clone()), attempt)).unzip();
+        self.add(Entry { deletion, key, attempt, spared: false });
+    }
+
+    /// What the kubelet would tell its node.
+    pub fn event(&mut self, reason: &str, message: &str) {
+        self.record.events.push(Event { reason: reason.to_owned(), message: message.to_owned() });
+        self.save(SHORT);
+    }
+
+    /// What has hindered the saving since the last call, each kind once in a run.
+    pub fn take_degraded(&mut self) -> Vec<Degraded> {
+        std::mem::take(&mut self.degraded)
+    }
+
+    /// Whether it deleted something, or tried to.
+    #[must_use]
+    pub fn has_acted(&self) -> bool {
+        self.record.entries.iter().any(|entry| !entry.spared)
+    }
+
+    /// The run has ended. Waits for other writers as long as any command.
+    pub fn end(mut self, end: End) -> Ended {
+        self.record.end = Some(end);
+        self.waits = false;
+        // After a signal there is no time to wait in; what is not saved waits in its file.
+        let kept = self.save(if stop::is_asked() { SHORT } else { PATIENCE });
+        if !kept {
+            self.notes.append(&mut self.waiting);
+        }
+        Ended { kept, degraded: self.degraded, notes: self.notes }
+    }
+
+    fn add(&mut self, entry: Entry) -> usize {
+        let Some(position) = self.open.take() else {
+            self.record.entries.push(entry);
+            self.save(SHORT);
+            return self.record.entries.len() - 1;
+        };
+        self.change(position, |begun| *begun = entry);
+        position
+    }
+
+    fn change_open(&mut self, change: impl FnOnce(&mut Entry)) {
+        if let Some(position) = self.open.take() {
+            self.change(position, change);
+        }
+    }
+
+    fn change(&mut self, position: usize, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.record.entries.get_mut(position) else { return };
+        change(entry);
+        self.from = self.from.min(position);
+        self.save(SHORT);
+    }
+
+    /// Saves what has changed, in the database or else in a file; whether all of it is in the
+    /// database now.
+    fn save(&mut self, patience: Duration) -> bool {
+        if self.place.foreign {
+            return false;
+        }
+        if !self.waits {
+            match self.write(patience) {
+                Ok(()) => {
+                    self.from = self.record.entries.len();
+                    self.waiting.clear();
+                    return true;
+                }
+                Err(why) => self.tell(why),
+            }
+            self.waits = true;
+        }
+        let notes = self.queue.put(&Pending::Run(Box::new(self.record.clone())));
+        let (waiting, others): (Vec<_>, _) =
+            notes.into_iter().partition(|note| matches!(note, Note::Kept { .. } | Note::Lost(_)));
+        self.waiting = waiting;
+        self.note(others);
+        false
+    }
+
+    /// Opens the database, writes what waits and what is new, and closes it again.
+    fn write(&mut self, patience: Duration) -> Result<(), Degraded> {
+        let path = self.place.dir.join(DATABASE);
+        let unsaved = |error| match error {
+            Error::Degraded(why) => *why,
+            Error::Newer { path, found, known } => Degraded::Newer { path, found, known },
+            // What it refuses now, it will refuse from the file, and is renamed there.
+            Error::Sqlite(error) => Degraded::Io { path: path.clone(), cause: error.to_string() },
+        };
+        let mut opened = Records::open_to_write(&self.place, patience).map_err(&unsaved)?;
+        opened.degraded.drain(..).for_each(|why| self.tell(why));
+        let mut notes = Vec::new();
+        let (record, from) = (&self.record, self.from);
+        let mut done =
+            save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| put_from(tx, record, from));
+        if let Err(Error::Degraded(why)) = &done
+            && let damage @ Degraded::Corrupt { .. } = why.as_ref()
+        {
+            // Once more, in the new database.
+            let renewed = opened.records.renew(damage.clone()).map_err(&unsaved)?;
+            done = save_with_waiting(&mut opened.records, &self.queue, &mut notes, |tx| put(tx, record));
+            self.tell(renewed);
+        }
+        self.note(notes);
+        done.map(|_| ()).map_err(unsaved)
+    }
+
+    fn tell(&mut self, why: Degraded) {
+        if self.told.insert(why.code()) {
+            self.degraded.push(why);
+        }
+    }
+
+    /// Notes come with each try; each is kept once.
+    fn note(&mut self, notes: Vec<Note>) {
+        for note in notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! What the records know of images.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule};
+use super::clock::ClockState;
+use super::paths;
+use super::values::damaged;
+use crate::inventory::{Image, Inventory, StoreKey, StoreKind};
+
+/// A life of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// Its row, for what refers to it.
+    pub row: i64,
+    /// The store.
+    pub store: StoreKey,
+    /// Image id.
+    pub image_id: String,
+    /// Its age and use.
+    pub age: ImageAge,
+    /// When it was last seen.
+    pub last_seen: Timestamp,
+    /// The first complete scan that no longer found it; `None`: it is there.
+    pub gone_since: Option<Timestamp>,
+    /// Its names when it was last seen.
+    pub names: Vec<String>,
+    /// Configuration kept it.
+    pub pinned: bool,
+    /// All that it reached.
+    pub total_bytes: u64,
+    /// Of that, what only it reached.
+    pub exclusive_bytes: u64,
+    /// What its deletion would have given back.
+    pub frees_bytes: u64,
+    /// What the runtime's tools printed.
+    pub listed_bytes: Option<u64>,
+    made: Option<Timestamp>,
+    /// A container was on it when it was last seen.
+    in_use: bool,
+}
+
+/// All images that are there, as far as the records know.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    stores: HashMap<StoreKey, KnownStore>,
+    /// By store and image id.
+    lives: HashMap<StoreKey, HashMap<String, Life>>,
+    /// The same of lives that have ended: how many.
+    ended: HashMap<StoreKey, HashMap<String, u32>>,
+    clock: Option<ClockState>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KnownStore {
+    last_complete: Option<Timestamp>,
+    last_wall: Timestamp,
+    last_seen: Timestamp,
+}
+
+impl Known {
+    /// The present life of an image.
+    #[must_use]
+    pub fn image(&self, store: &StoreKey, image_id: &str) -> Option<&Life> {
+        self.lives.get(store)?.get(image_id)
+    }
+
+    /// All present lives, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Life> {
+        self.lives.values().flat_map(HashMap::values)
+    }
+
+    /// The stored state of the clock, to read the clocks against.
+    #[must_use]
+    pub fn clock(&self) -> Option<&ClockState> {
+        self.clock.as_ref()
+    }
+
+    /// The ages of all images of an inventory: from the records where they know the image,
+    /// else from the disk. Right whether or not the scan itself has been recorded: an image
+    /// that was pulled again since is judged anew, one that is in use now was used now.
+    #[must_use]
+    pub fn ages(&self, inventory: &Inventory, now: &Moment) -> Ages {
+        let users = ages::users(inventory);
+        let keys: Vec<_> = inventory.stores.iter().map(StoreKey::of).collect();
+        let images = inventory.images.iter().zip(users);
+        let images = images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, now));
+        Ages { images: images.collect(), now: now.record_time }
+    }
+
+    fn age(&self, image: &Image, store: &StoreKey, users: u64, now: &Moment) -> ImageAge {
+        let Some(seen) = self.stores.get(store) else {
+            return ages::unrecorded(&image.evidence, None, users, 1, now);
+        };
+        let Some(life) = self.image(store, &image.id) else {
+            let ended = self.ended.get(store).and_then(|images| images.get(&image.id)).copied().unwrap_or(0);
+            return ages::unrecorded(&image.evidence, seen.last_complete, users, ended + 1, now);
+        };
+        let out_of_sight = life.last_seen < seen.last_seen;
+        let seen_wall = if out_of_sight { life.last_seen } else { seen.last_wall };
+        let before = Before { made: life.made, seen_wall };
+        if ages::was_remade(store.kind(), &before, &image.evidence, now) {
+            let next = life.age.life + 1;
+            return ages::unrecorded(&image.evidence, Some(life.last_seen), users, next, now);
+        }
+        let mut age = life.age.clone();
+        if users > 0 {
+            age.last_used = age.last_used.max(Some(now.record_time));
+            age.counted_from = age.counted_from.max(now.record_time);
+            age.use_count = age.use_count.max(users);
+        } else if life.in_use {
+            // Until now, as far as is proven.
+            age.counted_from = age.counted_from.max(now.record_time);
+        }
+        age
+    }
+}
+
+/// The stored state of the clock; `None` before the first scan record.
+///
+/// # Errors
+/// What SQLite says.
+pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
+    from.prepare_cached("SELECT record_time, wall, boot_id, since_boot, unsettled_after, leaps FROM clock")?
+        .query_row([], |row| {
+            Ok(ClockState {
+                record_time: time(row.get(0)?)?,
+                wall: time(row.get(1)?)?,
+                boot_id: row.get(2)?,
+                since_boot: row.get(3)?,
+                unsettled_after: row.get::<_, Option<i64>>(4)?.map(time).transpose()?,
+                leaps: serde_json::from_str(&row.get::<_, String>(5)?).map_err(damaged)?,
+            })
+        })
+        .optional()
+}
+
+/// Everything known of the images that are there.
+///
+/// # Errors
+/// What SQLite says.
+pub fn images(from: &Connection) -> rusqlite::Result<Known> {
+    let mut known = Known { clock: clock(from)?, ..Known::default() };
+    let mut select = from.prepare_cached(
+        "SELECT kind, root, driver, last_complete, coalesce(last_wall, last_seen), last_seen FROM stores",
+    )?;
+    let stores = select.query_map([], |row| {
+        let last_complete = row.get::<_, Option<i64>>(3)?.map(time).transpose()?;
+        let (last_wall, last_seen) = (time(row.get(4)?)?, time(row.get(5)?)?);
+        Ok(store_key(row, 0)?.map(|key| (key, KnownStore { last_complete, last_wall, last_seen })))
+    })?;
+    known.stores = stores.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
+    let mut select = from.prepare_cached(
+        "SELECT kind, root, driver, image_id, max(life)
+         FROM images JOIN stores ON stores.id = images.store
+         WHERE gone_since IS NOT NULL GROUP BY store, image_id",
+    )?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        if let Some(store) = store_key(row, 0)? {
+            known.ended.entry(store).or_default().insert(row.get(3)?, row.get(4)?);
+        }
+    }
+    for life in select_lives(from, "WHERE gone_since IS NULL", [])? {
+        let images = match known.lives.get_mut(&life.store) {
+            Some(images) => images,
+            None => known.lives.entry(life.store.clone()).or_default(),
+        };
+        images.insert(life.image_id.clone(), life);
+    }
+    Ok(known)
+}
+
+/// All lives of one image of one store, the latest first.
+///
+/// # Errors
+/// What SQLite says.
+pub fn lives(from: &Connection, store: &StoreKey, image_id: &str) -> rusqlite::Result<Vec<Life>> {
+    select_lives(
+        from,
+        "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
+        params![store.kind().word(), paths::to_text(store.root()), store.driver(), image_id],
+    )
+}
+
+/// Lives that ended at `since` or later, the last to end first, at most `limit`.
+///
+/// # Errors
+/// What SQLite says.
+pub fn ended(from: &Connection, since: Timestamp, limit: u32) -> rusqlite::Result<Vec<Life>> {
+    select_lives(
+        from,
+        "WHERE gone_since IS NOT NULL AND gone_since >= ?1 ORDER BY gone_since DESC, images.id DESC LIMIT ?2",
+        params![since.as_microsecond(), limit],
+    )
+}
+
+/// A container that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownContainer {
+    /// Container id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Who made it, as in the documents.
+    pub owner: String,
+    /// Its state when it was last seen, as in the documents.
+    pub state: String,
+    /// When it was made, by the wall clock.
+    pub created: Option<Timestamp>,
+    /// When it was first seen.
+    pub first_seen: Timestamp,
+    /// When it was last seen.
+    pub last_seen: Timestamp,
+    /// The first complete scan that no longer found it; `None`: it is there.
+    pub gone_since: Option<Timestamp>,
+}
+
+/// Containers that were seen on a life of an image, the latest first, at most `limit`.
+///
+/// # Errors
+/// What SQLite says.
+pub fn containers(from: &Connection, life: i64, limit: u32) -> rusqlite::Result<Vec<KnownContainer>> {
+    let mut select = from.prepare_cached(
+        "SELECT container_id, name, owner, state, created, containers.first_seen,
+             coalesce(containers.last_seen, stores.last_seen), gone_since
+         FROM containers JOIN stores ON stores.id = containers.store
+         WHERE image = ?1 ORDER BY containers.first_seen DESC, containers.id DESC LIMIT ?2",
+    )?;
+    let rows = select.query_map(params![life, limit], |row| {
+        Ok(KnownContainer {
+            id: row.get(0)?,
+            name: row.get(1)?,
+            owner: row.get(2)?,
+            state: row.get(3)?,
+            created: row.get::<_, Option<i64>>(4)?.map(time).transpose()?,
+            first_seen: time(row.get(5)?)?,
+            last_seen: time(row.get(6)?)?,
+            gone_since: row.get::<_, Option<i64>>(7)?.map(time).transpose()?,
+        })
+    })?;
+    rows.collect()
+}
+
+fn select_lives(
+    from: &Connection,
+    which: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<Life>> {
+    let mut select = from.prepare_cached(&format!(
+        "SELECT kind, root, driver, images.id, image_id, life, first_detected, evidence, made,
+             coalesce(images.last_seen, stores.last_seen),
+             iif(in_use, coalesce(images.last_seen, stores.last_seen), last_used), proven_since, use_count,
+             gone_since, names, total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned, in_use
+         FROM images JOIN stores ON stores.id = images.store {which}"
+    ))?;
+    let rows = select.query_map(values, life)?;
+    rows.filter_map(Result::transpose).collect()
+}
+
+/// `None` for a life in a store that makes no sense.
+fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
+    let Some(store) = store_key(row, 0)? else { return Ok(None) };
+    let optional = |at: usize| row.get::<_, Option<i64>>(at)?.map(time).transpose();
+    let first_detected = time(row.get(6)?)?;
+    let last_used = optional(10)?;
+    // One row that came out of a damaged database must not take all others with it.
+    let sight: Option<FirstSight> = json(row, 7)?;
+    Ok(Some(Life {
+        row: row.get(3)?,
+        store,
+        image_id: row.get(4)?,
+        age: ImageAge {
+            first_detected,
+            sight: sight.unwrap_or(FirstSight { rule: Rule::Lost, found: Vec::new() }),
+            last_used,
+            use_count: count(row.get(12)?),
+            life: row.get(5)?,
+            counted_from: ages::counted_from(first_detected, last_used, optional(11)?),
+            basis: Basis::Records,
+        },
+        last_seen: time(row.get(9)?)?,
+        gone_since: optional(13)?,
+        names: json(row, 14)?.unwrap_or_default(),
+        total_bytes: count(row.get(15)?),
+        exclusive_bytes: count(row.get(16)?),
+        frees_bytes: count(row.get(17)?),
+        listed_bytes: row.get::<_, Option<i64>>(18)?.map(count),
+        pinned: row.get(19)?,
+        made: optional(8)?,
+        in_use: row.get(20)?,
+    }))
+}
+
+fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreKey>> {
+    let (kind, root): (String, String) = (row.get(at)?, row.get(at + 1)?);
+    let driver = row.get(at + 2)?;
+    Ok(StoreKind::of_word(&kind).map(|kind| StoreKey::new(kind, paths::from_text(&root), driver)))
+}
+
+/// `None` where the text is not what we write.
+fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<T>> {
+    let text: String = row.get(at)?;
+    Ok(serde_json::from_str(&text).ok())
+}
+
+/// A stored count; none is negative.
+fn count(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// A stored time.
+pub(super) fn time(micros: i64) -> rusqlite::Result<Timestamp> {
+    Timestamp::from_microsecond(micros)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, error.into()))
+}

@@ -1,0 +1,45 @@
+//! What must outlive every scan: since when images are here, when they were last used,
+//! what was deleted and what it gave back, the sizes of layers that do not change.
+//!
+//! SQLite in our own state directory. Readers are never blocked; writers take turns. The
+//! database may be missing, locked, read-only, on a full disk or damaged, and the program
+//! still works from what the disk itself says.
+
+pub mod ages;
+mod aside;
+pub mod attempts;
+pub mod checkup;
+pub mod clock;
+pub mod counters;
+mod db;
+pub mod figures;
+mod files;
+mod header;
+mod health;
+pub mod journal;
+pub mod known;
+mod lock;
+pub mod observe;
+mod open;
+pub mod paths;
+pub mod pending;
+pub mod pictures;
+pub mod pins;
+mod place;
+pub mod retention;
+pub mod runs;
+mod save;
+pub mod scan_record;
+pub mod scans;
+mod schema;
+pub mod sizes;
+pub mod usage;
+mod values;
+
+pub use db::{Access, Error, Opened, PATIENCE, Records};
+pub use files::DATABASE;
+pub use health::Degraded;
+pub use lock::{Holder, LockError, MetricsLock, RunLock};
+pub use pending::{Note, Pending, Queue};
+pub use place::{Caller, Place, place};
+pub use save::{Saved, apply_waiting, save};

@@ -1,0 +1,238 @@
+//! Image lives: begun, changed, ended.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use rusqlite::{Row, params};
+
+use super::{StoreRow, Writer, integer};
+use crate::history::ages::{self, Before};
+use crate::history::scan_record::SeenImage;
+use crate::history::{attempts, known};
+
+/// The present life of an image, as stored.
+struct Life {
+    id: i64,
+    made: Option<i64>,
+    /// `None`: as the store.
+    last_seen: Option<i64>,
+    in_use: bool,
+    last_used: Option<i64>,
+    shown: Shown,
+}
+
+/// What may change at every scan.
+#[derive(PartialEq, Eq)]
+struct Shown {
+    names: String,
+    total: i64,
+    exclusive: i64,
+    frees: i64,
+    listed: Option<i64>,
+    pinned: bool,
+}
+
+impl Shown {
+    fn of(image: &SeenImage) -> rusqlite::Result<Self> {
+        Ok(Self {
+            names: json(&image.names)?,
+            total: integer(image.total_bytes),
+            exclusive: integer(image.exclusive_bytes),
+            frees: integer(image.frees_bytes),
+            listed: image.listed_bytes.map(integer),
+            pinned: image.pinned,
+        })
+    }
+}
+
+impl Life {
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            made: row.get(1)?,
+            last_seen: row.get(2)?,
+            in_use: row.get(3)?,
+            last_used: row.get(4)?,
+            shown: Shown {
+                names: row.get(5)?,
+                total: row.get(6)?,
+                exclusive: row.get(7)?,
+                frees: row.get(8)?,
+                listed: row.get(9)?,
+                pinned: row.get(10)?,
+            },
+        })
+    }
+
+    fn seen(&self, store: &StoreRow) -> i64 {
+        self.last_seen.unwrap_or(store.last_seen)
+    }
+
+    fn used(&self, store: &StoreRow) -> Option<i64> {
+        if self.in_use { Some(self.seen(store)) } else { self.last_used }
+    }
+}
+
+impl Writer<'_> {
+    pub(super) fn images(&mut self, store: &StoreRow) -> rusqlite::Result<()> {
+        let scan_record = self.scan_record;
+        let mut lives = self.present_lives(store)?;
+        let mut done: HashMap<&str, usize> = HashMap::new();
+        let seen = scan_record.images.iter().enumerate();
+        let seen: Vec<_> = seen.filter(|(_, image)| store.positions.contains(&image.store)).collect();
+        // Damaged records may list an image twice; a use of either is a use of it.
+        let mut used: HashMap<&str, bool> = HashMap::new();
+        for (at, image) in &seen {
+            *used.entry(&image.id).or_default() |= self.in_use.contains(at);
+        }
+        for (at, image) in seen {
+            let key = image.id.as_str();
+            if let Some(first) = done.insert(key, at) {
+                self.lives[at] = self.lives[first];
+                done.insert(key, first);
+                continue;
+            }
+            let in_use = used.get(key).is_some_and(|used| *used);
+            let id = match lives.remove(key) {
+                Some(life) if self.was_remade(store, &life, image)? => {
+                    self.end(store, &life)?;
+                    attempts::forget(self.to, store.id, &image.id, self.now.record_time)?;
+                    self.begin(store, image, in_use, Some(life.seen(store)))?
+                }
+                Some(life) => {
+                    self.go_on(store, &life, image, in_use)?;
+                    life.id
+                }
+                None => self.begin(store, image, in_use, store.last_complete)?,
+            };
+            self.lives[at] = Some(id);
+        }
+        for life in lives.values() {
+            match (store.is_complete, life.last_seen) {
+                (true, _) => self.end(store, life)?,
+                (false, None) => {
+                    let mut update =
+                        self.to.prepare_cached("UPDATE images SET last_seen = ?2 WHERE id = ?1")?;
+                    update.execute(params![life.id, store.last_seen])?;
+                }
+                (false, Some(_)) => {}
+            }
+        }
+        if store.is_complete {
+            attempts::forget_gone(self.to, store.id, self.now.record_time)?;
+        }
+        Ok(())
+    }
+
+    fn present_lives(&self, store: &StoreRow) -> rusqlite::Result<HashMap<String, Life>> {
+        let mut select = self.to.prepare_cached(
+            "SELECT id, made, last_seen, in_use, last_used, names, total_bytes, exclusive_bytes, frees_bytes,
+                 listed_bytes, pinned, image_id
+             FROM images WHERE store = ?1 AND gone_since IS NULL",
+        )?;
+        let rows = select.query_map([store.id], |row| Ok((row.get(11)?, Life::of(row)?)))?;
+        rows.collect()
+    }
+
+    fn was_remade(&self, store: &StoreRow, life: &Life, image: &SeenImage) -> rusqlite::Result<bool> {
+        // When it dropped out of sight, the wall clock was not written down; record time is
+        // as near.
+        let seen_wall = known::time(life.last_seen.unwrap_or(store.last_wall))?;
+        let before = Before { made: life.made.map(known::time).transpose()?, seen_wall };
+        Ok(ages::was_remade(store.kind, &before, &image.evidence, &self.now))
+    }
+
+    /// Begins a life; returns its row.
+    fn begin(
+        &mut self,
+        store: &StoreRow,
+        image: &SeenImage,
+        in_use: bool,
+        absent_at: Option<i64>,
+    ) -> rusqlite::Result<i64> {
+        let (lives, gone): (i64, Option<i64>) = self
+            .to
+            .prepare_cached(
+                "SELECT coalesce(max(life), 0), max(gone_since) FROM images
+                 WHERE store = ?1 AND image_id = ?2",
+            )?
+            .query_row(params![store.id, image.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        // A life that ends with this very scan says no more than that it began before it.
+        let gone = gone.filter(|gone| *gone < self.micros);
+        let absent_at = absent_at.max(gone).map(known::time).transpose()?;
+        let (first_detected, sight) = ages::first_sight(&image.evidence, absent_at, &self.now);
+        let shown = Shown::of(image)?;
+        self.to
+            .prepare_cached(
+                "INSERT INTO images (store, image_id, life, first_detected, evidence, made, in_use, names,
+                     total_bytes, exclusive_bytes, frees_bytes, listed_bytes, pinned)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            )?
+            .execute(params![
+                store.id,
+                image.id,
+                lives + 1,
+                first_detected.as_microsecond(),
+                json(&sight)?,
+                ages::made(store.kind, &image.evidence).map(Timestamp::as_microsecond),
+                in_use,
+                shown.names,
+                shown.total,
+                shown.exclusive,
+                shown.frees,
+                shown.listed,
+                shown.pinned,
+            ])?;
+        self.observed.images_come += 1;
+        Ok(self.to.last_insert_rowid())
+    }
+
+    fn go_on(&self, store: &StoreRow, life: &Life, image: &SeenImage, in_use: bool) -> rusqlite::Result<()> {
+        let made = life.made.or(ages::made(store.kind, &image.evidence).map(Timestamp::as_microsecond));
+        let shown = Shown::of(image)?;
+        let same = life.last_seen.is_none() && life.in_use == in_use && life.made == made;
+        if same && life.shown == shown {
+            return Ok(());
+        }
+        // While it is in use, `last_used` stays what it was.
+        let last_used = if in_use { life.last_used } else { life.used(store) };
+        // Its last container may have been there until a moment ago: no longer is it proven to be
+        // unused.
+        let proven_since = (life.in_use && !in_use).then_some(self.micros);
+        self.to
+            .prepare_cached(
+                "UPDATE images SET last_seen = NULL, in_use = ?2, last_used = ?3, made = ?4, names = ?5,
+                     total_bytes = ?6, exclusive_bytes = ?7, frees_bytes = ?8, listed_bytes = ?9, pinned = ?10,
+                     proven_since = max(coalesce(?11, proven_since), coalesce(proven_since, ?11))
+                 WHERE id = ?1",
+            )?
+            .execute(params![
+                life.id,
+                in_use,
+                last_used,
+                made,
+                shown.names,
+                shown.total,
+                shown.exclusive,
+                shown.frees,
+                shown.listed,
+                shown.pinned,
+                proven_since,
+            ])?;
+        Ok(())
+    }
+
+    fn end(&mut self, store: &StoreRow, life: &Life) -> rusqlite::Result<()> {
+        self.to
+            .prepare_cached(
+                "UPDATE images SET gone_since = ?2, last_seen = ?3, last_used = ?4, in_use = 0 WHERE id = ?1",
+            )?
+            .execute(params![life.id, self.micros, life.seen(store), life.used(store)])?;
+        self.observed.images_gone += 1;
+        Ok(())
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}

@@ -1,0 +1,288 @@
+use std::collections::BTreeMap;
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::history::runs::{Command, End, Outcome, Start, record};
+use crate::history::schema;
+use crate::inventory::picture::{Entry, Key, Place};
+
+const HOUR: i64 = 3600;
+const DAY: i64 = 86_400;
+/// A midnight.
+const BEGIN: i64 = 1_767_225_600;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(BEGIN + second).unwrap()
+}
+
+fn database() -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    schema::fill(&mut connection, schema::newest()).unwrap();
+    connection
+}
+
+/// A store with these layers.
+fn picture(layers: &[(String, u64)]) -> Picture {
+    picture_of("/store", layers)
+}
+
+fn picture_of(root: &str, layers: &[(String, u64)]) -> Picture {
+    let place = Place { kind: "containers-storage".into(), root: root.into(), driver: "overlay".into() };
+    let entry = |bytes: u64| Entry { bytes, extra: 1, name: "layer".into() };
+    let mut entries: BTreeMap<_, _> = layers
+        .iter()
+        .map(|(id, bytes)| (Key { place: place.clone(), what: What::Layer, id: id.clone() }, entry(*bytes)))
+        .collect();
+    let sum = layers.iter().map(|(_, bytes)| bytes).sum();
+    entries.insert(
+        Key { place, what: What::Share, id: "images".into() },
+        Entry { bytes: sum, ..Entry::default() },
+    );
+    entries.insert(
+        Key { place: Place::default(), what: What::Filesystem, id: format!("/fs{root}") },
+        Entry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
+    );
+    Picture { complete: true, entries }
+}
+
+fn layer(number: u64) -> String {
+    format!("{number:064x}")
+}
+
+fn scan(connection: &mut Connection, second: i64, picture: &Picture, most: u64) -> String {
+    let run_id = recorded(connection, second);
+    let tx = connection.transaction().unwrap();
+    let scan = Scanned { run_id: &run_id, at: at(second), all_stores: true };
+    assert_eq!(store_at_most(&tx, &scan, picture, most), Ok(Fate::Kept));
+    tx.commit().unwrap();
+    run_id
+}
+
+/// Of a scan that is recorded, but not kept yet.
+fn recorded(connection: &mut Connection, second: i64) -> String {
+    let tx = connection.transaction().unwrap();
+    let start = Start::of(Command::Scan, at(second));
+    record(&tx, &start, &End::of(at(second), Outcome::Done)).unwrap();
+    tx.commit().unwrap();
+    start.run_id
+}
+
+fn keep(connection: &mut Connection, run_id: &str, second: i64, all_stores: bool, picture: &Picture) -> Fate {
+    let tx = connection.transaction().unwrap();
+    let fate = store(&tx, &Scanned { run_id, at: at(second), all_stores }, picture).unwrap();
+    tx.commit().unwrap();
+    fate
+}
+
+#[test]
+fn what_was_kept_comes_back() {
+    let mut connection = database();
+    let first = picture(&[(layer(1), 100), ("sha256:short".into(), 7), ("A".repeat(64), 8)]);
+    scan(&mut connection, 0, &first, BYTES);
+    for hour in 1..10 {
+        scan(&mut connection, hour * HOUR, &first, BYTES);
+    }
+    let second = picture(&[(layer(1), 120), (layer(2), 5)]);
+    scan(&mut connection, 10 * HOUR, &second, BYTES);
+    scan(&mut connection, 11 * HOUR, &first, BYTES);
+    let scans = all(&connection).unwrap();
+    assert_eq!(scans.len(), 12);
+    for (number, scan) in scans.iter().enumerate() {
+        let expected = if number == 10 { &second } else { &first };
+        assert_eq!(&load(&connection, scan).unwrap().picture, expected, "{number}");
+        assert_eq!(scan.bytes, expected.bytes());
+    }
+    // The same scan twice is one.
+    let last = scans.last().unwrap();
+    assert_eq!(keep(&mut connection, &last.run_id, 11 * HOUR, true, &second), Fate::Kept);
+    assert_eq!(all(&connection).unwrap(), scans);
+    assert_eq!(load(&connection, last).unwrap().picture, first);
+}
+
+#[test]
+fn what_is_kept_for_how_long() {
+    // Every five minutes for a hundred days.
+    let scans: Vec<_> = (0..100 * DAY / 300).map(|number| (number, at(number * 300))).collect();
+    let now = scans.last().unwrap().1;
+    let due = due(&scans, now);
+    let kept: Vec<_> = scans.iter().filter(|(id, _)| due.binary_search(id).is_err()).collect();
+    assert_eq!(kept.last().unwrap().1, now);
+    let age = |time: &Timestamp| now.duration_since(*time);
+    let hourly = kept.iter().filter(|(_, time)| age(time) <= HOURLY).count();
+    assert!((48 + 21..=50 + 22).contains(&hourly), "{hourly}");
+    // Within two hours, but for the first of each.
+    assert!((136 + 21..=140 + 22).contains(&kept.len()), "{}", kept.len());
+    assert!(scans[scans.len() - NEWEST..].iter().all(|(id, _)| due.binary_search(id).is_err()));
+    assert!(kept.iter().all(|(_, time)| age(time) <= DAILY));
+    let whole = kept.iter().take(80).all(|(_, time)| time.as_second() % DAY == 0);
+    assert!(whole, "of old days the first scan");
+    assert!(super::due(&[], now).is_empty());
+}
+
+#[test]
+fn years_of_change_stay_small() {
+    let mut connection = database();
+    // A layer comes and one goes with every scan.
+    for hour in 0..24 * 200 {
+        let number = u64::try_from(hour).unwrap();
+        let layers: Vec<_> = (number..number + 20).map(|at| (layer(at), at)).collect();
+        scan(&mut connection, hour * HOUR, &picture(&layers), BYTES);
+    }
+    let scans = all(&connection).unwrap();
+    assert!(scans.len() <= 140, "{}", scans.len());
+    for scan in &scans {
+        let taken = load(&connection, scan).unwrap();
+        assert_eq!(taken.picture.entries.len(), 22);
+        assert_eq!(taken.picture.bytes(), scan.bytes);
+    }
+}
+
+#[test]
+fn where_they_are_too_large_the_oldest_go() {
+    let mut connection = database();
+    let kept = |connection: &Connection| -> u64 {
+        let sum = "SELECT sum(length(summary)) FROM kept_scans";
+        connection.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
+    };
+    for hour in 0..40_i64 {
+        let number = u64::try_from(hour).unwrap() * 1000;
+        let layers: Vec<_> = (number..number + 50).map(|at| (layer(at), 1)).collect();
+        scan(&mut connection, hour * HOUR, &picture(&layers), 5000);
+        assert!(kept(&connection) <= 5000 || all(&connection).unwrap().len() == 1);
+    }
+    let scans = all(&connection).unwrap();
+    assert!((4..=39).contains(&scans.len()), "{}", scans.len());
+    assert_eq!(scans.last().unwrap().at, at(39 * HOUR));
+    for scan in &scans {
+        assert_eq!(load(&connection, scan).unwrap().picture.entries.len(), 52);
+    }
+    // The newest stays, however large it is.
+    scan(&mut connection, 40 * HOUR, &picture(&[]), 1);
+    assert_eq!(all(&connection).unwrap().len(), 1);
+}
+
+#[test]
+fn what_was_listed_a_moment_ago_is_there() {
+    let mut connection = database();
+    let ids: Vec<_> = (0..30).map(|second| scan(&mut connection, second, &picture(&[]), BYTES)).collect();
+    let scans = all(&connection).unwrap();
+    let kept: Vec<_> = scans.iter().map(|scan| scan.run_id.clone()).collect();
+    // The first of the hour besides.
+    assert_eq!((&kept[0], &kept[1..]), (&ids[0], &ids[30 - NEWEST..]));
+    assert_eq!(find(&scans, &Name::Last(1)).unwrap().run_id, ids[28]);
+}
+
+#[test]
+fn stores_that_were_not_looked_at_are_as_they_were() {
+    let mut connection = database();
+    let (here, there) = (picture_of("/a", &[(layer(1), 5)]), picture_of("/b", &[(layer(2), 7)]));
+    let changed = picture_of("/b", &[(layer(3), 8)]);
+    let both = |one: &Picture, other: &Picture| {
+        let entries = one.entries.iter().chain(&other.entries);
+        Picture {
+            complete: true,
+            entries: entries.map(|(key, entry)| (key.clone(), entry.clone())).collect(),
+        }
+    };
+    scan(&mut connection, 0, &both(&here, &there), BYTES);
+    for (second, all_stores, seen, expected) in [
+        (1, false, &here, both(&here, &there)),
+        (2, false, &changed, both(&here, &changed)),
+        (3, true, &both(&here, &changed), both(&here, &changed)),
+        (4, true, &changed, changed.clone()),
+    ] {
+        let run_id = recorded(&mut connection, second);
+        assert_eq!(keep(&mut connection, &run_id, second, all_stores, seen), Fate::Kept);
+        let last = all(&connection).unwrap().pop().unwrap();
+        assert_eq!(load(&connection, &last).unwrap().picture, expected, "{second}");
+        assert_eq!(last.bytes, expected.bytes(), "{second}");
+    }
+}
+
+#[test]
+fn a_picture_is_filed_under_its_own_scan() {
+    let mut connection = database();
+    let (first, second) = (picture(&[(layer(1), 1)]), picture(&[(layer(2), 2)]));
+    // Both are recorded before either is kept, as by two processes.
+    let ids = [recorded(&mut connection, 0), recorded(&mut connection, 1)];
+    assert_eq!(keep(&mut connection, &ids[0], 0, true, &first), Fate::Kept);
+    assert_eq!(keep(&mut connection, &ids[1], 1, true, &second), Fate::Kept);
+    let scans = all(&connection).unwrap();
+    for (scan, (id, expected)) in scans.iter().zip(ids.iter().zip([&first, &second])) {
+        assert_eq!((&scan.run_id, &load(&connection, scan).unwrap().picture), (id, expected));
+    }
+    // The other way round: the later one is the newest, whoever comes last.
+    let ids = [recorded(&mut connection, 2), recorded(&mut connection, 3)];
+    assert_eq!(keep(&mut connection, &ids[1], 3, true, &second), Fate::Kept);
+    assert_eq!(keep(&mut connection, &ids[0], 2, true, &first), Fate::Late);
+    assert_eq!(all(&connection).unwrap().pop().unwrap().run_id, ids[1]);
+}
+
+#[test]
+fn what_makes_no_sense_does_not_stay_in_the_way() {
+    let seen = picture(&[(layer(1), 1)]);
+    for damage in [
+        "UPDATE kept_scans SET at = 9223372036854775807",
+        "UPDATE kept_scans SET summary = x'00'",
+        "UPDATE kept_scans SET summary = x'7b7d'",
+    ] {
+        let mut connection = database();
+        scan(&mut connection, 0, &seen, BYTES);
+        connection.execute_batch(damage).unwrap();
+        for (second, all_stores) in [(1, false), (2, true)] {
+            let run_id = recorded(&mut connection, second);
+            let kept = keep(&mut connection, &run_id, second, all_stores, &seen);
+            assert_eq!(kept, Fate::Kept, "{damage}");
+            let last = all(&connection).unwrap().pop().unwrap();
+            assert_eq!(last.run_id, run_id, "{damage}");
+            assert_eq!(load(&connection, &last).unwrap().picture, seen, "{damage}");
+        }
+    }
+}
+
+#[test]
+fn how_scans_are_named() {
+    let mut connection = database();
+    assert_eq!(find(&all(&connection).unwrap(), &Name::Last(0)), Err(Missing::None));
+    let one = picture(&[(layer(1), 1)]);
+    let ids: Vec<_> = (0..3).map(|hour| scan(&mut connection, hour * HOUR, &one, BYTES)).collect();
+    let scans = all(&connection).unwrap();
+    let meant = |name: Name| find(&scans, &name).map(|scan| scan.run_id.clone());
+    assert_eq!(meant(Name::Last(0)).as_ref(), Ok(&ids[2]));
+    assert_eq!(meant(Name::Last(2)).as_ref(), Ok(&ids[0]));
+    assert_eq!(meant(Name::Last(3)), Err(Missing::Few(3)));
+    assert_eq!(meant(Name::Id(ids[1].clone())).as_ref(), Ok(&ids[1]));
+    assert_eq!(meant(Name::Id(ids[1][..14].into())).as_ref(), Ok(&ids[1]));
+    assert!(matches!(meant(Name::Id("2026".into())), Err(Missing::Ambiguous(several)) if several.len() == 3));
+    assert_eq!(meant(Name::Id("1999".into())), Err(Missing::Unknown));
+    assert_eq!(meant(Name::At(at(HOUR + 1))).as_ref(), Ok(&ids[1]));
+    assert_eq!(meant(Name::At(at(-1))), Err(Missing::Later(at(0))));
+}
+
+fn size(connection: &Connection) -> i64 {
+    let sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// A store of 2,000 images and 20,000 layers.
+#[test]
+fn a_large_store_stays_small() {
+    let mut connection = database();
+    let empty = size(&connection);
+    let seen = |first: u64| {
+        let layers: Vec<_> = (first..first + 20_000).map(|at| (layer(at), at)).collect();
+        let mut picture = picture(&layers);
+        let place = picture.entries.keys().find(|key| key.what == What::Layer).unwrap().place.clone();
+        for image in first / 10..first / 10 + 2_000 {
+            let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
+            let key = Key { place: place.clone(), what: What::Image, id: layer(image) };
+            picture.entries.insert(key, Entry { bytes: image, extra: image, name });
+        }
+        picture
+    };
+    scan(&mut connection, 0, &seen(0), BYTES);
+    let one = size(&connection) - empty;
+    assert!(one < 3 << 20, "{one}");
+    assert_eq!(load(&connection, &all(&connection).unwrap()[0]).unwrap().picture, seen(0));
+}

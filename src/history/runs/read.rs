@@ -1,0 +1,230 @@
+//! Runs and deletions as `history` shows them.
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::{Command, Deletion, Event, Kind, Outcome, RunError};
+use crate::history::values::{damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
+
+/// Which runs are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Query {
+    /// Only those that were still under way then.
+    pub since: Option<Timestamp>,
+    /// At most so many, the newest; 0 for all.
+    pub limit: usize,
+    /// Only runs that deleted something of this kind, and of their deletions only these.
+    pub kind: Option<Kind>,
+    /// Also those of which there is nothing to tell.
+    pub quiet: bool,
+}
+
+/// A run as recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Act {
+    /// Its id; of several summed up, the last one's.
+    pub run_id: String,
+    /// The command.
+    pub command: Command,
+    /// When it began; of several, the first.
+    pub started: Timestamp,
+    /// When it ended; of several, the last. `None`: still under way, or killed.
+    pub ended: Option<Timestamp>,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// It only showed what it would do.
+    pub dry_run: bool,
+    /// Name of the policy.
+    pub policy: Option<String>,
+    /// How it deleted.
+    pub via: Option<String>,
+    /// Space was short.
+    pub trigger_space: bool,
+    /// Something was too old.
+    pub trigger_age: bool,
+    /// Mount point of the filesystem that the percents are of.
+    pub mount: Option<String>,
+    /// Percent used before.
+    pub usage_before_percent: Option<f64>,
+    /// Percent used after.
+    pub usage_after_percent: Option<f64>,
+    /// Bytes that were to come free.
+    pub wanted_bytes: Option<u64>,
+    /// Bytes that the plan promised.
+    pub predicted_bytes: Option<u64>,
+    /// Bytes that came free; negative where others wrote more. Of a run that did not end: of
+    /// its deletions so far.
+    pub measured_bytes: Option<i64>,
+    /// Bytes of leaks that went along with its deletions.
+    pub byproduct_bytes: u64,
+    /// Bytes that the kubelet would believe to have freed; only of its policy.
+    pub believed_bytes: Option<u64>,
+    /// What failed; of several, in the last.
+    pub errors: Vec<RunError>,
+    /// What the kubelet would have told its node; of several, of the last.
+    pub events: Vec<Event>,
+    /// It did not end, and another run came after it: it was killed. Only one at a time may
+    /// delete.
+    pub killed: bool,
+    /// How many runs this stands for.
+    pub runs: u64,
+    /// There is nothing to tell of it.
+    pub quiet: bool,
+    /// What it deleted, in order.
+    pub deletions: Vec<Deletion>,
+}
+
+/// All quiet runs in one line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quiet {
+    /// Scans.
+    pub scans: u64,
+    /// Of these, scans that could not read everything.
+    pub incomplete: u64,
+    /// Other runs that had nothing to do.
+    pub others: u64,
+    /// The first began.
+    pub first: Option<Timestamp>,
+    /// The last began (of those summed up, ended).
+    pub last: Option<Timestamp>,
+}
+
+/// A run with what follows from other rows.
+const RUN: &str = "SELECT *,
+        (SELECT coalesce(sum(byproduct_bytes), 0) FROM deletions WHERE run = runs.id) AS byproduct_bytes,
+        iif(ended IS NULL, (SELECT sum(measured_bytes) FROM deletions WHERE run = runs.id), measured_bytes)
+            AS measured,
+        ended IS NULL AND dry_run = 0 AND EXISTS (
+            SELECT 1 FROM runs AS later WHERE later.id > runs.id AND later.started > runs.started
+                AND later.command <> 'scan' AND later.dry_run = 0) AS killed
+    FROM runs";
+
+/// Runs, newest first; and whether there are more than the limit allows.
+///
+/// # Errors
+/// What SQLite says.
+pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Act>, bool)> {
+    let limit = match query.limit {
+        0 => -1,
+        limit => i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1,
+    };
+    let mut found = connection
+        .prepare_cached(&format!(
+            "{RUN}
+             WHERE (?1 IS NULL OR coalesce(ended, started) >= ?1)
+               AND (?2 OR quiet = 0)
+               AND (?3 IS NULL OR EXISTS (SELECT 1 FROM deletions WHERE run = runs.id AND kind = ?3))
+             ORDER BY started DESC, id DESC LIMIT ?4",
+        ))?
+        .query_map(params![query.since.map(micros), query.quiet, query.kind, limit], |row| {
+            Ok((row.get::<_, i64>("id")?, run(row)?))
+        })?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let more = query.limit > 0 && found.len() > query.limit;
+    if more {
+        found.truncate(query.limit);
+    }
+    let mut deletions = connection.prepare_cached(
+        "SELECT * FROM deletions WHERE run = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY position",
+    )?;
+    let mut runs = Vec::with_capacity(found.len());
+    for (id, mut run) in found {
+        run.deletions = deletions.query_map(params![id, query.kind], deletion)?.collect::<Result<_, _>>()?;
+        runs.push(run);
+    }
+    Ok((runs, more))
+}
+
+/// What the quiet runs since a time were, together.
+///
+/// # Errors
+/// What SQLite says.
+pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Quiet> {
+    let found = connection
+        .prepare_cached(
+            "SELECT coalesce(sum(summed) FILTER (WHERE command = 'scan'), 0) AS scans,
+                    coalesce(sum(summed) FILTER (WHERE outcome = 'incomplete'), 0) AS incomplete,
+                    coalesce(sum(summed) FILTER (WHERE command <> 'scan'), 0) AS others,
+                    min(started) AS first,
+                    max(iif(summed > 1, coalesce(ended, started), started)) AS last
+             FROM runs WHERE quiet = 1 AND (?1 IS NULL OR coalesce(ended, started) >= ?1)",
+        )?
+        .query_row([since.map(micros)], |row| {
+            Ok(Quiet {
+                scans: unsigned(row, "scans")?,
+                incomplete: unsigned(row, "incomplete")?,
+                others: unsigned(row, "others")?,
+                first: maybe_time(row, "first")?,
+                last: maybe_time(row, "last")?,
+            })
+        })
+        .optional()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Runs that really deleted something since a time, oldest first, without the deletions: the
+/// marks of the usage chart.
+///
+/// # Errors
+/// What SQLite says.
+pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<Act>> {
+    connection
+        .prepare_cached(&format!(
+            "{RUN}
+             WHERE deletions > 0 AND (?1 IS NULL OR coalesce(ended, started) >= ?1)
+               AND EXISTS (SELECT 1 FROM deletions WHERE run = runs.id AND error IS NULL)
+             ORDER BY started, id",
+        ))?
+        .query_map([since.map(micros)], run)?
+        .collect()
+}
+
+fn run(row: &Row<'_>) -> rusqlite::Result<Act> {
+    Ok(Act {
+        run_id: row.get("run_id")?,
+        command: row.get("command")?,
+        started: time(row, "started")?,
+        ended: maybe_time(row, "ended")?,
+        outcome: row.get("outcome")?,
+        dry_run: row.get("dry_run")?,
+        policy: row.get("policy")?,
+        via: row.get("via")?,
+        trigger_space: row.get("trigger_space")?,
+        trigger_age: row.get("trigger_age")?,
+        mount: row.get("mount")?,
+        usage_before_percent: row.get("usage_before_percent")?,
+        usage_after_percent: row.get("usage_after_percent")?,
+        wanted_bytes: maybe_unsigned(row, "wanted_bytes")?,
+        predicted_bytes: maybe_unsigned(row, "predicted_bytes")?,
+        measured_bytes: row.get("measured")?,
+        byproduct_bytes: unsigned(row, "byproduct_bytes")?,
+        believed_bytes: maybe_unsigned(row, "believed_bytes")?,
+        errors: from_json(row, "errors")?,
+        events: from_json(row, "events")?,
+        killed: row.get("killed")?,
+        runs: unsigned(row, "summed")?,
+        quiet: row.get("quiet")?,
+        deletions: Vec::new(),
+    })
+}
+
+pub(super) fn deletion(row: &Row<'_>) -> rusqlite::Result<Deletion> {
+    Ok(Deletion {
+        at: time(row, "at")?,
+        kind: row.get("kind")?,
+        store: row.get("store")?,
+        id: row.get("object_id")?,
+        names: from_json(row, "names")?,
+        reason: row.get("reason")?,
+        predicted_bytes: unsigned(row, "predicted_bytes")?,
+        measured_bytes: row.get("measured_bytes")?,
+        byproduct_bytes: unsigned(row, "byproduct_bytes")?,
+        usage_after_percent: row.get("usage_after_percent")?,
+        error: row.get("error")?,
+        outcome: row.get("outcome")?,
+    })
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(&row.get::<_, String>(column)?).map_err(damaged)
+}

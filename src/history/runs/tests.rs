@@ -1,0 +1,323 @@
+use jiff::SignedDuration;
+use rusqlite::Connection;
+
+use super::*;
+use crate::history::usage::{self, Span};
+use crate::history::{Access, DATABASE, Records};
+use crate::inventory::Filesystem;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn database() -> Connection {
+    let mut connection = Connection::open_in_memory().unwrap();
+    connection.set_prepared_statement_cache_capacity(64);
+    crate::history::schema::fill(&mut connection, crate::history::schema::newest()).unwrap();
+    connection
+}
+
+fn ended(at: Timestamp, outcome: Outcome) -> End {
+    End::of(at, outcome)
+}
+
+fn deletion(at: Timestamp, kind: Kind) -> Deletion {
+    Deletion {
+        at,
+        kind,
+        store: "/var/lib/containers/storage".into(),
+        id: "0123456789abcdef".repeat(4),
+        names: vec!["quay.io/team/app:1".into()],
+        reason: Reason::Space,
+        predicted_bytes: 1000,
+        measured_bytes: None,
+        byproduct_bytes: 0,
+        usage_after_percent: None,
+        error: None,
+        outcome: Certainty::Seen,
+    }
+}
+
+fn all() -> Query {
+    Query { quiet: true, ..Query::default() }
+}
+
+#[test]
+fn fates() {
+    let horizons = Horizons::at(at("2026-11-21T13:37:00Z"));
+    for (started, quiet, deleted, expected) in [
+        ("2026-11-21T13:00:00Z", true, false, Fate::Keep),
+        ("2026-11-14T00:00:00Z", true, false, Fate::Keep),
+        ("2026-11-13T23:59:59Z", true, false, Fate::SumUp),
+        ("2026-11-13T23:59:59Z", false, false, Fate::Keep),
+        ("2026-08-22T23:59:59Z", false, false, Fate::SumUp),
+        ("2026-08-22T23:59:59Z", false, true, Fate::Keep),
+        ("2024-11-20T00:00:00Z", false, true, Fate::Keep),
+        ("2024-11-19T23:59:59Z", false, true, Fate::Forget),
+        ("2024-11-19T23:59:59Z", true, false, Fate::Forget),
+        ("2030-01-01T00:00:00Z", true, false, Fate::Keep),
+    ] {
+        assert_eq!(fate(at(started), quiet, deleted, &horizons), expected, "{started} {quiet} {deleted}");
+    }
+}
+
+#[test]
+fn a_run_comes_back_as_it_was_recorded() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    let [began, middle, over] =
+        ["2026-11-21T13:00:00Z", "2026-11-21T13:00:05Z", "2026-11-21T13:00:09.5Z"].map(at);
+    let start = Start {
+        policy: Some("exact".into()),
+        via: Some("cri".into()),
+        trigger_space: true,
+        mount: Some("/var".into()),
+        usage_before_percent: Some(80.5),
+        wanted_bytes: Some(5000),
+        predicted_bytes: Some(6000),
+        ..Start::of(Command::Gc, began)
+    };
+    let run = begin(&tx, &start).unwrap();
+    let (found, _) = list(&tx, &all()).unwrap();
+    assert_eq!((found[0].ended, found[0].outcome, found[0].quiet), (None, None, false), "killed here");
+
+    deleted(&tx, run, 0, &deletion(middle, Kind::Image)).unwrap();
+    let failed = Deletion { error: Some("busy".into()), ..deletion(middle, Kind::Leak) };
+    deleted(&tx, run, 1, &failed).unwrap();
+    let measured = Deletion {
+        measured_bytes: Some(-7),
+        byproduct_bytes: 30,
+        usage_after_percent: Some(79.0),
+        ..deletion(middle, Kind::Image)
+    };
+    deleted(&tx, run, 0, &measured).unwrap();
+    let (found, _) = list(&tx, &all()).unwrap();
+    assert_eq!((found[0].measured_bytes, found[0].byproduct_bytes), (Some(-7), 30), "as far as it came");
+    let event = Event { reason: "FreeDiskSpaceFailed".into(), message: "too little".into() };
+    told(&tx, run, std::slice::from_ref(&event)).unwrap();
+    let error = RunError { id: "x".into(), step: "remove".into(), message: "busy".into() };
+    let end_of_it = End {
+        usage_after_percent: Some(69.9),
+        measured_bytes: Some(-7),
+        believed_bytes: Some(1 << 40),
+        errors: vec![error.clone()],
+        ..ended(over, Outcome::Failed)
+    };
+    end(&tx, run, &end_of_it).unwrap();
+
+    let (found, more) = list(&tx, &Query::default()).unwrap();
+    assert!(!more);
+    let expected = Act {
+        run_id: start.run_id,
+        command: Command::Gc,
+        started: began,
+        ended: Some(over),
+        outcome: Some(Outcome::Failed),
+        dry_run: false,
+        policy: start.policy,
+        via: start.via,
+        trigger_space: true,
+        trigger_age: false,
+        mount: start.mount,
+        usage_before_percent: Some(80.5),
+        usage_after_percent: Some(69.9),
+        wanted_bytes: Some(5000),
+        predicted_bytes: Some(6000),
+        measured_bytes: Some(-7),
+        byproduct_bytes: 30,
+        believed_bytes: Some(1 << 40),
+        errors: vec![error],
+        events: vec![event],
+        killed: false,
+        runs: 1,
+        quiet: false,
+        deletions: vec![measured, failed],
+    };
+    assert_eq!(found, [expected]);
+
+    let leaks = list(&tx, &Query { kind: Some(Kind::Leak), ..Query::default() }).unwrap().0;
+    assert_eq!(leaks[0].deletions.len(), 1);
+    assert!(list(&tx, &Query { kind: Some(Kind::Log), ..all() }).unwrap().0.is_empty());
+    assert!(list(&tx, &Query { since: Some(at("2026-11-21T13:00:10Z")), ..all() }).unwrap().0.is_empty());
+    assert_eq!(acts(&tx, Some(began)).unwrap().len(), 1);
+}
+
+#[test]
+fn ids_of_runs_at_the_same_time_differ() {
+    let now = at("2026-11-21T13:00:00Z");
+    let [a, b] = [new_id(now), new_id(now)];
+    assert_ne!(a, b);
+    assert!(a.starts_with("20261121T130000Z-"), "{a}");
+}
+
+#[test]
+fn quiet_is_what_nobody_looks_for() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    let now = at("2026-11-21T13:00:00Z");
+    let error = RunError { id: String::new(), step: "scan".into(), message: "no".into() };
+    for (command, outcome, errors, expected) in [
+        (Command::Scan, Outcome::Done, vec![], true),
+        (Command::Scan, Outcome::Incomplete, vec![], true),
+        (Command::Scan, Outcome::Done, vec![error.clone()], false),
+        (Command::Scan, Outcome::Failed, vec![], false),
+        (Command::Gc, Outcome::NotNeeded, vec![], true),
+        (Command::Gc, Outcome::NotNeeded, vec![error], false),
+        (Command::Gc, Outcome::Refused, vec![], false),
+        (Command::Gc, Outcome::NotReached, vec![], false),
+        (Command::Rm, Outcome::Done, vec![], false),
+    ] {
+        let start = Start::of(command, now);
+        record(&tx, &start, &End { errors, ..ended(now, outcome) }).unwrap();
+        let found = list(&tx, &all()).unwrap().0.into_iter().find(|run| run.run_id == start.run_id).unwrap();
+        assert_eq!(found.quiet, expected, "{command:?} {outcome:?}");
+    }
+    let summary = quiet(&tx, None).unwrap();
+    assert_eq!((summary.scans, summary.incomplete, summary.others), (2, 1, 1));
+    assert_eq!(list(&tx, &Query::default()).unwrap().0.len(), 6);
+    let (two, more) = list(&tx, &Query { limit: 2, ..Query::default() }).unwrap();
+    assert!(two.len() == 2 && more);
+    assert_eq!(quiet(&tx, Some(at("2026-11-22T00:00:00Z"))).unwrap(), Quiet::default());
+}
+
+#[test]
+fn days_are_summed_up_and_what_comes_late_joins() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    let now = at("2026-11-21T13:00:00Z");
+    let scan = |time: &str, outcome| {
+        record(&tx, &Start::of(Command::Scan, at(time)), &ended(at(time), outcome)).unwrap();
+    };
+    scan("2026-11-01T00:00:00Z", Outcome::Done);
+    scan("2026-11-01T12:00:00Z", Outcome::Done);
+    scan("2026-11-01T13:00:00Z", Outcome::Incomplete);
+    scan("2026-11-02T13:00:00Z", Outcome::Done);
+    scan("2026-11-20T13:00:00Z", Outcome::Done);
+    thin(&tx, now).unwrap();
+    scan("2026-11-01T06:00:00Z", Outcome::Done);
+    thin(&tx, now).unwrap();
+    let (found, _) = list(&tx, &all()).unwrap();
+    let shown: Vec<_> = found.iter().map(|run| (run.started, run.runs, run.outcome.unwrap())).collect();
+    let expected = [
+        ("2026-11-20T13:00:00Z", 1, Outcome::Done),
+        ("2026-11-02T13:00:00Z", 1, Outcome::Done),
+        ("2026-11-01T13:00:00Z", 1, Outcome::Incomplete),
+        ("2026-11-01T00:00:00Z", 3, Outcome::Done),
+    ];
+    assert_eq!(shown, expected.map(|(time, runs, outcome)| (at(time), runs, outcome)));
+    assert_eq!(found[3].ended, Some(at("2026-11-01T12:00:00Z")));
+    assert_eq!(quiet(&tx, None).unwrap().scans, 6, "none is lost");
+}
+
+#[test]
+fn an_endless_loop_of_scans_and_of_deletions_is_bounded() {
+    let mut connection = database();
+    let tx = connection.transaction().unwrap();
+    let start = at("2026-11-21T00:00:00Z");
+    let after = |seconds| start + SignedDuration::from_secs(seconds);
+    for second in 0..7_680 {
+        record(&tx, &Start::of(Command::Scan, after(second)), &ended(after(second), Outcome::Done)).unwrap();
+        thin(&tx, after(second)).unwrap();
+    }
+    let rows: i64 = tx.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
+    assert!(rows <= 5_130, "{rows} rows");
+    assert_eq!(quiet(&tx, None).unwrap().scans, 7_680);
+
+    for number in 0..600 {
+        let run = begin(&tx, &Start::of(Command::Gc, after(20_000 + number))).unwrap();
+        for position in 0..100 {
+            deleted(&tx, run, position, &deletion(after(20_000 + number), Kind::Image)).unwrap();
+        }
+        thin(&tx, after(20_000 + number)).unwrap();
+    }
+    let rows: i64 = tx.query_row("SELECT count(*) FROM deletions", [], |row| row.get(0)).unwrap();
+    assert!((50_000 - 100..=50_000 + 12_800).contains(&rows), "{rows} deletions");
+    let newest = list(&tx, &Query { limit: 1, ..Query::default() }).unwrap().0;
+    assert_eq!(newest[0].deletions.len(), 100, "the newest stays");
+}
+
+/// Used bytes of the simulated filesystem: spikes and dips of one reading every other day.
+fn used(reading: i64) -> u64 {
+    let day = (reading / 288).unsigned_abs();
+    match reading % 576 {
+        300 => (90 << 30) + day,
+        500 => (10 << 30) + day,
+        _ => (50 << 30) + (reading.unsigned_abs() * 7919) % (1 << 30),
+    }
+}
+
+fn one_scan(tx: &Transaction<'_>, now: Timestamp, reading: i64) -> rusqlite::Result<()> {
+    const CAPACITY: u64 = 100 << 30;
+    let filesystem = |mount: &str, used| Filesystem {
+        mount: mount.into(),
+        device: "/dev/vda4".into(),
+        fstype: "xfs".into(),
+        capacity_bytes: CAPACITY,
+        used_bytes: used,
+        available_bytes: CAPACITY - used,
+        inodes: 50_000_000,
+        inodes_free: 40_000_000,
+    };
+    usage::record(tx, now, &[filesystem("/var", used(reading))])?;
+    record(tx, &Start::of(Command::Scan, now), &ended(now, Outcome::Done))?;
+    if reading % 2016 == 1000 {
+        let run = begin(tx, &Start::of(Command::Gc, now))?;
+        for position in 0..10 {
+            deleted(tx, run, position, &deletion(now, Kind::Image))?;
+        }
+        end(tx, run, &ended(now, Outcome::Reached))?;
+    }
+    if reading % 12 == 0 {
+        usage::thin(tx, now)?;
+        thin(tx, now)?;
+    }
+    Ok(())
+}
+
+/// Two years of a node that is scanned every five minutes, with a `gc` that has something
+/// to do once a week.
+#[test]
+fn two_years_of_five_minutes() {
+    const DAYS: i64 = 740;
+    let dir = tempfile::tempdir().unwrap();
+    drop(Records::open(dir.path(), Access::Write).unwrap());
+    let mut connection = Connection::open(dir.path().join(DATABASE)).unwrap();
+    // Two years in a few seconds: nothing has to survive a crash, no statement is parsed twice.
+    connection.pragma_update(None, "synchronous", "off").unwrap();
+    connection.set_prepared_statement_cache_capacity(64);
+    let start = at("2024-11-21T00:00:00Z");
+    for day in 0..DAYS {
+        let tx = connection.transaction().unwrap();
+        for reading in day * 288..(day + 1) * 288 {
+            one_scan(&tx, start + SignedDuration::from_mins(reading * 5), reading).unwrap();
+        }
+        tx.commit().unwrap();
+    }
+
+    let now = start + SignedDuration::from_hours(DAYS * 24);
+    let series = usage::series(&connection, None, Some("/var")).unwrap();
+    let points = &series[0].points;
+    // No reading within the two years is lost, and no low and no high of any day.
+    let first_day = usage::Horizons::at(now).days.duration_since(start).as_secs() / 86_400;
+    assert_eq!(first_day, 9);
+    let readings: u64 = points.iter().map(|point| point.readings).sum();
+    assert!(readings.abs_diff((DAYS - first_day).unsigned_abs() * 288) <= 288, "{readings}");
+    for day in first_day..DAYS {
+        let expected = (day * 288..(day + 1) * 288).map(used);
+        let begin = start + SignedDuration::from_hours(day * 24);
+        let of_day = || points.iter().filter(|point| Span::Day.begin(point.at) == begin);
+        assert_eq!(of_day().map(|point| point.used.low).min(), expected.clone().min(), "day {day}");
+        assert_eq!(of_day().map(|point| point.used.high).max(), expected.max(), "day {day}");
+    }
+    let scans = quiet(&connection, None).unwrap().scans;
+    assert!(scans >= 731 * 288, "{scans}");
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let deletions = number("SELECT count(*) FROM deletions");
+    assert!(deletions >= 104 * 10, "{deletions}");
+    let runs = number("SELECT count(*) FROM runs");
+    assert!(runs < 4_000, "{runs} runs");
+    connection.pragma_update(None, "wal_checkpoint", "truncate").unwrap();
+    let size = std::fs::metadata(dir.path().join(DATABASE)).unwrap().len();
+    eprintln!("{} points of /var, {runs} runs, {deletions} deletions, {size} bytes", points.len());
+    assert!(size < 4 << 20, "{size} bytes");
+}

@@ -1,0 +1,252 @@
+//! All that one scan saw and the records need. Written to the database at once, or as JSON
+//! beside it until the database can be written again.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::clock::{self, ClockState};
+use super::paths;
+use crate::inventory::refs::{Refs, Root};
+use crate::inventory::{
+    Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreKey, StoreKind,
+};
+use crate::sys::clock::Reading;
+
+/// What a scan saw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanRecord {
+    /// When the scan began, by the wall clock: everything was seen at this moment or later.
+    pub taken_at: Timestamp,
+    /// `clock` as record time, as well as it was known then.
+    pub record_time: Timestamp,
+    /// The clocks when everything had been seen. Nothing that it saw came later.
+    pub clock: Reading,
+    /// Every filesystem that holds a store.
+    pub filesystems: Vec<SeenFilesystem>,
+    /// Every store that was read.
+    pub stores: Vec<SeenStore>,
+    /// Every image.
+    pub images: Vec<SeenImage>,
+    /// Every container.
+    pub containers: Vec<SeenContainer>,
+}
+
+/// A filesystem and how full it is; fields as in [`Filesystem`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // said there
+pub struct SeenFilesystem {
+    #[serde(with = "path_text")]
+    pub mount: PathBuf,
+    pub device: String,
+    pub fstype: String,
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+    pub available_bytes: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+}
+
+/// A [`StoreKey`] as it is written down.
+#[derive(Serialize, Deserialize)]
+pub(super) struct StoreKeyText {
+    kind: StoreKind,
+    #[serde(with = "path_text")]
+    root: PathBuf,
+    driver: String,
+}
+
+impl StoreKeyText {
+    pub(super) fn serialize<S: Serializer>(key: &StoreKey, to: S) -> Result<S::Ok, S::Error> {
+        let (kind, root, driver) = (key.kind(), key.root().to_path_buf(), key.driver().to_owned());
+        Serialize::serialize(&Self { kind, root, driver }, to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreKey, D::Error> {
+        let Self { kind, root, driver } = Deserialize::deserialize(from)?;
+        Ok(StoreKey::new(kind, root, driver))
+    }
+}
+
+/// A store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenStore {
+    /// Which.
+    #[serde(flatten, with = "StoreKeyText")]
+    pub key: StoreKey,
+    /// Its filesystem: a position in `filesystems`.
+    pub filesystem: usize,
+    /// How far its records belong together. Only from a consistent reading does it follow
+    /// that what is not there is gone.
+    pub consistency: Consistency,
+}
+
+/// An image. Byte counts as in the documents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenImage {
+    /// Its store: a position in `stores`.
+    pub store: usize,
+    /// Image id.
+    pub id: String,
+    /// All its names.
+    pub names: Vec<String>,
+    /// What on the disk says since when it can be here.
+    pub evidence: Vec<Evidence>,
+    /// Something keeps it by configuration.
+    pub pinned: bool,
+    /// Something uses it that is none of the containers here: a container of another store.
+    pub in_use: bool,
+    /// All that it reaches.
+    pub total_bytes: u64,
+    /// Of that, what only it reaches.
+    pub exclusive_bytes: u64,
+    /// What its deletion would give back.
+    pub frees_bytes: u64,
+    /// What the runtime's tools print.
+    pub listed_bytes: Option<u64>,
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenContainer {
+    /// Its store: a position in `stores`.
+    pub store: usize,
+    /// Container id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Who made it.
+    pub owner: Owner,
+    /// Its image: a position in `images`; an image in use is one that a container names.
+    pub image: Option<usize>,
+    /// Images that it has mounted as volumes: positions in `images`, which are in use too.
+    pub volumes: Vec<usize>,
+    /// Its image as recorded, even where there is none such.
+    pub image_id: Option<String>,
+    /// When it was made, by the wall clock.
+    pub created: Option<Timestamp>,
+    /// What the disk proves about its state.
+    pub state: ContainerState,
+    /// Pod sandbox.
+    pub sandbox: bool,
+    /// Bytes of its own files and writable layer.
+    pub bytes: u64,
+}
+
+impl SeenContainer {
+    /// The images that it uses, as positions: its own, then its volumes.
+    pub fn images(&self) -> impl Iterator<Item = usize> + '_ {
+        self.image.into_iter().chain(self.volumes.iter().copied())
+    }
+}
+
+impl ScanRecord {
+    /// Takes from an inventory what the records need. The scan began at `began` (wall clock);
+    /// `clock` was read when it had ended: what is there was there by then, and what is not had
+    /// gone by then. `last` is the stored state of the clock as far as it could be read.
+    #[must_use]
+    pub fn new(
+        inventory: &Inventory,
+        refs: &Refs,
+        began: Timestamp,
+        clock: Reading,
+        last: Option<&ClockState>,
+    ) -> Self {
+        let record_time = clock::advance(last, &clock).state.record_time;
+        Self {
+            taken_at: began.min(clock.wall),
+            record_time,
+            clock,
+            filesystems: inventory.filesystems.iter().map(SeenFilesystem::of).collect(),
+            stores: inventory
+                .stores
+                .iter()
+                .map(|store| SeenStore {
+                    key: StoreKey::of(store),
+                    filesystem: store.filesystem.get(),
+                    consistency: store.consistency,
+                })
+                .collect(),
+            images: (0..inventory.images.len()).map(|at| image(inventory, refs, at.into())).collect(),
+            containers: inventory
+                .containers
+                .iter()
+                .map(|container| SeenContainer {
+                    store: container.store.get(),
+                    id: container.id.clone(),
+                    name: container.name.clone(),
+                    owner: container.owner,
+                    image: container.image.map(ImageIx::get),
+                    volumes: container.volumes.iter().map(|image| image.get()).collect(),
+                    image_id: container.image_id.clone(),
+                    created: container.created,
+                    state: container.state,
+                    sandbox: container.sandbox,
+                    bytes: container.holds.iter().map(|node| Refs::alone(inventory, *node).bytes).sum(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Positions lead somewhere. A scan record that was read from a file may be anything.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let (filesystems, stores, images) = (self.filesystems.len(), self.stores.len(), self.images.len());
+        self.stores.iter().all(|store| store.filesystem < filesystems)
+            && self.images.iter().all(|image| image.store < stores)
+            && self
+                .containers
+                .iter()
+                .all(|container| container.store < stores && container.images().all(|image| image < images))
+    }
+}
+
+fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
+    let image = &inventory.images[at.get()];
+    let weight = refs.weight(inventory, Root::Image(at));
+    SeenImage {
+        store: image.store.get(),
+        id: image.id.clone(),
+        names: image.names.clone(),
+        evidence: image.evidence.clone(),
+        pinned: !image.pinned_by.is_empty(),
+        in_use: inventory.uses_of(at).next().is_some() || refs.needed_elsewhere(inventory, at).is_some(),
+        total_bytes: weight.total.bytes,
+        exclusive_bytes: weight.exclusive.bytes,
+        frees_bytes: weight.exclusive.frees_bytes,
+        listed_bytes: image.listed_bytes,
+    }
+}
+
+impl SeenFilesystem {
+    /// As it is written down.
+    #[must_use]
+    pub fn of(filesystem: &Filesystem) -> Self {
+        Self {
+            mount: filesystem.mount.clone(),
+            device: filesystem.device.clone(),
+            fstype: filesystem.fstype.clone(),
+            capacity_bytes: filesystem.capacity_bytes,
+            used_bytes: filesystem.used_bytes,
+            available_bytes: filesystem.available_bytes,
+            inodes: filesystem.inodes,
+            inodes_free: filesystem.inodes_free,
+        }
+    }
+}
+
+mod path_text {
+    use super::{Deserialize, Deserializer, Path, PathBuf, Serializer, paths};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&paths::to_text(path))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Ok(paths::from_text(&String::deserialize(from)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

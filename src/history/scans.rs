@@ -1,0 +1,94 @@
+//! A scan, as it is recorded: what it saw, how full the filesystems were, that it ran.
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::Transaction;
+use serde::{Deserialize, Serialize};
+
+use super::figures::{self, Figures};
+use super::observe::{Observed, observe};
+use super::scan_record::{ScanRecord, SeenFilesystem};
+use super::{runs, usage};
+use crate::inventory::Filesystem;
+
+/// A scan that is to be recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scan {
+    /// Id of its run, as [`runs::new_id`] makes it.
+    pub run_id: String,
+    /// What it saw.
+    pub record: ScanRecord,
+    /// How long it took.
+    pub seconds: f64,
+    /// Everything could be read.
+    pub complete: bool,
+    /// Counts and bytes of the stores of `scan_record`, in their order.
+    pub figures: Vec<Figures>,
+    /// All stores of the node were looked for: none was named in their place.
+    pub all_stores: bool,
+}
+
+/// What became of a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Id of its run.
+    pub run_id: String,
+    /// What it changed.
+    pub observed: Observed,
+}
+
+/// Records a scan; `None`: it is recorded already. Of stores that were scanned later than by this one,
+/// nothing is taken.
+///
+/// # Errors
+/// As [`observe`].
+pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Option<Recorded>> {
+    if runs::known(to, &scan.run_id)?.is_some() {
+        return Ok(None);
+    }
+    let observed = observe(to, &scan.record)?;
+    let at = observed.record_time;
+    let filesystems: Vec<_> = scan.record.filesystems.iter().map(Filesystem::from).collect();
+    usage::record(to, at, &filesystems)?;
+    let scanned = figures::Scanned {
+        at,
+        wall: scan.record.taken_at,
+        seconds: scan.seconds,
+        all: scan.all_stores && scan.complete,
+    };
+    let stores = scan.record.stores.iter().zip(&scan.figures);
+    let stores: Vec<_> = stores.map(|(store, figures)| figures::Seen { key: &store.key, figures }).collect();
+    figures::record(to, &scanned, &stores)?;
+    let start = runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, at) };
+    let outcome = if scan.complete { runs::Outcome::Done } else { runs::Outcome::Incomplete };
+    let ended = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0))
+        .ok()
+        .and_then(|took| at.checked_add(took).ok())
+        .unwrap_or(at);
+    runs::record(to, &start, &runs::End::of(ended, outcome))?;
+    thin(to, at)?;
+    Ok(Some(Recorded { run_id: start.run_id, observed }))
+}
+
+/// Sums up and forgets what is too old to be kept one by one.
+///
+/// # Errors
+/// What SQLite says.
+pub fn thin(to: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
+    usage::thin(to, now)?;
+    runs::thin(to, now)
+}
+
+impl From<&SeenFilesystem> for Filesystem {
+    fn from(seen: &SeenFilesystem) -> Self {
+        Self {
+            mount: seen.mount.clone(),
+            device: seen.device.clone(),
+            fstype: seen.fstype.clone(),
+            capacity_bytes: seen.capacity_bytes,
+            used_bytes: seen.used_bytes,
+            available_bytes: seen.available_bytes,
+            inodes: seen.inodes,
+            inodes_free: seen.inodes_free,
+        }
+    }
+}

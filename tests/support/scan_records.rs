@@ -1,0 +1,129 @@
+//! Makes scan records by hand, and the records to write them to.
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use layersweep::history::clock::advance;
+use layersweep::history::known::{self, Known};
+use layersweep::history::observe::{Observed, observe};
+use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenFilesystem, SeenImage, SeenStore};
+use layersweep::history::scans::Scan;
+use layersweep::history::{Access, Records};
+use layersweep::inventory::{
+    Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreKey, StoreKind,
+};
+use layersweep::sys::clock::Reading;
+
+/// 2026-03-01T12:00:00Z in seconds.
+pub const NOON: i64 = 1_772_366_400;
+
+/// A time: seconds from noon.
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(NOON + seconds).unwrap()
+}
+
+/// The store that [`scan_record`] sees.
+pub fn store_key() -> StoreKey {
+    StoreKey::new(StoreKind::ContainersStorage, "/var/lib/containers/storage".into(), "overlay".into())
+}
+
+/// A scan record of one empty store, `seconds` from noon, on a node whose clock is right.
+pub fn scan_record(seconds: i64) -> ScanRecord {
+    ScanRecord {
+        taken_at: at(seconds),
+        record_time: at(seconds),
+        clock: Reading {
+            wall: at(seconds),
+            boot_id: "boot".into(),
+            since_boot: (100_000_000 + seconds) * 1_000_000,
+            synchronised: true,
+        },
+        filesystems: vec![SeenFilesystem {
+            mount: "/".into(),
+            device: "/dev/vda1".into(),
+            fstype: "xfs".into(),
+            capacity_bytes: 1 << 40,
+            used_bytes: 1 << 39,
+            available_bytes: 1 << 39,
+            inodes: 1 << 20,
+            inodes_free: 1 << 19,
+        }],
+        stores: vec![SeenStore { key: store_key(), filesystem: 0, consistency: Consistency::Consistent }],
+        images: Vec::new(),
+        containers: Vec::new(),
+    }
+}
+
+/// A scan that saw this, as it is saved.
+pub fn scan(run_id: &str, scan_record: ScanRecord) -> Scan {
+    Scan {
+        run_id: run_id.into(),
+        record: scan_record,
+        seconds: 0.1,
+        complete: true,
+        figures: Vec::new(),
+        all_stores: false,
+    }
+}
+
+/// An id as long as real ones.
+pub fn id(number: u64) -> String {
+    format!("{:016x}{number:048x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// An image whose directory was made `made` seconds from noon.
+pub fn image(number: u64, made: i64) -> SeenImage {
+    let evidence = [(EvidenceKind::TopLayer, made - 3), (EvidenceKind::MetadataDirectory, made)];
+    SeenImage {
+        store: 0,
+        id: id(number),
+        names: vec![format!("registry.example.com/team/service-{}:build-{number}", number % 97)],
+        evidence: evidence.map(|(what, seconds)| Evidence { what, at: at(seconds) }).to_vec(),
+        pinned: false,
+        in_use: false,
+        total_bytes: 500_000_000 + number,
+        exclusive_bytes: 40_000_000,
+        frees_bytes: 41_000_000,
+        listed_bytes: Some(480_000_000),
+    }
+}
+
+/// A container made `created` seconds from noon, on the image at a position.
+pub fn container(number: u64, created: i64, image: Option<usize>) -> SeenContainer {
+    SeenContainer {
+        store: 0,
+        id: id(number),
+        name: format!("k8s_service_service-6c5d9f7b44-{number}_team_0"),
+        owner: Owner::CriO,
+        image,
+        volumes: Vec::new(),
+        image_id: image.map(|_| id(0)),
+        created: Some(at(created)),
+        state: ContainerState::Running,
+        sandbox: false,
+        bytes: 65_536,
+    }
+}
+
+/// Opens the records in `state`.
+pub fn open(state: &Path) -> Records {
+    Records::open(state, Access::Write).unwrap()
+}
+
+/// Records a scan record.
+pub fn record(records: &mut Records, scan_record: &ScanRecord) -> Observed {
+    records.write(|to| observe(to, scan_record)).unwrap()
+}
+
+/// As a scan does: reads the clock against the records first.
+pub fn record_fresh(records: &mut Records, mut scan_record: ScanRecord) -> Observed {
+    let last = records.read(known::clock).unwrap();
+    scan_record.record_time = advance(last.as_ref(), &scan_record.clock).state.record_time;
+    record(records, &scan_record)
+}
+
+/// What is known.
+pub fn known(records: &Records) -> Known {
+    records.read(known::images).unwrap()
+}
