@@ -8,10 +8,12 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use serde::de::MapAccess;
 use serde_json::Value;
 
@@ -169,10 +171,43 @@ fn sqlite(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     bytes.map(|bytes| tables(bytes).map_err(|error| about(&error))).transpose()
 }
 
-fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
+/// How long reading podman's tables may take, and the longest value in them. Any user may have written
+/// the file, and it is read for every command of root's.
+const MOST_TIME: Duration = Duration::from_secs(5);
+const MOST_VALUE: i32 = 8 << 20;
+
+/// A copy in memory, in which nothing but plain tables is read: a view, or a column that is computed, is
+/// a program of whoever wrote the file.
+fn opened(bytes: Vec<u8>) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_in_memory()?;
     let length = bytes.len();
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MOST_VALUE)?;
     connection.deserialize_read_exact("main", std::io::Cursor::new(bytes), length, true)?;
+    let end = Instant::now() + MOST_TIME;
+    connection.progress_handler(1000, Some(move || Instant::now() > end))?;
+    for table in TABLES {
+        let plain: bool = connection.query_row(
+            "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1
+                                AND sql NOT LIKE 'create virtual%')
+                AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE hidden <> 0)",
+            [table],
+            |row| row.get(0),
+        )?;
+        if !plain {
+            return Err(rusqlite::Error::InvalidColumnName(format!("{table} is no plain table")));
+        }
+    }
+    Ok(connection)
+}
+
+/// What is read of podman's database.
+const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
+
+fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
+    let connection = opened(bytes)?;
     let mut known = Known::default();
     let sql = "SELECT c.ID, s.State, c.JSON FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";
     let mut statement = connection.prepare(sql)?;
@@ -312,6 +347,52 @@ mod tests {
             ended.store(true, Ordering::SeqCst);
             assert!(read_well > 40, "{read_well}");
         });
+    }
+
+    /// Whoever wrote the file cannot make us run programs of theirs, nor fill our memory.
+    #[test]
+    fn what_is_no_plain_table_is_not_read() {
+        let tables = "CREATE TABLE ContainerState(ID, State); CREATE TABLE VolumeConfig(Name);";
+        let plain = "CREATE TABLE ContainerConfig(ID, Name, JSON);";
+        for (sql, why) in [
+            (
+                format!(
+                    "{tables} CREATE VIEW ContainerConfig AS WITH RECURSIVE c(x) AS
+                     (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT 'a' AS ID, '{{}}' AS JSON FROM c;"
+                ),
+                "no plain table",
+            ),
+            (
+                format!(
+                    "{tables} CREATE TABLE ContainerConfig(ID, Name, JSON AS (hex(zeroblob(100000000))));
+                     INSERT INTO ContainerConfig(ID) VALUES ('a');"
+                ),
+                "no plain table",
+            ),
+            (
+                format!("{tables} {plain} INSERT INTO ContainerConfig VALUES ('a', '', zeroblob(9000000));"),
+                "too big",
+            ),
+            (
+                // Compared each with each: hours.
+                format!(
+                    "{tables} {plain}
+                     WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 100000)
+                     INSERT INTO ContainerConfig SELECT 'a', '', '{{}}' FROM n;
+                     INSERT INTO ContainerState SELECT 'a', 1 FROM ContainerConfig;"
+                ),
+                "interrupted",
+            ),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let written = Connection::open(dir.path().join("db.sql")).unwrap();
+            written.execute_batch(&sql).unwrap();
+            drop(written);
+            let start = Instant::now();
+            let engine = read(&places(dir.path()));
+            assert!(matches!(&engine, Engine::Unreadable(said) if said.contains(why)), "{why}: {engine:?}");
+            assert!(start.elapsed() < 3 * MOST_TIME, "{why}: {:?}", start.elapsed());
+        }
     }
 
     /// A change that was interrupted can only be taken back by SQLite.
