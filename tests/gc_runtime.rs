@@ -96,8 +96,8 @@ fn events_tell_of_failures_in_a_row_and_of_no_others() {
     assert!(message.contains("freed 0"), "{message}");
     assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     assert_eq!(events(&gc(4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
-    // A dry run tells none, and is none.
-    assert!(events(&node.json(4, &[&GC[..], &["--dry-run"]].concat())).is_empty());
+    // A dry run tells none, and is none. That the runtime calls an image in use it cannot know.
+    assert!(events(&node.json(0, &[&GC[..], &["--dry-run"]].concat())).is_empty());
     // One that goes well ends the row.
     node.server.behave(|behaviour| *behaviour = Behaviour::default());
     node.database().execute("UPDATE attempts SET next_try = 0", []).unwrap();
