@@ -428,8 +428,19 @@ fn a_container_that_only_podmans_database_knows() {
     assert_eq!(rule(&refused, &small::name("a")), "in-use");
     assert!(edit::podman_ids(&store).contains(&text(image, "/id").to_owned()));
 
-    // Podman 5's database, while podman runs: all of it is in the log.
+    // The same where containers.conf has podman keep it elsewhere.
     let bolt = store.root().join("libpod/bolt_state.db");
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::rename(&bolt, elsewhere.join("bolt_state.db")).unwrap();
+    let settings = dir.path().join("containers.conf");
+    std::fs::write(&settings, format!("[engine]\nstatic_dir = {elsewhere:?}\n")).unwrap();
+    command.env("CONTAINERS_CONF", &settings);
+    let refused = program::run(&mut command).expect_code(5).json();
+    assert_eq!(rule(&refused, &small::name("a")), "in-use");
+    std::fs::rename(elsewhere.join("bolt_state.db"), &bolt).unwrap();
+
+    // Podman 5's database, while podman runs: all of it is in the log.
     std::fs::rename(&bolt, bolt.with_extension("away")).unwrap();
     let database = rusqlite::Connection::open(store.root().join("db.sql")).unwrap();
     let config = serde_json::json!({"name": "five", "rootfsImageID": text(image, "/id")});

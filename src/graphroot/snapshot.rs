@@ -27,6 +27,7 @@ use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
 use crate::inventory::{Consistency, Finding};
 use crate::sys::quiet::{self, Entry, Kind, Within};
 use crate::sys::root::Root;
+use crate::sys::sqlite::beside;
 
 /// A record file of 100,000 layers takes about 60 MiB.
 const MOST_RECORD_BYTES: u64 = 256 << 20;
@@ -41,6 +42,8 @@ pub struct Places {
     pub imagestores: Vec<Root>,
     /// Runroots that are there, likewise.
     pub runroots: Vec<Root>,
+    /// Directories outside of the store that may hold podman's database.
+    pub databases: Vec<Root>,
     /// Directories outside of the store where its tools leave temporary files. What lies
     /// there is not part of the store's bytes.
     pub temporary: Vec<Root>,
@@ -67,7 +70,7 @@ impl Places {
     /// Reading below the directories of this store, through no symlink.
     #[must_use]
     pub fn within(&self) -> Within {
-        Within::new(self.areas().chain(&self.runroots).chain(&self.temporary))
+        Within::new(self.areas().chain(&self.runroots).chain(&self.databases).chain(&self.temporary))
     }
 
     /// The directories that units' parts are given below: each area, then its driver's
@@ -128,9 +131,22 @@ impl Places {
 
     /// Of these, those that are no records.
     pub(super) fn files_beside_records(&self) -> Vec<PathBuf> {
-        let databases =
-            ["libpod/bolt_state.db", "db.sql", "db.sql-wal"].map(|name| self.graphroot.join(name));
-        databases.into_iter().chain(mountpoints::files(self)).collect()
+        let [bolt, sqlite] = self.podman_databases();
+        let logs: Vec<_> = sqlite.iter().map(|path| beside(path, "-wal")).collect();
+        bolt.into_iter().chain(sqlite).chain(logs).chain(mountpoints::files(self)).collect()
+    }
+
+    /// Where podman's database may lie: bolt's, then SQLite's. With `transient_store` it is in the
+    /// runroot, by `static_dir` anywhere (podman, `libpod/sqlite_state.go`).
+    pub(super) fn podman_databases(&self) -> [Vec<PathBuf>; 2] {
+        let named = || self.databases.iter().chain(&self.runroots).map(|root| root.to_path_buf());
+        let in_each = |own: PathBuf, name: &str| {
+            std::iter::once(own).chain(named().map(|dir| dir.join(name))).collect()
+        };
+        [
+            in_each(self.graphroot.join("libpod/bolt_state.db"), "bolt_state.db"),
+            in_each(self.graphroot.join("db.sql"), "db.sql"),
+        ]
     }
 
     /// In the library's own order of locking.
@@ -652,6 +668,7 @@ fn no_places() -> Places {
         graphroot: Root::for_tests(Path::new("")),
         imagestores: vec![],
         runroots: vec![],
+        databases: vec![],
         temporary: vec![],
         driver: String::new(),
         other_drivers: vec![],

@@ -19,6 +19,7 @@ pub fn root(path: &Path) -> Root {
 /// Where the store's parts lie.
 pub fn places(store: &Store) -> Places {
     Places {
+        databases: Vec::new(),
         temporary: Vec::new(),
         graphroot: root(store.root()),
         imagestores: Vec::new(),

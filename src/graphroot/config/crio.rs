@@ -188,6 +188,7 @@ impl Crio {
             driver: driver(self.driver.as_deref()).or_else(|| base.driver.clone()),
             additional_image_stores: read_only(base_images.chain(images), &writable),
             additional_layer_stores: layer_stores(base_layers.chain(layers)),
+            podman_dirs: base.podman_dirs.clone(),
             graphroot,
             imagestore,
             origin,

@@ -5,6 +5,7 @@
 //! whatever any of them could mean is a candidate (see `storage_conf.rs`). A store that is
 //! returned need not exist.
 
+mod containers_conf;
 mod crio;
 mod files;
 mod merge;
@@ -48,6 +49,8 @@ pub struct StoreConfig {
     pub additional_image_stores: Vec<PathBuf>,
     /// Read-only stores that layers may come from: directories that a separate program serves.
     pub additional_layer_stores: Vec<PathBuf>,
+    /// Where podman keeps its database, if not in the graphroot.
+    pub podman_dirs: Vec<PathBuf>,
     /// Container records live in the runroot.
     pub transient: bool,
     /// What made us look here, for people: a file, a flag, a built-in default.
@@ -96,6 +99,10 @@ pub struct Environment {
     pub containers_storage_conf: Option<PathBuf>,
     /// `$CONTAINERS_STORAGE_CONF_OVERRIDE`.
     pub containers_storage_conf_override: Option<PathBuf>,
+    /// `$CONTAINERS_CONF`.
+    pub containers_conf: Option<PathBuf>,
+    /// `$CONTAINERS_CONF_OVERRIDE`.
+    pub containers_conf_override: Option<PathBuf>,
     /// `$STORAGE_DRIVER`.
     pub storage_driver: Option<String>,
     /// `$TMPDIR`, which podman and buildah honour.
@@ -120,6 +127,8 @@ impl Environment {
             xdg_runtime_dir: path("XDG_RUNTIME_DIR"),
             containers_storage_conf: path("CONTAINERS_STORAGE_CONF"),
             containers_storage_conf_override: path("CONTAINERS_STORAGE_CONF_OVERRIDE"),
+            containers_conf: path("CONTAINERS_CONF"),
+            containers_conf_override: path("CONTAINERS_CONF_OVERRIDE"),
             tmpdir: path("TMPDIR"),
             storage_driver: text("STORAGE_DRIVER").and_then(|name| name.into_string().ok()),
         }
@@ -234,7 +243,10 @@ impl<'a> Configuration<'a> {
         let environment = complete(environment, &users);
         if environment.uid != 0 {
             let owner = owner(&environment, &users);
-            rootless::stores(&files, &owner, &mut problems).into_iter().for_each(|s| stores.add(s));
+            let podman_dirs = containers_conf::static_dirs(&files, &environment, &mut problems);
+            for store in rootless::stores(&files, &owner, &mut problems) {
+                stores.add(StoreConfig { podman_dirs: podman_dirs.clone(), ..store });
+            }
         }
         let system = system_environment(&environment, &users);
         let before = problems.0.len();
@@ -317,9 +329,12 @@ fn system_stores(
 ) -> [(StoreConfig, Vec<String>); 2] {
     let legacy = storage_conf::legacy_file(files, owner.environment);
     let later = storage_conf::drop_in_files(files, owner.environment, problems);
+    let podman_dirs = containers_conf::static_dirs(files, owner.environment, problems);
     [legacy.into_iter().collect(), later].map(|named: Vec<PathBuf>| {
         let settings = files.settings(&named, problems);
-        (owner.store(&settings, Defaults::system(), problems), settings.image_stores.values)
+        let podman_dirs = podman_dirs.clone();
+        let store = StoreConfig { podman_dirs, ..owner.store(&settings, Defaults::system(), problems) };
+        (store, settings.image_stores.values)
     })
 }
 

@@ -174,7 +174,7 @@ fn drop_in_directories(environment: &Environment) -> Vec<PathBuf> {
 }
 
 /// The directory of the user's own files.
-fn config_home(environment: &Environment) -> Option<PathBuf> {
+pub(super) fn config_home(environment: &Environment) -> Option<PathBuf> {
     let from_home = || environment.home.as_ref().map(|home| home.join(".config"));
     let base = environment.xdg_config_home.clone().or_else(from_home)?;
     Some(base.join("containers"))

@@ -108,19 +108,22 @@ impl Engine {
 /// what either knows is known.
 pub(in crate::graphroot) fn read(places: &Places) -> Engine {
     let within = places.within();
-    let bolt = bolt(&within, &places.graphroot.join("libpod/bolt_state.db"));
-    let sqlite = sqlite(&within, &places.graphroot.join("db.sql"));
-    match (bolt, sqlite) {
-        (Err(error), _) | (_, Err(error)) => Engine::Unreadable(error),
-        (Ok(None), Ok(None)) => Engine::Absent,
-        (Ok(bolt), Ok(sqlite)) => {
-            let mut known = bolt.unwrap_or_default();
-            let newer = sqlite.unwrap_or_default();
-            known.containers.extend(newer.containers);
-            known.volumes.extend(newer.volumes);
-            Engine::Known(known)
+    let [bolts, sqlites] = places.podman_databases();
+    let bolts = bolts.iter().map(|path| bolt(&within, path));
+    let found = bolts.chain(sqlites.iter().map(|path| sqlite(&within, path)));
+    let mut all: Option<Known> = None;
+    for known in found {
+        match known {
+            Err(error) => return Engine::Unreadable(error),
+            Ok(None) => {}
+            Ok(Some(newer)) => {
+                let known = all.get_or_insert_default();
+                known.containers.extend(newer.containers);
+                known.volumes.extend(newer.volumes);
+            }
         }
     }
+    all.map_or(Engine::Absent, Engine::Known)
 }
 
 /// Podman's numbers for states (`libpod/define/containerstate.go`).
@@ -235,6 +238,7 @@ mod tests {
             graphroot: crate::sys::root::Root::open(graphroot).unwrap(),
             imagestores: vec![],
             runroots: vec![],
+            databases: vec![],
             temporary: vec![],
             driver: "overlay".into(),
             other_drivers: vec![],

@@ -29,6 +29,7 @@ impl Bed {
             imagestores: Vec::new(),
             temporary: vec![],
             runroots: Vec::new(),
+            databases: vec![],
             driver: "overlay".into(),
             other_drivers: Vec::new(),
             primary: true,

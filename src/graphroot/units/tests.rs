@@ -28,6 +28,7 @@ fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapsho
             imagestores: vec![],
             temporary: vec![],
             runroots: vec![],
+            databases: vec![],
             driver: driver.into(),
             other_drivers: if primary { vec!["vfs".into()] } else { vec!["overlay".into()] },
             primary,
