@@ -20,6 +20,11 @@ pub const DIRECTORY: OFlags = OFlags::RDONLY
 /// How anything is opened to be examined only: no device and no fifo is woken by it.
 pub const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Names are examined as they are: no symlink followed, no automount triggered, and nobody asked
+/// who need not answer (the process behind a user's FUSE mount on one of the names).
+pub const AS_IT_IS: AtFlags =
+    AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
+
 /// `EAGAIN` from `openat2` means that somebody renamed or mounted meanwhile.
 const RETRIES: u32 = 1000;
 
@@ -150,7 +155,7 @@ pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 /// # Errors
 /// Where neither `statx` (Linux 5.8) nor `/proc/self/fdinfo` knows it.
 pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID) {
         Ok(facts) if facts.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(facts.stx_mnt_id),
         Ok(_) | Err(Errno::NOSYS | Errno::PERM) => mount_id_of_handle(fd),
