@@ -527,4 +527,66 @@ mod tests {
             assert!(way.admits(&Who::user(0)));
         }
     }
+
+    #[test]
+    fn no_mount_that_need_never_answer_is_entered() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for name in ["memory", "silent"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("file"), "below").unwrap();
+        let run = |words: &[&str]| {
+            let status =
+                std::process::Command::new(words[0]).args(&words[1..]).current_dir(dir.path()).status();
+            assert!(status.unwrap().success(), "{words:?}");
+        };
+        run(&["mount", "-t", "tmpfs", "of-a-test", "memory"]);
+        std::fs::create_dir(at("memory/sub")).unwrap();
+        std::fs::write(at("memory/sub/file"), "above").unwrap();
+        symlink("file", at("memory/sub/link")).unwrap();
+        run(&["mount", "--bind", "memory/sub/file", "file"]);
+        // A process of a user's that mounted it: this one, which answers nothing.
+        let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+        if let Ok(fuse) = &fuse {
+            use std::os::fd::AsRawFd;
+            let options = format!("fd={},rootmode=40000,user_id=4711,group_id=4711", fuse.as_raw_fd());
+            let (flags, options) = (nix::mount::MsFlags::empty(), Some(options.as_str()));
+            nix::mount::mount(Some("silent"), &at("silent"), Some("fuse"), flags, options).unwrap();
+        }
+        let top = std::fs::File::open(dir.path()).unwrap();
+        let mut found = Vec::new();
+        for opener in [Opener::Openat2, Opener::Steps] {
+            let open = |path: &str, flags| {
+                into_mounts(opener, top.as_fd(), Path::new(path), flags).map(std::fs::File::from)
+            };
+            let text = |path: &str| open(path, OFlags::RDONLY).map(|file| io::read_to_string(file).unwrap());
+            let error = |path: &str, flags| open(path, flags).map(drop).unwrap_err();
+            found.push((
+                [text("file"), text("memory/sub/file")],
+                ["memory/sub", "memory", ""].map(|path| open(path, DIRECTORY).is_ok()),
+                error("memory/sub/none", HANDLE),
+                error("memory/sub/link", OFlags::RDONLY | OFlags::NOFOLLOW),
+                error("memory/../file", HANDLE),
+                fuse.is_ok().then(|| {
+                    let tries = [("silent", HANDLE), ("silent", DIRECTORY), ("silent/file", OFlags::RDONLY)];
+                    tries.map(|(path, flags)| error(path, flags))
+                }),
+            ));
+        }
+        drop(top);
+        for name in ["file", "memory", "silent"] {
+            let _ = std::process::Command::new("umount").arg("-l").arg(at(name)).status();
+        }
+        let above = || Ok("above".to_owned());
+        for found in found {
+            assert_eq!(found.0, [above(), above()]);
+            assert_eq!(found.1, [true; 3]);
+            assert_eq!((found.2, found.3, found.4), (Errno::NOENT, Errno::LOOP, Errno::XDEV));
+            assert_eq!(found.5.unwrap_or([Errno::XDEV; 3]), [Errno::XDEV; 3]);
+        }
+    }
 }
