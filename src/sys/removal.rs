@@ -75,6 +75,15 @@ impl Removal {
         }
     }
 
+    /// What would not go has been moved since, with all that lies below it.
+    pub fn moved(&mut self, from: &Path, to: &Path) {
+        for failure in &mut self.failures {
+            if let Ok(below) = failure.path.strip_prefix(from) {
+                failure.path = to.components().chain(below.components()).collect();
+            }
+        }
+    }
+
     fn fail(&mut self, path: PathBuf, error: Errno) {
         if self.failures.len() < MOST_FAILURES {
             self.failures.push(Failure { path, error });
