@@ -193,7 +193,7 @@ for words in scan usage images report "sweep --delete --min-age 0s -y" doctor; d
     "$program" --state-dir /home/state $words >/dev/null 2>/home/errors || code=$?
     echo "${{words%% *}}: $code"
 done
-if mountpoint -q /var/tmp/oci1234567; then
+if [ {at} = /var/tmp/oci1234567 ]; then
     "$program" --state-dir /home/state sweep 2>&1 | grep -o 'oci1234567 .*' >&2
 fi
 "#
