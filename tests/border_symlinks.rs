@@ -148,8 +148,9 @@ fn silent_filesystem() {
         return;
     }
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let mode = if std::fs::metadata(&at).unwrap().is_dir() { 40_000 } else { 100_000 };
     let options = format!(
-        "fd={},rootmode=40000,user_id={uid},group_id={uid},allow_other",
+        "fd={},rootmode={mode},user_id={uid},group_id={uid},allow_other",
         device.as_raw_fd(),
         uid = alice::UID
     );
@@ -165,17 +166,25 @@ fn a_filesystem_in_a_home_that_never_answers_is_not_waited_for() {
     if !alice::require() || !(Path::new("/dev/fuse").exists() || support::skip("there is no /dev/fuse")) {
         return;
     }
+    // In stores of hers also where a layer would be, and beside what root's tools leave in `/var/tmp`.
+    let layer = format!("/home/alice/.local/share/containers/storage/overlay/{}", "a".repeat(64));
+    let link = format!("{layer}/link");
     for at in [
-        "",
-        "/.config",
-        "/.local",
-        "/.local/share/containers/storage",
-        "/.local/share/containers/storage/overlay",
+        "/home/alice",
+        "/home/alice/.config",
+        "/home/alice/.local",
+        "/home/alice/.local/share/containers/storage",
+        "/home/alice/.local/share/containers/storage/overlay",
+        &layer,
+        &link,
+        "/var/tmp/oci1234567",
     ] {
         let script = format!(
             r#"{STORE}
 mkdir -p .config && chown 5001:5001 .config
-FUSE_AT=/home/alice{at} "$test" --ignored --exact silent_filesystem >/dev/null 2>&1 &
+as_alice mkdir -p {layer} /var/tmp/oci1234567
+as_alice touch {link}
+FUSE_AT={at} "$test" --ignored --exact silent_filesystem >/dev/null 2>&1 &
 while [ ! -e /home/ready ]; do sleep 0.01; done
 cd /
 make_store /var/lib/containers/storage
@@ -184,6 +193,9 @@ for words in scan usage images report "sweep --delete --min-age 0s -y" doctor; d
     "$program" --state-dir /home/state $words >/dev/null 2>/home/errors || code=$?
     echo "${{words%% *}}: $code"
 done
+if [ {at} = /var/tmp/oci1234567 ]; then
+    "$program" --state-dir /home/state sweep 2>&1 | grep -o 'oci1234567 .*' >&2
+fi
 "#
         );
         let began = Instant::now();
@@ -195,6 +207,9 @@ done
         let run = running.end().expect_code(0);
         for word in ["scan", "usage", "images", "report", "sweep", "doctor"] {
             assert!(run.stdout.contains(&format!("{word}: ")), "{at}: {run:?}");
+        }
+        if at.starts_with("/var/tmp") {
+            assert!(run.stderr.contains("report") && run.stderr.contains("another filesystem"), "{run:?}");
         }
     }
 }

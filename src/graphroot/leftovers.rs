@@ -5,12 +5,12 @@
 //! may write there, and `storage1` is a name that a person gives. So a name alone proves nothing:
 //! owner, mode and content have to be what the tools make.
 
-use std::fs::Metadata;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::sys::quiet::{self, Entry, Kind};
+use rustix::fs::FileType;
+
+use crate::sys::quiet::{Entry, Kind, Within};
 
 /// What the tools make, by the name before the number.
 const MADE: [(&str, Made); 8] = [
@@ -73,30 +73,32 @@ fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
 
 /// Why what lies at `path`, whose name [`is_leftover`] takes for the tools', need not be theirs;
 /// `None` where owner, mode and content are as they make it.
-pub(super) fn doubt(path: &Path) -> Option<String> {
-    let examined = std::fs::symlink_metadata(path).and_then(|facts| look(path, &facts));
+pub(super) fn doubt(within: &Within, path: &Path) -> Option<String> {
+    let examined = look(within, path);
     examined.unwrap_or_else(|error| Some(format!("it cannot be examined: {error}")))
 }
 
-fn look(path: &Path, facts: &Metadata) -> io::Result<Option<String>> {
-    let owner = facts.uid();
+fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
+    let facts = rustix::fs::fstat(within.handle(path)?)?;
+    let owner = facts.st_uid;
     if owner != rustix::process::geteuid().as_raw() {
         return Ok(Some(format!("it belongs to the user {owner}")));
     }
     // Go makes them for their owner alone; buildah lets others through its bundles.
-    if facts.mode() & 0o066 != 0 {
+    if facts.st_mode & 0o066 != 0 {
         return Ok(Some("others may read or write it".into()));
     }
     let made = path.file_name().and_then(|name| name.to_str()).and_then(kind_and_prefix).flatten();
     let Some(made) = made else { return Ok(Some("what it holds is not known".into())) };
-    if facts.is_dir() == (made == Made::Tar) {
-        let kind = if facts.is_dir() { "a directory" } else { "no directory" };
+    let is_dir = FileType::from_raw_mode(facts.st_mode).is_dir();
+    if is_dir == (made == Made::Tar) {
+        let kind = if is_dir { "a directory" } else { "no directory" };
         return Ok(Some(format!("it is {kind}")));
     }
     if made == Made::Tar {
-        return Ok((!is_tar(path)?).then(|| "it is no tar archive".into()));
+        return Ok((!is_tar(within, path)?).then(|| "it is no tar archive".into()));
     }
-    let entries = quiet::list(path)?;
+    let entries = within.list(path)?;
     let named = |entry: &Entry| entry.name.to_str().is_some_and(|name| is_part(made, name, entry.kind));
     let odd = entries.iter().find(|entry| !named(entry));
     Ok(match odd {
@@ -134,9 +136,9 @@ fn is_part(made: Made, name: &str, kind: Kind) -> bool {
 }
 
 /// An archive, or one of which nothing has come yet.
-fn is_tar(path: &Path) -> io::Result<bool> {
+fn is_tar(within: &Within, path: &Path) -> io::Result<bool> {
     let mut header = Vec::new();
-    quiet::open_file(path)?.take(512).read_to_end(&mut header)?;
+    within.open_file(path)?.take(512).read_to_end(&mut header)?;
     Ok(header.is_empty() || header.get(257..262) == Some(b"ustar"))
 }
 
@@ -203,7 +205,7 @@ mod tests {
             }
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        doubt(&path)
+        doubt(&Within::at([dir.path()]), &path)
     }
 
     #[test]
@@ -253,11 +255,15 @@ mod tests {
         let path = dir.path().join("storage1175831575");
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(doubt(&path), None);
+        assert_eq!(doubt(&Within::at([dir.path()]), &path), None);
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
-            assert_eq!(doubt(&path).unwrap(), "it belongs to the user 1000");
+            assert_eq!(doubt(&Within::at([dir.path()]), &path).unwrap(), "it belongs to the user 1000");
         }
-        assert!(doubt(&dir.path().join("storage1175831576")).unwrap().contains("cannot be examined"));
+        assert!(
+            doubt(&Within::at([dir.path()]), &dir.path().join("storage1175831576"))
+                .unwrap()
+                .contains("cannot be examined")
+        );
     }
 }

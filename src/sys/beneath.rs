@@ -20,6 +20,11 @@ pub const DIRECTORY: OFlags = OFlags::RDONLY
 /// How anything is opened to be examined only: no device and no fifo is woken by it.
 pub const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Names are examined as they are: no symlink followed, no automount triggered, and nobody asked
+/// who need not answer (the process behind a user's FUSE mount on one of the names).
+pub const AS_IT_IS: AtFlags =
+    AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
+
 /// `EAGAIN` from `openat2` means that somebody renamed or mounted meanwhile.
 const RETRIES: u32 = 1000;
 
@@ -65,11 +70,7 @@ impl Opener {
                 let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
                 again(|| rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve))
             }),
-            Self::Steps => {
-                let fd = open_entry(parent, name, DIRECTORY)?;
-                same_mount(parent, fd.as_fd())?;
-                Ok(fd)
-            }
+            Self::Steps => on_same_mount(parent, name, DIRECTORY),
         }
     }
 
@@ -119,10 +120,10 @@ fn steps(root: BorrowedFd<'_>, path: &Path, flags: OFlags, into_mounts: bool) ->
         name = names.next();
         let entry = std::ffi::CString::new(entry.as_bytes()).map_err(|_| Errno::INVAL)?;
         let wanted = if name.is_some() { HANDLE | OFlags::DIRECTORY } else { flags };
-        let fd = open_entry(parent, &entry, wanted)?;
-        if !into_mounts {
-            same_mount(parent, fd.as_fd())?;
-        }
+        let fd = match into_mounts {
+            true => open_entry(parent, &entry, wanted)?,
+            false => on_same_mount(parent, &entry, wanted)?,
+        };
         if name.is_none() {
             return Ok(fd);
         }
@@ -150,10 +151,11 @@ pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 /// # Errors
 /// Where neither `statx` (Linux 5.8) nor `/proc/self/fdinfo` knows it.
 pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID) {
         Ok(facts) if facts.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(facts.stx_mnt_id),
-        Ok(_) | Err(Errno::NOSYS | Errno::PERM) => mount_id_of_handle(fd),
+        // A user's FUSE mount refuses root as well.
+        Ok(_) | Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => mount_id_of_handle(fd),
         Err(error) => Err(error),
     }
 }
@@ -168,6 +170,21 @@ pub fn mount_id_of_handle(fd: BorrowedFd<'_>) -> Result<u64> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok()).ok_or(Errno::NOSYS)
+}
+
+/// Held first: what another filesystem is asked to open it need never answer.
+fn on_same_mount(parent: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
+    let handle = open_entry(parent, name, HANDLE | flags.intersection(OFlags::DIRECTORY))?;
+    same_mount(parent, handle.as_fd())?;
+    if flags.contains(OFlags::PATH) {
+        return Ok(handle);
+    }
+    if flags.contains(OFlags::DIRECTORY) {
+        return open_entry(handle.as_fd(), c".", flags);
+    }
+    let fd = open_entry(parent, name, flags)?;
+    same_mount(parent, fd.as_fd())?;
+    Ok(fd)
 }
 
 fn same_mount(parent: BorrowedFd<'_>, child: BorrowedFd<'_>) -> Result<()> {

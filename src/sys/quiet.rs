@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
-use super::beneath::{DIRECTORY, HANDLE, Opener};
+use super::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 
 pub use within::{Below, Within, is_symlink};
 
@@ -160,7 +160,7 @@ fn entries(directory: OwnedFd, kind: impl Fn(&OsString) -> io::Result<Kind>) -> 
 /// # Errors
 /// When it does not exist or its directory cannot be searched.
 pub fn facts(path: &Path) -> io::Result<Facts> {
-    Ok(facts_of(&rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?))
+    Ok(facts_of(&rustix::fs::statat(CWD, path, AS_IT_IS)?))
 }
 
 /// When an inode was made; `None` where the filesystem does not remember. Nothing can set
@@ -186,7 +186,7 @@ fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
 /// # Errors
 /// As [`facts`].
 pub fn weight(path: &Path) -> io::Result<(u64, u64)> {
-    let stat = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)?;
+    let stat = rustix::fs::statat(CWD, path, AS_IT_IS)?;
     Ok(weight_of(&stat))
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
-use super::beneath::{self, Opener};
+use super::beneath::{self, AS_IT_IS, Opener};
 use super::stop;
 
 /// Directories held open at a time. Trees that go deeper are taken apart: what lies below
@@ -75,6 +75,15 @@ impl Removal {
         }
     }
 
+    /// What would not go has been moved since, with all that lies below it.
+    pub fn moved(&mut self, from: &Path, to: &Path) {
+        for failure in &mut self.failures {
+            if let Ok(below) = failure.path.strip_prefix(from) {
+                failure.path = to.components().chain(below.components()).collect();
+            }
+        }
+    }
+
     fn fail(&mut self, path: PathBuf, error: Errno) {
         if self.failures.len() < MOST_FAILURES {
             self.failures.push(Failure { path, error });
@@ -108,8 +117,8 @@ pub fn remove(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr) -> Removal {
 }
 
 fn is_directory(parent: BorrowedFd<'_>, entry: &CStr) -> bool {
-    let stat = rustix::fs::statat(parent, entry, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT);
-    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+    rustix::fs::statat(parent, entry, AS_IT_IS)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
 /// An open directory of the doomed tree and what is still to be done in it.

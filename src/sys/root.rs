@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::ops::{Deref, Range};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::beneath::{DIRECTORY, HANDLE, Opener};
+use super::beneath::{DIRECTORY, HANDLE, Opener, mount_id_of_handle, reopen};
 use super::servers;
 
 /// As many symlinks as the kernel follows (path_resolution(7)).
@@ -150,6 +150,53 @@ pub fn find(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 /// As [`find`]; `Unsupported` for any such mount on the way.
 pub fn find_at_hand(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     find_by(Walk { trusts_servers: false, ..Walk::new(Path::new("/"))? }, path)
+}
+
+/// As [`Opener::beneath`], for reading, and also into mounts below `start`: all but those that are not even
+/// examined, because a user could have mounted them and they need never answer. Such a one is `XDEV`.
+///
+/// # Errors
+/// As [`Opener::beneath`].
+pub fn into_mounts(
+    opener: Opener,
+    start: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let is_plain = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    match opener.beneath(start, path, flags, false) {
+        Err(Errno::XDEV) if is_plain => {}
+        other => return other,
+    }
+    let mut here = opener.beneath(start, Path::new(""), HANDLE, false)?;
+    for name in path.components().filter(|part| matches!(part, Component::Normal(_))) {
+        let name = Path::new(name.as_os_str());
+        here = match opener.beneath(here.as_fd(), name, HANDLE, false) {
+            Err(Errno::XDEV) => onto_mount(opener, here.as_fd(), name)?,
+            other => other?,
+        };
+    }
+    // What was found is opened itself, not by its name once more: that may lead elsewhere by now.
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&here)?.st_mode);
+    match kind {
+        FileType::Directory if !flags.contains(OFlags::PATH) => {
+            opener.beneath(here.as_fd(), Path::new(""), flags, false)
+        }
+        FileType::Directory => Ok(here),
+        _ if flags.contains(OFlags::DIRECTORY) => Err(Errno::NOTDIR),
+        _ if flags.contains(OFlags::PATH) => Ok(here),
+        FileType::RegularFile => reopen(here.as_fd()),
+        FileType::Symlink => Err(Errno::LOOP),
+        _ => Err(Errno::NXIO),
+    }
+}
+
+/// A handle asks nothing of the filesystem that is mounted there.
+fn onto_mount(opener: Opener, parent: BorrowedFd<'_>, name: &Path) -> rustix::io::Result<OwnedFd> {
+    let is_trusted = Step::of(&rustix::fs::fstat(parent)?).is_trusted(trusted_uids());
+    let handle = opener.beneath(parent, name, HANDLE, true)?;
+    let mount = mount_id_of_handle(handle.as_fd()).ok();
+    if servers::waits_for_others(mount, is_trusted) { Err(Errno::XDEV) } else { Ok(handle) }
 }
 
 fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
@@ -290,7 +337,7 @@ enum Next {
 impl<'a> Walk<'a> {
     fn new(top: &'a Path) -> io::Result<Self> {
         let here = rustix::fs::openat(CWD, top, HANDLE | OFlags::DIRECTORY, Mode::empty())?;
-        let mount = mount_of(&here);
+        let mount = mount_id_of_handle(here.as_fd()).ok();
         let (steps, above) = (Vec::new(), Vec::new());
         Ok(Self { top, here, mount, steps, above, leaf: None, symlinks: 0, trusts_servers: true })
     }
@@ -351,7 +398,7 @@ impl<'a> Walk<'a> {
             Ok(next) => (next, self.mount),
             Err(_) => {
                 let next = rustix::fs::openat(&self.here, name, HANDLE, Mode::empty())?;
-                let mount = mount_of(&next);
+                let mount = mount_id_of_handle(next.as_fd()).ok();
                 (next, mount)
             }
         };
@@ -400,12 +447,6 @@ fn parts(path: &Path) -> VecDeque<Part> {
         Component::Normal(name) => Some(Part::Down(OsStr::from_bytes(name.as_bytes()).to_owned())),
     };
     path.components().filter_map(part).collect()
-}
-
-/// From `fdinfo`, which asks no filesystem; `statx` may.
-fn mount_of(fd: &OwnedFd) -> Option<u64> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
-    info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -484,6 +525,68 @@ mod tests {
             assert_eq!(way.is_trusted_by(&[0]), trusted, "{way:?}");
             assert_eq!(way.admits(&user), admits, "{way:?}");
             assert!(way.admits(&Who::user(0)));
+        }
+    }
+
+    #[test]
+    fn no_mount_that_need_never_answer_is_entered() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for name in ["memory", "silent"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("file"), "below").unwrap();
+        let run = |words: &[&str]| {
+            let status =
+                std::process::Command::new(words[0]).args(&words[1..]).current_dir(dir.path()).status();
+            assert!(status.unwrap().success(), "{words:?}");
+        };
+        run(&["mount", "-t", "tmpfs", "of-a-test", "memory"]);
+        std::fs::create_dir(at("memory/sub")).unwrap();
+        std::fs::write(at("memory/sub/file"), "above").unwrap();
+        symlink("file", at("memory/sub/link")).unwrap();
+        run(&["mount", "--bind", "memory/sub/file", "file"]);
+        // A process of a user's that mounted it: this one, which answers nothing.
+        let fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+        if let Ok(fuse) = &fuse {
+            use std::os::fd::AsRawFd;
+            let options = format!("fd={},rootmode=40000,user_id=4711,group_id=4711", fuse.as_raw_fd());
+            let (flags, options) = (nix::mount::MsFlags::empty(), Some(options.as_str()));
+            nix::mount::mount(Some("silent"), &at("silent"), Some("fuse"), flags, options).unwrap();
+        }
+        let top = std::fs::File::open(dir.path()).unwrap();
+        let mut found = Vec::new();
+        for opener in [Opener::Openat2, Opener::Steps] {
+            let open = |path: &str, flags| {
+                into_mounts(opener, top.as_fd(), Path::new(path), flags).map(std::fs::File::from)
+            };
+            let text = |path: &str| open(path, OFlags::RDONLY).map(|file| io::read_to_string(file).unwrap());
+            let error = |path: &str, flags| open(path, flags).map(drop).unwrap_err();
+            found.push((
+                [text("file"), text("memory/sub/file")],
+                ["memory/sub", "memory", ""].map(|path| open(path, DIRECTORY).is_ok()),
+                error("memory/sub/none", HANDLE),
+                error("memory/sub/link", OFlags::RDONLY | OFlags::NOFOLLOW),
+                error("memory/../file", HANDLE),
+                fuse.is_ok().then(|| {
+                    let tries = [("silent", HANDLE), ("silent", DIRECTORY), ("silent/file", OFlags::RDONLY)];
+                    tries.map(|(path, flags)| error(path, flags))
+                }),
+            ));
+        }
+        drop(top);
+        for name in ["file", "memory", "silent"] {
+            let _ = std::process::Command::new("umount").arg("-l").arg(at(name)).status();
+        }
+        let above = || Ok("above".to_owned());
+        for found in found {
+            assert_eq!(found.0, [above(), above()]);
+            assert_eq!(found.1, [true; 3]);
+            assert_eq!((found.2, found.3, found.4), (Errno::NOENT, Errno::LOOP, Errno::XDEV));
+            assert_eq!(found.5.unwrap_or([Errno::XDEV; 3]), [Errno::XDEV; 3]);
         }
     }
 }

@@ -14,12 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
-use rustix::fs::{AtFlags, RawDir, Stat};
+use rustix::fs::{RawDir, Stat};
 use rustix::io::{Errno, Result};
 
 use super::top::Top;
 use super::{Fingerprint, Fingerprinter, Tree, TreeScope};
-use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
+use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 use crate::sys::quiet::Within;
 
 /// Threads where the caller has no wish: as for a walk, a cold disk is waited for.
@@ -102,8 +102,7 @@ fn take_entries(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<()
     names.sort_unstable();
     all.number(names.len() as u64);
     for name in names {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let stat = rustix::fs::statat(directory, &name, flags)?;
+        let stat = rustix::fs::statat(directory, &name, AS_IT_IS)?;
         all.bytes(name.to_bytes());
         take(all, &stat);
     }

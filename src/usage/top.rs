@@ -1,5 +1,6 @@
 //! The directories that trees are given below.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -9,6 +10,7 @@ use rustix::io::{Errno, Result};
 use crate::sys::beneath::{HANDLE, Opener, mount_id_of_handle};
 use crate::sys::mounts;
 use crate::sys::quiet::Within;
+use crate::sys::root::into_mounts;
 
 /// An open directory.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ impl Top {
         let open = |path: &PathBuf| match within.covers(path) {
             true => {
                 let fd = within.handle(path);
-                let fd = fd.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::LOOP))?;
+                let fd = fd.map_err(|error| errno(&error))?;
                 Ok(Self { fd, into_mounts: within.enters_mounts(path) })
             }
             false => Ok(Self { fd: rustix::fs::open(path, flags, Mode::empty())?, into_mounts: true }),
@@ -55,13 +57,18 @@ impl Top {
             Err(Errno::XDEV) if self.into_mounts => {}
             other => return other,
         }
-        // A handle asks nothing of the filesystem that is mounted there.
-        let handle = opener.beneath(self.fd.as_fd(), path, HANDLE, true)?;
+        let handle = into_mounts(opener, self.fd.as_fd(), path, HANDLE)?;
         let mounts = mounts::read().map_err(|_| Errno::XDEV)?;
         let mount = |fd: BorrowedFd<'_>| Some(mounts::underlying(&mounts, mount_id_of_handle(fd).ok()?)?.id);
         match mount(self.fd.as_fd()).is_some_and(|own| Some(own) == mount(handle.as_fd())) {
-            true => opener.beneath(self.fd.as_fd(), path, flags, true),
+            true => into_mounts(opener, self.fd.as_fd(), path, flags),
             false => Err(Errno::XDEV),
         }
     }
+}
+
+/// What a store's descriptors refuse by themselves has no number of the kernel's.
+fn errno(error: &io::Error) -> Errno {
+    let refused = if error.kind() == io::ErrorKind::CrossesDevices { Errno::XDEV } else { Errno::LOOP };
+    Errno::from_io_error(error).unwrap_or(refused)
 }

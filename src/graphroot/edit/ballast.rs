@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::graphroot::snapshot::Places;
 use crate::graphroot::units::BALLAST;
-use crate::sys::beneath::{DIRECTORY, Opener};
+use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
 use crate::sys::root::Root;
 
 /// Room for a record file of a few thousand layers and what the filesystem needs beside it.
@@ -122,7 +122,7 @@ impl Ballast {
     }
 
     fn examine(&self) -> Option<Stat> {
-        statat(self.parent.fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW).ok()
+        statat(self.parent.fd(), &self.name, AS_IT_IS).ok()
     }
 
     /// The directory that it is, where it is one.
@@ -139,7 +139,7 @@ impl Ballast {
             && let Ok(entries) = Dir::read_from(&directory)
         {
             for entry in entries.flatten().filter(|entry| entry.file_type() == FileType::RegularFile) {
-                let stat = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                let stat = statat(&directory, entry.file_name(), AS_IT_IS);
                 sum += stat.as_ref().map_or(0, bytes);
             }
         }
@@ -194,9 +194,9 @@ impl Ballast {
     pub fn is_ready(&self) -> bool {
         let Some(stat) = self.examine() else { return false };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => self
-                .directory()
-                .is_ok_and(|directory| statat(directory, DATA, AtFlags::SYMLINK_NOFOLLOW).is_ok()),
+            FileType::Directory => {
+                self.directory().is_ok_and(|directory| statat(directory, DATA, AS_IT_IS).is_ok())
+            }
             _ => u64::try_from(stat.st_size).is_ok_and(|length| length >= self.bytes),
         }
     }

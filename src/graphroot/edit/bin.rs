@@ -121,7 +121,7 @@ impl Bin {
         let mut all = Removal::default();
         if let Some(directory) = directory {
             for name in directory.names()? {
-                let removal = directory.remove_tree(&name);
+                let mut removal = directory.remove_tree(&name);
                 if removal.interrupted {
                     // It lies here under our number, and the next run finishes it.
                     all.absorb(removal);
@@ -129,9 +129,15 @@ impl Bin {
                 }
                 if let Some(layers) = layers.filter(|_| !removal.is_complete())
                     && directory.has(&name)?
-                    && let Err(fault) = directory.rename(&name, layers, orphan_name())
                 {
-                    tracing::warn!(%fault, "what could not be removed stays in the temporary directory");
+                    let orphan = orphan_name();
+                    let place = layers.path().join(&orphan);
+                    match directory.rename(&name, layers, &orphan) {
+                        Ok(()) => removal.moved(&directory.path().join(&name), &place),
+                        Err(fault) => {
+                            tracing::warn!(%fault, "what could not be removed stays in the temporary directory");
+                        }
+                    }
                 }
                 all.absorb(removal);
             }

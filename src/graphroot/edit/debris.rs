@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{OFlags, StatxFlags};
 
 use super::bin::{Bin, TEMPDIRS};
 use super::directory::{self, Directory};
@@ -18,6 +18,7 @@ use super::{Deleted, Editor};
 use crate::graphroot::leaks;
 use crate::graphroot::since;
 use crate::graphroot::units::{self, Debris};
+use crate::sys::beneath::AS_IT_IS;
 use crate::sys::quiet::Within;
 
 /// What kind of leftover.
@@ -347,9 +348,8 @@ fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Dire
 
 /// It was old enough before the locks were taken, and nobody has changed or made it anew since.
 fn prove_age(found: &Found, wanted: Wanted, editor: &Editor) -> Result<(), Error> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let wish = StatxFlags::MTIME | StatxFlags::BTIME;
-    let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), flags, wish)
+    let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), AS_IT_IS, wish)
         .map_err(|error| Fault::new("examining", &found.path, error))?;
     let time =
         |seconds, nanoseconds: u32| Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0)).ok();

@@ -14,9 +14,9 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::error::Fault;
-use crate::sys::beneath::{DIRECTORY, Opener};
+use crate::sys::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
 use crate::sys::removal::{self, Removal};
-use crate::sys::root::Root;
+use crate::sys::root::{Root, into_mounts};
 
 /// Longest path of a symlink or content of a `lower` file that is read: the library writes
 /// 500 parts of 28 bytes at most.
@@ -48,10 +48,10 @@ impl Directory {
     }
 
     /// Opens a directory below, through no symlink; `None` where it does not exist. One of the
-    /// store's own directories may be a mount: podman mounts the driver's on itself.
+    /// store's own directories may be a mount (podman mounts the driver's on itself), but none that need never answer.
     pub(super) fn below(&self, path: impl AsRef<Path>) -> Result<Option<Self>, Fault> {
         let shown = self.path.join(path.as_ref());
-        let opened = Opener::detect(self.fd.as_fd()).beneath(self.fd.as_fd(), path.as_ref(), DIRECTORY, true);
+        let opened = into_mounts(Opener::detect(self.fd.as_fd()), self.fd.as_fd(), path.as_ref(), DIRECTORY);
         let fd = there(opened).map_err(|error| Fault::new("opening", &shown, error))?;
         Ok(fd.map(|fd| Self { fd, path: shown }))
     }
@@ -96,8 +96,7 @@ impl Directory {
     /// What an entry is; a symlink is examined itself.
     pub(super) fn stat(&self, name: impl AsRef<OsStr>) -> Result<Option<Stat>, Fault> {
         let name = name.as_ref();
-        there(rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT))
-            .map_err(self.fault("examining", name))
+        there(rustix::fs::statat(&self.fd, name, AS_IT_IS)).map_err(self.fault("examining", name))
     }
 
     pub(super) fn has(&self, name: impl AsRef<OsStr>) -> Result<bool, Fault> {
@@ -111,7 +110,7 @@ impl Directory {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opener = Opener::detect(self.fd.as_fd());
         let open = || -> Result<Option<File>, Errno> {
-            let handle = opener.beneath(self.fd.as_fd(), path, crate::sys::beneath::HANDLE, false);
+            let handle = opener.beneath(self.fd.as_fd(), path, HANDLE, false);
             let Some(handle) = there(handle)? else { return Ok(None) };
             let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(handle)?.st_mode);
             if !kind.is_file() {

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat, StatxFlags};
 use serde::{Deserialize, Serialize};
 
 use super::bin::{self, Bin, TEMPDIRS};
@@ -21,6 +21,7 @@ use super::mounted::{self, Read};
 use super::place::KINDS;
 use super::session::Session;
 use super::{Deleted, Editor, directory};
+use crate::sys::beneath::AS_IT_IS;
 use crate::sys::clock::{self, Reading};
 
 /// Nobody has killed more runs than this.
@@ -308,10 +309,9 @@ impl Session<'_> {
     fn mark(&self, id: &str) -> Mark {
         let created = self.records.layer(id).and_then(|layer| layer.created);
         let layers = self.places.iter().filter_map(|place| place.layers.as_ref());
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let wish = StatxFlags::INO | StatxFlags::BTIME;
         let directory = layers.into_iter().find_map(|layers| {
-            let stat = rustix::fs::statx(layers.fd(), id, flags, wish).ok()?;
+            let stat = rustix::fs::statx(layers.fd(), id, AS_IT_IS, wish).ok()?;
             let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
             let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
             let born = Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{StatxAttributes, StatxFlags};
 
 use super::error::{Error, Fault, Refusal};
 use super::links;
@@ -10,6 +10,7 @@ use super::locks::Guards;
 use super::mounted;
 use super::place::Role;
 use super::session::Session;
+use crate::sys::beneath::AS_IT_IS;
 use crate::sys::stop;
 
 /// A layer and what the proof has found out about it.
@@ -98,8 +99,7 @@ impl Session<'_> {
     pub(super) fn prove_mutable(&self, place: usize, id: &str) -> Result<(), Error> {
         let Some(layers) = &self.places[place].layers else { return Ok(()) };
         for name in [".", id] {
-            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-            let stat = match rustix::fs::statx(layers.fd(), name, flags, StatxFlags::BASIC_STATS) {
+            let stat = match rustix::fs::statx(layers.fd(), name, AS_IT_IS, StatxFlags::BASIC_STATS) {
                 Ok(stat) => stat,
                 // Without a directory there is nothing to take away; without statx we just try.
                 Err(_) => continue,

@@ -10,13 +10,14 @@ use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use super::directory::Directory;
 use super::error::{Fault, Refusal};
 use super::locks::Guards;
 use super::place::{KINDS, Place};
+use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
 
 /// What is to be removed.
@@ -189,7 +190,7 @@ impl Count {
             .open("mountpoints.lock", OFlags::RDONLY)?
             .map_or(0, |lock| lock.read_at(&mut token, 0).unwrap_or(0));
         token.truncate(length);
-        let stat = rustix::fs::statat(directory.fd(), "mountpoints.json", AtFlags::SYMLINK_NOFOLLOW).ok();
+        let stat = rustix::fs::statat(directory.fd(), "mountpoints.json", AS_IT_IS).ok();
         let file = stat.map(|stat| (stat.st_ino, stat.st_size, stat.st_ctime, stat.st_ctime_nsec as i64));
         let mounted = match directory.read("mountpoints.json", MOST_COUNTS_BYTES)? {
             None => Some(Vec::new()),

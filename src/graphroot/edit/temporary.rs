@@ -53,7 +53,7 @@ impl Editor {
             age,
             has_database: false,
             lost_container: None,
-            doubt: (what == Debris::Leftover).then(|| leftovers::doubt(path)).flatten(),
+            doubt: (what == Debris::Leftover).then(|| leftovers::doubt(&within, path)).flatten(),
             presence: presence(others.processes(), path),
         };
         let (_, verdict, evidence) = leaks::debris(what, &known);

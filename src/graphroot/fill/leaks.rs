@@ -113,7 +113,8 @@ impl Filler<'_> {
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
-            known.doubt = (what == Debris::Leftover).then(|| leftovers::doubt(&unit.path)).flatten();
+            let doubt = || leftovers::doubt(&self.within, &unit.path);
+            known.doubt = (what == Debris::Leftover).then(doubt).flatten();
             known.presence = match what {
                 Debris::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
                     leaks::Presence::Somebody("podman's own database".into())

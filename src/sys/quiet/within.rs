@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -15,11 +15,11 @@ use rustix::io::Errno;
 
 use super::{Entry, Facts, Kind};
 use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
-use crate::sys::root::Root;
+use crate::sys::root::{Root, into_mounts};
 
 /// The open directories of a store. Below them no symlink is followed, and whatever is exchanged
 /// for one of them later is not seen. Mounts below one are entered if nobody but root could have
-/// mounted there: a user's filesystem need never answer.
+/// mounted them: a user's filesystem need never answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Within {
     roots: Vec<Root>,
@@ -93,7 +93,8 @@ impl Within {
     /// # Errors
     /// When it cannot be opened, is no directory, or the way leads through a symlink.
     pub fn below(&self, path: &Path) -> io::Result<Below> {
-        Ok(Below { start: self.open(path, HANDLE | OFlags::DIRECTORY)? })
+        let start = self.open(path, HANDLE | OFlags::DIRECTORY)?;
+        Ok(Below { start, enters_mounts: self.enters_mounts(path) })
     }
 
     /// Opens a directory for reading.
@@ -181,14 +182,26 @@ impl Within {
         let Some((root, below)) = self.root_of(path) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "lies in no directory of the store"));
         };
-        let opener = Opener::usual(root.fd());
-        match opener.beneath(root.fd(), below, flags, root.way().is_trusted()) {
+        match reach(root.fd(), below, flags, root.way().is_trusted()) {
             Err(error @ (Errno::LOOP | Errno::NOTDIR)) => {
-                Err(symlink_on(opener, root, below).unwrap_or(error.into()))
+                Err(symlink_on(root, below).unwrap_or(error.into()))
             }
+            Err(Errno::XDEV) => Err(foreign()),
             other => other.map_err(io::Error::from),
         }
     }
+}
+
+fn reach(start: BorrowedFd<'_>, path: &Path, flags: OFlags, enters_mounts: bool) -> Result<OwnedFd, Errno> {
+    let opener = Opener::usual(start);
+    match enters_mounts {
+        true => into_mounts(opener, start, path, flags),
+        false => opener.beneath(start, path, flags, false),
+    }
+}
+
+fn foreign() -> io::Error {
+    io::Error::new(io::ErrorKind::CrossesDevices, "lies on another filesystem, which is not entered")
 }
 
 /// A directory of a store, made by [`Within::below`]. Reading through it takes half of the
@@ -196,6 +209,7 @@ impl Within {
 #[derive(Debug)]
 pub struct Below {
     start: OwnedFd,
+    enters_mounts: bool,
 }
 
 impl Below {
@@ -204,15 +218,14 @@ impl Below {
     /// # Errors
     /// As [`super::read`], and where the way leads through a symlink.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        let start = self.start.as_fd();
-        let opener = Opener::usual(start);
-        let handle = opener.beneath(start, path, HANDLE, true)?;
+        let open = |flags| reach(self.start.as_fd(), path, flags, self.enters_mounts);
+        let handle = open(HANDLE)?;
         if super::facts_of(&rustix::fs::fstat(&handle)?).kind != Kind::File {
             return Err(super::not_regular());
         }
         drop(handle);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(opener.beneath(start, path, flags | OFlags::NOATIME, true)?);
+        let file = File::from(open(flags | OFlags::NOATIME)?);
         super::read_whole(file, limit)
     }
 }
@@ -222,11 +235,11 @@ fn not_followed(path: &Path) -> io::Error {
 }
 
 /// The first symlink on the way, which is why it could not be gone.
-fn symlink_on(opener: Opener, root: &Root, below: &Path) -> Option<io::Error> {
+fn symlink_on(root: &Root, below: &Path) -> Option<io::Error> {
     let mut way = PathBuf::new();
     for part in below.components() {
         way.push(part);
-        let handle = opener.beneath(root.fd(), &way, HANDLE, root.way().is_trusted()).ok()?;
+        let handle = reach(root.fd(), &way, HANDLE, root.way().is_trusted()).ok()?;
         if super::facts_of(&rustix::fs::fstat(handle).ok()?).kind == Kind::Symlink {
             return Some(not_followed(&root.join(way)));
         }

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, RawDir, RawDirEntry, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{FileType, RawDir, RawDirEntry, Stat, StatxAttributes, StatxFlags};
 
 use super::extents;
 use super::links::Sight;
@@ -12,12 +12,8 @@ use super::place::Place;
 use super::queue::{Child, Frame, Origin};
 use super::types::Tally;
 use super::worker::Worker;
+use crate::sys::beneath::AS_IT_IS;
 use crate::usage::btrfs;
-
-/// Names are examined as they are: no symlink followed, no automount triggered, and nobody asked
-/// who need not answer (the process behind a user's FUSE mount on one of the names).
-pub const AS_IT_IS: AtFlags =
-    AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT).union(AtFlags::STATX_DONT_SYNC);
 
 /// The directory that is being read.
 #[derive(Debug)]

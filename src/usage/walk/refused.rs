@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use rustix::fs::Stat;
 
-use super::directory::AS_IT_IS;
 use super::place::Place;
 use super::queue::{Child, Origin};
 use super::worker::Worker;
-use crate::sys::beneath::DIRECTORY;
+use crate::sys::beneath::{AS_IT_IS, DIRECTORY};
 
 impl Worker<'_, '_> {
     /// Counts a directory that cannot be opened, as `du` does.

@@ -14,6 +14,7 @@ use super::place::Place;
 use super::queue::{Exchange, Frame, Stack};
 use super::types::WalkError;
 use crate::sys::beneath::DIRECTORY;
+use crate::sys::root::into_mounts;
 use crate::usage::inode_chunks::{FsNumber, Notes};
 
 /// Bytes of directory entries that are read at once.
@@ -184,7 +185,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         let mut fd = root.open(opener, &tree.path, DIRECTORY)?;
         for piece in &pieces {
             // Mounts may be passed, because it must be the very directory that was read.
-            fd = opener.beneath(fd.as_fd(), piece, DIRECTORY, true)?;
+            fd = into_mounts(opener, fd.as_fd(), piece, DIRECTORY)?;
         }
         let stat = rustix::fs::fstat(&fd)?;
         if (stat.st_dev, stat.st_ino) == frame.identity { Ok(fd) } else { Err(Errno::NOENT) }
