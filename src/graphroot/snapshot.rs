@@ -20,6 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::chains;
 use super::inspect::{Inspection, mountpoints};
 use super::leftovers;
 use super::locks::LockFile;
@@ -434,6 +435,10 @@ fn complete(snapshot: &mut Snapshot) {
             });
             snapshot.repeated.push((what, id));
         }
+    }
+    if let Some(wrong) = chains::cut(&mut snapshot.layers, &snapshot.images, &snapshot.containers) {
+        let records = snapshot.places.records_dir(&snapshot.places.graphroot, "layers");
+        snapshot.damage(&records.join("layers.json"), &wrong);
     }
 }
 

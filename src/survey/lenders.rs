@@ -118,6 +118,8 @@ pub(super) struct Unread {
     pub(super) graphroot: PathBuf,
     /// Where its images may come from.
     pub(super) borrows_from: Vec<PathBuf>,
+    /// Or from anywhere.
+    pub(super) borrows_from_any: bool,
 }
 
 /// Where the images of a store may come from, by its configuration.
@@ -147,6 +149,7 @@ pub(super) struct Borrower<'a> {
     pub(super) driver: &'a str,
     pub(super) is_damaged: bool,
     pub(super) borrows_from: Vec<PathBuf>,
+    pub(super) borrows_from_any: bool,
     pub(super) needs: Vec<Need>,
 }
 
@@ -180,7 +183,12 @@ pub(super) fn note(
         .collect();
     let (mut uses, mut lent) = (Vec::new(), Vec::new());
     for borrower in borrowers {
-        let mut from = lenders_of(&borrower.borrows_from, &lenders, sysroot, &borrower.root);
+        let mut from = lenders_of(
+            (&borrower.borrows_from, borrower.borrows_from_any),
+            &lenders,
+            sysroot,
+            &borrower.root,
+        );
         from.retain(|lender| Some(lender.at) != borrower.at && lender.driver == borrower.driver);
         for lender in from {
             if borrower.is_damaged {
@@ -192,7 +200,8 @@ pub(super) fn note(
         }
     }
     for one in unread {
-        for lender in lenders_of(&one.borrows_from, &lenders, sysroot, &one.graphroot) {
+        for lender in lenders_of((&one.borrows_from, one.borrows_from_any), &lenders, sysroot, &one.graphroot)
+        {
             lent.push(Lent { store: StoreIx::from(lender.at), to: one.graphroot.clone() });
         }
     }
@@ -202,18 +211,18 @@ pub(super) fn note(
 }
 
 fn lenders_of<'a, 'b>(
-    borrows_from: &[PathBuf],
+    (borrows_from, from_any): (&[PathBuf], bool),
     lenders: &'a [Lender<'b>],
     sysroot: &Sysroot,
     borrower: &Path,
 ) -> Vec<&'a Lender<'b>> {
     let named: Vec<_> = borrows_from.iter().cloned().map(Place::of).collect();
-    let is_named = |lender: &&Lender<'_>| {
-        let mut roots = lender.roots.iter();
-        let root = roots.find(|root| named.iter().any(|place| place.is(root)));
-        root.is_some_and(|root| may_reach(sysroot, borrower, (&root.path, &lender.driver)))
+    let is_named = |root: &&Place| from_any || named.iter().any(|place| place.is(root));
+    let is_lender = |lender: &&Lender<'_>| {
+        let mut roots = lender.roots.iter().filter(is_named);
+        roots.any(|root| may_reach(sysroot, borrower, (&root.path, &lender.driver)))
     };
-    lenders.iter().filter(is_named).collect()
+    lenders.iter().filter(is_lender).collect()
 }
 
 fn use_of(inventory: &Inventory, borrower: &Borrower<'_>, lender: &Lender<'_>, need: &Need) -> Option<Use> {
