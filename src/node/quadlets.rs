@@ -27,7 +27,7 @@ const MOST_FILES: usize = 10_000;
 /// Files, directories and manifests of one place of another user's that are looked at.
 const MOST_OF_A_USER: usize = 1000;
 /// Bytes of these that are read.
-const MOST_BYTES_OF_A_USER: u64 = 1 << 20;
+const MOST_BYTES_OF_A_USER: u64 = 2 << 20;
 /// Images that one place of another user's names.
 const MOST_IMAGES_OF_A_USER: usize = 1000;
 /// Directories below one another.
@@ -431,8 +431,10 @@ mod tests {
         exceeds("problems");
         fill((0..MOST_OF_A_USER).fold("[Kube]\n".into(), |text, at| format!("{text}Yaml={at}.yaml\n")));
         exceeds("manifests");
-        fill("#".repeat(100_000));
+        fs::write(units.join("n.container"), "#".repeat(200_000)).unwrap();
+        fill("#".repeat(1_000_000));
         exceeds("bytes");
+        fs::remove_file(units.join("n.container")).unwrap();
         fs::remove_file(units.join("a.kube")).unwrap();
         fill(String::new());
         assert!(!read_all(node.path(), true).names_more);
