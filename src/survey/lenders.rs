@@ -1,6 +1,6 @@
 //! Stores that other stores take images from: additional image stores and imagestores.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::reading::Reading;
@@ -181,6 +181,9 @@ pub(super) fn note(
             Some(Lender { at, roots, driver: store.driver.clone(), ids })
         })
         .collect();
+    // A container that is shown says itself what it is made from.
+    let shown: HashSet<_> =
+        inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
     let (mut uses, mut lent) = (Vec::new(), Vec::new());
     for borrower in borrowers {
         let mut from = lenders_of(
@@ -195,7 +198,7 @@ pub(super) fn note(
                 lent.push(Lent { store: StoreIx::from(lender.at), to: borrower.root.clone() });
             }
             for need in &borrower.needs {
-                uses.extend(use_of(inventory, borrower, lender, need));
+                uses.extend(use_of(inventory, (borrower, &shown), lender, need));
             }
         }
     }
@@ -225,15 +228,15 @@ fn lenders_of<'a, 'b>(
     lenders.iter().filter(is_lender).collect()
 }
 
-fn use_of(inventory: &Inventory, borrower: &Borrower<'_>, lender: &Lender<'_>, need: &Need) -> Option<Use> {
+fn use_of(
+    inventory: &Inventory,
+    (borrower, shown): (&Borrower<'_>, &HashSet<(StoreIx, ImageIx)>),
+    lender: &Lender<'_>,
+    need: &Need,
+) -> Option<Use> {
     let mut images: Vec<_> = need.images.iter().flat_map(|one| lender.ids.images(inventory, one)).collect();
-    // A container that is shown says that itself.
-    let is_shown = |image: ImageIx| {
-        let store = borrower.at.map(StoreIx::from);
-        let mut containers = inventory.containers.iter();
-        containers.any(|container| Some(container.store) == store && container.image == Some(image))
-    };
-    images.retain(|image| !is_shown(*image));
+    let store = borrower.at.map(StoreIx::from);
+    images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
     let holds: Vec<_> = need.layers.iter().filter_map(|id| lender.ids.layer(id)).collect();
     let by = format!("{} in the store {}", need.by, borrower.root.display());
     let is_listed = borrower.at.is_some();
