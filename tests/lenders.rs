@@ -6,13 +6,14 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::gc::rules::Judge;
 use layersweep::gc::{Ages, Input, Policy};
 use layersweep::graphroot::config::Environment;
 use layersweep::graphroot::snapshot::Patience;
-use layersweep::inventory::LabelsOf;
+use layersweep::inventory::{Finding, LabelsOf};
 use layersweep::survey::{self, Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
 use layersweep::usage::Progress;
@@ -301,6 +302,80 @@ fn a_user_keeps_nothing_that_he_cannot_reach() {
     fs::write(disk.path().join("home/ada/.config/containers/storage.conf"), "[storage]\n").unwrap();
     container(disk.path(), OF_A_USER, PODMAN);
     assert_eq!(keeps(&look(disk.path(), Weigh::Nothing), PODMAN), None);
+}
+
+/// More stores than are looked at: then the user may be using any that he can read.
+#[test]
+fn a_user_who_names_endless_stores_may_use_all_that_he_can_read() {
+    for (count, drop_ins, bytes, keeps_podmans) in [
+        (100, 100, 0, false),
+        (101, 0, 0, true),
+        (20_000, 0, 0, true),
+        (0, 101, 0, true),
+        (0, 0, 2 << 20, true),
+    ] {
+        let case = format!("{count} stores, {drop_ins} files, {bytes} bytes");
+        let named: Vec<_> = (0..count).map(|at| format!("/home/ada/{at}")).collect();
+        let disk = node([&[], &named.iter().map(String::as_str).collect::<Vec<_>>()]);
+        let config = disk.path().join("home/ada/.config/containers");
+        fs::create_dir(config.join("storage.conf.d")).unwrap();
+        for at in 0..drop_ins {
+            fs::write(config.join(format!("storage.conf.d/{at}.conf")), "[storage]\n").unwrap();
+        }
+        if bytes > 0 {
+            fs::write(config.join("storage.conf"), " ".repeat(bytes)).unwrap();
+        }
+        for named in [&[][..], &[PODMAN]] {
+            let started = Instant::now();
+            let survey = look_at(disk.path(), Weigh::Nothing, named);
+            assert!(started.elapsed() < Duration::from_secs(20), "{case}: {:?}", started.elapsed());
+            let kept = keeps(&survey, PODMAN);
+            assert_eq!(kept.is_some(), keeps_podmans, "{case}: {kept:?}");
+            let said = |(rule, detail): &(_, String)| *rule == "damaged-store" && detail.contains(OF_A_USER);
+            assert!(kept.iter().all(said), "{case}: {kept:?}");
+            let finding = survey.inventory.findings.iter().find(|one| one.message.contains("more files or"));
+            assert_eq!(finding.is_some(), keeps_podmans && named.is_empty(), "{case}");
+        }
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(disk.path().join(OF_A_USER), Some(1000), Some(1000)).unwrap();
+            let private = fs::Permissions::from_mode(0o700);
+            fs::set_permissions(disk.path().join(PODMAN), private).unwrap();
+            assert_eq!(keeps(&look(disk.path(), Weigh::Nothing), PODMAN), None, "{case}");
+        }
+    }
+}
+
+/// A chain that no driver mounts, with an image on each layer: as many steps as layers times images.
+#[test]
+fn a_chain_that_cannot_be_mounted_costs_its_owner_alone() {
+    let podman = format!("/{PODMAN}");
+    for weigh in [Weigh::Nothing, Weigh::Everything] {
+        let disk = node([&[], &[&podman]]);
+        let id = |at: usize| format!("{at:064x}");
+        let all = |record: &dyn Fn(usize) -> String| {
+            format!("[{}]", (1000..9000).map(record).collect::<Vec<_>>().join(","))
+        };
+        let layer = |at: usize| format!(r#"{{"id":"{}","parent":"{}"}}"#, id(at), id(at - 1));
+        let image = |at: usize| format!(r#"{{"id":"{}","layer":"{}"}}"#, id(at), id(at));
+        let store = disk.path().join(OF_A_USER);
+        fs::write(store.join("overlay-layers/layers.json"), all(&layer)).unwrap();
+        let path = store.join("overlay-images/images.json");
+        let own = fs::read_to_string(&path).unwrap();
+        let own = own.strip_suffix(']').unwrap();
+        fs::write(&path, format!("{own},{}", &all(&image)[1..])).unwrap();
+        let started = Instant::now();
+        let survey = look(disk.path(), weigh);
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+        let listed: usize = survey.inventory.images.iter().map(|image| image.layers.len()).sum();
+        assert!(listed < 1_000_000, "{listed}");
+        let said = |finding: &Finding| finding.message.contains("more than can be mounted");
+        assert!(survey.inventory.findings.iter().any(said), "{:?}", survey.inventory.findings);
+        for store in [OF_A_USER, PODMAN] {
+            let (rule, _) = keeps(&survey, store).unwrap();
+            assert_eq!(rule, "damaged-store", "{store}");
+        }
+        assert_eq!(keeps(&survey, CRIO), None, "nobody borrows from it");
+    }
 }
 
 /// bootc's store is found by itself, once, whichever of its names leads there; it lends, and nobody

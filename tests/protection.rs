@@ -297,8 +297,27 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
     let expected =
         expected.map(|(name, by)| (name.to_owned(), "quadlet", format!("the quadlet {by} names it")));
     assert_eq!(kept(&survey, &policy), expected);
+    // Of a store that she cannot use, hers are not even read.
+    let home = &home[1..];
+    let named = |store: &str| Request { graphroots: vec![store.into()], ..request.clone() };
+    let of_root = FromNode::read(&named("/var/lib/containers/storage"), None, None).unwrap();
+    assert_eq!((of_root.findings.len(), of_root.quadlets.len()), (0, 2), "{of_root:?}");
+    let hers = named("/home/alice/.local/share/containers/storage");
+    assert_eq!(FromNode::read(&hers, None, None).unwrap().quadlets.len(), found.quadlets.len());
+    // More than is read of her keeps all of hers, and none of root's.
+    write(&format!("{home}/endless.container"), &format!("[Container]\n{}", "Image=a\n".repeat(10_000)));
+    FromNode::read(&request, None, None).unwrap().apply(&mut policy.protect);
+    let all = survey
+        .inventory
+        .images
+        .iter()
+        .filter(|image| survey.inventory.stores[image.store.get()].root.starts_with(node.join("home")));
+    let all = all.count();
+    let kept_now = kept(&survey, &policy);
+    assert_eq!(kept_now.len(), all + 2, "{kept_now:?}");
+    fs::remove_file(node.join(home).join("endless.container")).unwrap();
     // Root's that cannot be read may name anything; a user's stops nobody.
-    std::os::unix::fs::symlink("x.container", node.join(format!("{}/x.container", &home[1..]))).unwrap();
+    std::os::unix::fs::symlink("x.container", node.join(format!("{home}/x.container"))).unwrap();
     FromNode::read(&request, None, None).unwrap();
     std::os::unix::fs::symlink("x.container", node.join("etc/containers/systemd/x.container")).unwrap();
     let error = FromNode::read(&request, None, None).unwrap_err();

@@ -61,6 +61,8 @@ pub struct Quadlet {
     pub named: NamedBy,
     /// Roots of those stores.
     pub stores: Arc<Scope>,
+    /// It may name any image: there is more than is read of a user.
+    pub any: bool,
 }
 
 impl Quadlet {
@@ -69,7 +71,7 @@ impl Quadlet {
     pub fn means(&self, store: &Store, image: &Image) -> bool {
         store.kind == StoreKind::ContainersStorage
             && self.stores.has(&store.root)
-            && names::may_mean(&self.named.reference, &image.names, &image.digests)
+            && (self.any || names::may_mean(&self.named.reference, &image.names, &image.digests))
     }
 }
 

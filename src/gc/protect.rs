@@ -109,14 +109,37 @@ pub fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unrea
     if !users.is_empty() {
         OF_USERS.iter().for_each(|path| add(path.into(), false, &of_users));
     }
+    // Where stores are named, nothing else is deleted: whoever has no business there is not asked.
+    let asked = asked(request);
+    places.retain(|(_, stores)| match (&asked, stores.as_ref()) {
+        (Some(asked), Scope::Only(_)) => asked.iter().any(|root| stores.has(root)),
+        _ => true,
+    });
     let (mut found, mut findings) = (Vec::new(), Vec::new());
     for (place, stores) in places {
         let read = quadlets::read(sysroot, &place)?;
         findings.extend(read.findings);
+        if read.names_more {
+            let named = NamedBy { reference: String::new(), source: place.path.display().to_string() };
+            found.push(Quadlet { named, stores: Arc::clone(&stores), any: true });
+        }
         let named = read.images.into_iter().map(NamedBy::from);
-        found.extend(named.map(|named| Quadlet { named, stores: Arc::clone(&stores) }));
+        found.extend(named.map(|named| Quadlet { named, stores: Arc::clone(&stores), any: false }));
     }
     Ok((found, findings))
+}
+
+/// The graphroots that are named; `None` where none is, or one is not to be found.
+fn asked(request: &Request) -> Option<Vec<PathBuf>> {
+    let sysroot = &request.sysroot;
+    let place = |path: &PathBuf| match sysroot.is_foreign() {
+        true => sysroot.resolve(path).ok(),
+        false => sysroot.resolve(&std::path::absolute(path).ok()?).ok(),
+    };
+    match (&request.graphroots[..], request.containerd_roots.is_empty()) {
+        ([], true) => None,
+        (named, _) => named.iter().map(place).collect(),
+    }
 }
 
 impl From<NamedImage> for NamedBy {

@@ -151,7 +151,9 @@ impl<'a> Judge<'a> {
         let containers = self.users[at.get()].iter().map(|user| &self.input.inventory.containers[*user]);
         let mut users: Vec<_> = containers.map(|container| user_of(container, at)).collect();
         let inventory = self.input.inventory;
-        users.extend(inventory.uses_of(at).map(|one| one.by.clone()));
+        if self.input.refs.is_named(at) {
+            users.extend(inventory.uses_of(at).map(|one| one.by.clone()));
+        }
         users.extend(self.input.known(at).into_iter().flat_map(|known| known.used_by.iter().cloned()));
         match users.len() {
             0 => match self.input.refs.needed_elsewhere(inventory, at) {

@@ -6,6 +6,7 @@
 //! measured bytes into an inventory.
 
 pub mod artifacts;
+mod chains;
 pub mod committed;
 pub mod config;
 pub mod cri_o;

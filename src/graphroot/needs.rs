@@ -139,6 +139,10 @@ pub fn knows_all(snapshot: &Snapshot) -> bool {
 
 /// Containers that podman's database knows and no record names: their layers cannot be told.
 pub(super) fn lost_containers(snapshot: &Snapshot) -> Vec<(&str, &PodmanContainer)> {
+    // It is asked for every layer that nobody uses.
+    if snapshot.inspection.engine.containers().next().is_none() {
+        return Vec::new();
+    }
     let known: HashSet<&str> = snapshot.containers.iter().map(|one| one.id.as_str()).collect();
     snapshot.inspection.engine.containers().filter(|(id, _)| !known.contains(id)).collect()
 }

@@ -20,6 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::chains;
 use super::inspect::{Inspection, mountpoints};
 use super::leftovers;
 use super::locks::LockFile;
@@ -31,6 +32,10 @@ use crate::sys::sqlite::beside;
 
 /// A record file of 100,000 layers takes about 60 MiB.
 const MOST_RECORD_BYTES: u64 = 256 << 20;
+
+/// What is asked of each image of each container, or of both, must come to an end: nobody has more.
+const MOST_IMAGES: usize = 100_000;
+const MOST_CONTAINERS: usize = 20_000;
 
 /// Where one store's parts lie: its directories, opened once when it was found, and names below
 /// them. All reading and editing hangs on those descriptors.
@@ -451,6 +456,26 @@ fn complete(snapshot: &mut Snapshot) {
             snapshot.repeated.push((what, id));
         }
     }
+    let Snapshot { places, images, containers, .. } = &mut *snapshot;
+    let records = |what: &str| places.records_dir(&places.graphroot, what).join(format!("{what}.json"));
+    let too_many = [
+        (records("images"), cut_off(images, MOST_IMAGES), MOST_IMAGES),
+        (records("containers"), cut_off(containers, MOST_CONTAINERS), MOST_CONTAINERS),
+    ];
+    for (path, _, most) in too_many.into_iter().filter(|(_, is_cut, _)| *is_cut) {
+        snapshot.damage(&path, &format!("more than {most} records; those after them are not used"));
+    }
+    if let Some(wrong) = chains::cut(&mut snapshot.layers, &snapshot.images, &snapshot.containers) {
+        let records = snapshot.places.records_dir(&snapshot.places.graphroot, "layers");
+        snapshot.damage(&records.join("layers.json"), &wrong);
+    }
+}
+
+/// Whether there were more.
+fn cut_off<T>(records: &mut Vec<T>, most: usize) -> bool {
+    let is_more = records.len() > most;
+    records.truncate(most);
+    is_more
 }
 
 /// Makes the directories, listed before the records were read, fit what was recorded.

@@ -211,7 +211,8 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
         names: image.names.clone(),
         evidence: image.evidence.clone(),
         pinned: !image.pinned_by.is_empty(),
-        in_use: inventory.uses_of(at).next().is_some() || refs.needed_elsewhere(inventory, at).is_some(),
+        in_use: refs.is_named(at) && inventory.uses_of(at).next().is_some()
+            || refs.needed_elsewhere(inventory, at).is_some(),
         total_bytes: weight.total.bytes,
         exclusive_bytes: weight.exclusive.bytes,
         frees_bytes: weight.exclusive.frees_bytes,

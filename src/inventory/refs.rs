@@ -34,6 +34,8 @@ pub struct Refs {
     holders: Vec<u32>,
     /// The first use that needs a node.
     uses: Vec<Option<u32>>,
+    /// Images that a container or something elsewhere names.
+    named: Vec<bool>,
     /// Images and containers of a node's own store that reach it.
     own: Vec<u32>,
     /// Images and containers that reach a node.
@@ -94,8 +96,14 @@ impl Refs {
                 }
             }
         }
+        let mut named = vec![false; inventory.images.len()];
+        let by_containers = inventory.containers.iter().flat_map(|container| container.images());
+        by_containers
+            .chain(inventory.uses.iter().flat_map(|one| one.images.iter().copied()))
+            .for_each(|image| named[image.get()] = true);
         Self {
             reach,
+            named,
             images: inventory.images.len(),
             containers: inventory.containers.len(),
             holders,
@@ -112,6 +120,12 @@ impl Refs {
     pub fn use_of<'b>(&self, inventory: &'b Inventory, node: NodeIx) -> Option<&'b Use> {
         let at = self.uses[node.get()]?;
         inventory.uses.get(at as usize)
+    }
+
+    /// Whether a container, or something elsewhere, names an image.
+    #[must_use]
+    pub fn is_named(&self, image: ImageIx) -> bool {
+        self.named[image.get()]
     }
 
     /// Whose layers would go with an image: it is the last one of its store that holds them, and

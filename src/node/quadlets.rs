@@ -24,6 +24,12 @@ pub const OF_USERS: [&str; 2] = ["/etc/containers/systemd/users", "/usr/share/co
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Files of one place that are read.
 const MOST_FILES: usize = 10_000;
+/// Files, directories and manifests of one place of another user's that are looked at.
+const MOST_OF_A_USER: usize = 1000;
+/// Bytes of these that are read.
+const MOST_BYTES_OF_A_USER: u64 = 2 << 20;
+/// Images that one place of another user's names.
+const MOST_IMAGES_OF_A_USER: usize = 1000;
 /// Directories below one another.
 const DEEPEST: usize = 16;
 
@@ -44,6 +50,8 @@ pub struct Quadlets {
     pub images: Vec<NamedImage>,
     /// What was not understood, and what that means.
     pub findings: Vec<Finding>,
+    /// There is more than is read of a user: any image may be named.
+    pub names_more: bool,
 }
 
 /// Reads the units in `place` and below it, drop-ins included.
@@ -56,9 +64,20 @@ pub struct Quadlets {
 /// When something exists and cannot be read, in a place that is not foreign: then it is unknown which
 /// images have to stay.
 pub fn read(root: &Sysroot, place: &Place) -> Result<Quadlets, Unreadable> {
-    let mut reader =
-        Reader { root, foreign: place.foreign, seen: HashSet::new(), files: 0, found: Quadlets::default() };
+    let mut reader = Reader {
+        root,
+        foreign: place.foreign,
+        seen: HashSet::new(),
+        manifests: HashSet::new(),
+        files: 0,
+        bytes_left: MOST_BYTES_OF_A_USER,
+        found: Quadlets::default(),
+    };
     reader.directory(&place.path, 0)?;
+    if reader.found.names_more {
+        let message = "more than is read of a user: any image of that user's stores may be named here";
+        reader.finding(&place.path, message.into());
+    }
     Ok(reader.found)
 }
 
@@ -67,7 +86,11 @@ struct Reader<'a> {
     foreign: bool,
     /// Directories that were read, as they lie for us: symlinks can lead in circles.
     seen: HashSet<PathBuf>,
+    /// Manifests that were read: many units may name the same one, and one unit many times.
+    manifests: HashSet<PathBuf>,
     files: usize,
+    /// Of a user's files.
+    bytes_left: u64,
     found: Quadlets,
 }
 
@@ -78,6 +101,9 @@ impl Reader<'_> {
             Err(error) if is_absent(&error) => return Ok(()),
             Err(error) => return self.unreadable(path, error),
         };
+        if self.is_too_much() {
+            return Ok(());
+        }
         // `users` below root's own places is for others.
         let is_others = |users: &&str| Path::new(users) == path && depth > 0;
         if !self.seen.insert(placed.clone()) || OF_USERS.iter().any(is_others) {
@@ -98,6 +124,9 @@ impl Reader<'_> {
             Err(error) => return self.unreadable(path, error),
         };
         for entry in entries {
+            if self.found.names_more {
+                return Ok(());
+            }
             let below = path.join(&entry.name);
             let name = entry.name.as_bytes();
             // One user's.
@@ -105,13 +134,15 @@ impl Reader<'_> {
                 continue;
             }
             if entry.kind == EntryKind::Symlink && self.foreign {
-                if is_unit(&below) {
+                if is_unit(&below) && !self.is_too_much() {
                     self.finding(&below, "is a symlink of a user, which is not followed".into());
                 }
                 continue;
             }
             if is_unit(&below) || (name.ends_with(b".conf") && is_drop_in(path)) {
-                self.files += 1;
+                if self.is_too_much() {
+                    return Ok(());
+                }
                 if self.files > MOST_FILES {
                     self.finding(path, format!("more than {MOST_FILES} units; the rest names nothing"));
                     return Ok(());
@@ -128,18 +159,26 @@ impl Reader<'_> {
         let Some(bytes) = self.bytes(path)? else { return Ok(()) };
         let source = path.display().to_string();
         for value in unit(&String::from_utf8_lossy(&bytes)) {
+            if self.found.names_more {
+                return Ok(());
+            }
             match value {
                 // Another unit, which is read by itself.
                 Value::Image(image) if is_unit(Path::new(&image)) => {}
-                Value::Image(image) if image.contains('%') => self.finding(
-                    path,
-                    format!("the specifiers of {image:?} are not replaced: what it means is not protected"),
-                ),
-                Value::Image(reference) => {
-                    self.found.images.push(NamedImage { reference, source: source.clone() });
+                Value::Image(image) if image.contains('%') => {
+                    if !self.is_too_much() {
+                        let message = format!(
+                            "the specifiers of {image:?} are not replaced: what it means is not protected"
+                        );
+                        self.finding(path, message);
+                    }
                 }
+                Value::Image(reference) => self.image(NamedImage { reference, source: source.clone() }),
                 Value::Yaml(file) => {
                     let file = path.parent().unwrap_or(Path::new("/")).join(file);
+                    if !self.manifests.insert(file.clone()) || self.is_too_much() {
+                        continue;
+                    }
                     // What a user names need not be that user's.
                     let within = path.parent().is_some_and(|parent| file.starts_with(parent));
                     let plain = file.components().all(|part| part != std::path::Component::ParentDir);
@@ -149,14 +188,28 @@ impl Reader<'_> {
                     }
                     let Some(bytes) = self.bytes(&file)? else { continue };
                     let source = file.display().to_string();
-                    let images = manifest::read(&bytes).images.into_iter();
-                    self.found
-                        .images
-                        .extend(images.map(|reference| NamedImage { reference, source: source.clone() }));
+                    for reference in manifest::read(&bytes).images {
+                        self.image(NamedImage { reference, source: source.clone() });
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Counts one more file, directory or problem, and says whether that is more than is looked at of a
+    /// user.
+    fn is_too_much(&mut self) -> bool {
+        self.files += 1;
+        self.found.names_more |= self.foreign && self.files > MOST_OF_A_USER;
+        self.found.names_more
+    }
+
+    fn image(&mut self, image: NamedImage) {
+        self.found.names_more |= self.foreign && self.found.images.len() >= MOST_IMAGES_OF_A_USER;
+        if !self.found.names_more {
+            self.found.images.push(image);
+        }
     }
 
     /// Whether it is a file itself, and its directory one that was vetted.
@@ -169,8 +222,16 @@ impl Reader<'_> {
 
     /// The content of a file that there is.
     fn bytes(&mut self, path: &Path) -> Result<Option<Vec<u8>>, Unreadable> {
-        match self.root.read_bytes(path, MAX_FILE_BYTES) {
-            Ok(bytes) => Ok(Some(bytes)),
+        let limit = if self.foreign { self.bytes_left.min(MAX_FILE_BYTES) } else { MAX_FILE_BYTES };
+        match self.root.read_bytes(path, limit) {
+            Ok(bytes) => {
+                self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
+                Ok(Some(bytes))
+            }
+            Err(error) if self.foreign && limit < MAX_FILE_BYTES && is_too_large(&error) => {
+                self.found.names_more = true;
+                Ok(None)
+            }
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
                 io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => {
@@ -193,6 +254,10 @@ impl Reader<'_> {
     fn finding(&mut self, path: &Path, message: String) {
         self.found.findings.push(Finding { path: path.to_path_buf(), message, incomplete: false });
     }
+}
+
+fn is_too_large(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::FileTooLarge
 }
 
 /// Units that can name images; others (networks, pods) name none.
@@ -334,6 +399,47 @@ mod tests {
         assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
         let users = Place { path: OF_USERS[0].into(), foreign: false };
         assert_eq!(references(&read(&Sysroot::at(node.path()), &users).unwrap()), ["quay.io/user"]);
+    }
+
+    #[test]
+    fn a_users_files_are_read_once_and_up_to_a_limit() {
+        let unit = format!("[Kube]\nYaml={}\n", "p.yaml ".repeat(140_000));
+        let node = node(&[
+            ("etc/containers/systemd/a.kube", &unit),
+            ("etc/containers/systemd/b.kube", "[Kube]\nYaml=p.yaml\n"),
+            ("etc/containers/systemd/p.yaml", "containers: [{image: quay.io/pod}]"),
+        ]);
+        for foreign in [false, true] {
+            let found = read_all(node.path(), foreign);
+            assert_eq!(references(&found), ["quay.io/pod"]);
+            assert!(!found.names_more, "{found:?}");
+        }
+        // More than is read of a user, each time, and of root all the same.
+        let units = node.path().join("etc/containers/systemd");
+        let fill = |text: String| fs::write(units.join("more.container"), text).unwrap();
+        let exceeds = |what: &str| {
+            assert!(!read_all(node.path(), false).names_more, "{what}");
+            let found = read_all(node.path(), true);
+            assert!(found.names_more && found.images.len() <= MOST_IMAGES_OF_A_USER, "{what}");
+            assert!(found.findings.len() <= MOST_OF_A_USER + 1, "{what}");
+            let said = &found.findings.last().unwrap().message;
+            assert!(said.starts_with("more than is read of a user"), "{what}: {said}");
+        };
+        fill(format!("[Container]\n{}", "Image=a\n".repeat(MOST_IMAGES_OF_A_USER)));
+        exceeds("images");
+        fill(format!("[Container]\n{}", "Image=%a\n".repeat(MOST_OF_A_USER)));
+        exceeds("problems");
+        fill((0..MOST_OF_A_USER).fold("[Kube]\n".into(), |text, at| format!("{text}Yaml={at}.yaml\n")));
+        exceeds("manifests");
+        fs::write(units.join("n.container"), "#".repeat(200_000)).unwrap();
+        fill("#".repeat(1_000_000));
+        exceeds("bytes");
+        fs::remove_file(units.join("n.container")).unwrap();
+        fs::remove_file(units.join("a.kube")).unwrap();
+        fill(String::new());
+        assert!(!read_all(node.path(), true).names_more);
+        (0..MOST_OF_A_USER).for_each(|at| fs::write(units.join(format!("{at}.image")), "").unwrap());
+        exceeds("files");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(super) struct Graphroot {
     origin: String,
     /// Graphroots of the additional image stores that it reads from.
     additional: Vec<PathBuf>,
+    /// There may be more of these.
+    has_more_lenders: bool,
     /// From before it was read.
     watch: Watch,
 }
@@ -43,9 +45,13 @@ impl Graphroot {
             at,
             root: self.snapshot.places.graphroot.to_path_buf(),
             driver: &self.snapshot.places.driver,
-            is_damaged: !needs::knows_all(&self.snapshot),
+            is_damaged: self.has_more_lenders || !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
-            needs: if self.additional.is_empty() { Vec::new() } else { needs::elsewhere(&self.snapshot) },
+            borrows_from_any: self.has_more_lenders,
+            needs: match self.additional.is_empty() && !self.has_more_lenders {
+                true => Vec::new(),
+                false => needs::elsewhere(&self.snapshot),
+            },
         }
     }
 }
@@ -326,7 +332,7 @@ pub(super) fn outside(request: &Request, places: &Places) -> OutsideUse {
         }
         for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
             let places = &store.snapshot.places;
-            if !needs::knows_all(&store.snapshot) {
+            if all[at].has_more_lenders || !needs::knows_all(&store.snapshot) {
                 outside.add_unknown(places.graphroot.to_path_buf());
             }
             let needs = needs::elsewhere(&store.snapshot).into_iter();
@@ -394,7 +400,7 @@ impl Configured<'_> {
         let graphroot = placed(request, &self.all[at]);
         areas
             .iter()
-            .filter(|area| borrowed.iter().any(|place| place.is(area)))
+            .filter(|area| self.all[at].has_more_lenders || borrowed.iter().any(|place| place.is(area)))
             .any(|area| lenders::may_reach(&request.sysroot, &graphroot, (area.path(), driver)))
     }
 }
@@ -412,6 +418,7 @@ fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
         at,
         graphroot: placed(request, store),
         borrows_from: paths(opened(request, lenders::borrowed(store))),
+        borrows_from_any: store.has_more_lenders,
     }
 }
 
@@ -453,6 +460,7 @@ impl Found {
                         imagestore: None,
                         other_imagestores: Vec::new(),
                         additional_image_stores: Vec::new(),
+                        has_more_lenders: false,
                         driver: None,
                         origin: format!("additional image store of {}", store.graphroot.display()),
                         ..store.clone()
@@ -600,6 +608,7 @@ impl Found {
                 snapshot,
                 origin: origin.clone(),
                 additional: Vec::new(),
+                has_more_lenders: store.has_more_lenders,
                 watch,
             });
         }

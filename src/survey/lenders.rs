@@ -1,6 +1,6 @@
 //! Stores that other stores take images from: additional image stores and imagestores.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::reading::Reading;
@@ -118,6 +118,8 @@ pub(super) struct Unread {
     pub(super) graphroot: PathBuf,
     /// Where its images may come from.
     pub(super) borrows_from: Vec<PathBuf>,
+    /// Or from anywhere.
+    pub(super) borrows_from_any: bool,
 }
 
 /// Where the images of a store may come from, by its configuration.
@@ -147,6 +149,7 @@ pub(super) struct Borrower<'a> {
     pub(super) driver: &'a str,
     pub(super) is_damaged: bool,
     pub(super) borrows_from: Vec<PathBuf>,
+    pub(super) borrows_from_any: bool,
     pub(super) needs: Vec<Need>,
 }
 
@@ -178,21 +181,30 @@ pub(super) fn note(
             Some(Lender { at, roots, driver: store.driver.clone(), ids })
         })
         .collect();
+    // A container that is shown says itself what it is made from.
+    let shown: HashSet<_> =
+        inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
     let (mut uses, mut lent) = (Vec::new(), Vec::new());
     for borrower in borrowers {
-        let mut from = lenders_of(&borrower.borrows_from, &lenders, sysroot, &borrower.root);
+        let mut from = lenders_of(
+            (&borrower.borrows_from, borrower.borrows_from_any),
+            &lenders,
+            sysroot,
+            &borrower.root,
+        );
         from.retain(|lender| Some(lender.at) != borrower.at && lender.driver == borrower.driver);
         for lender in from {
             if borrower.is_damaged {
                 lent.push(Lent { store: StoreIx::from(lender.at), to: borrower.root.clone() });
             }
             for need in &borrower.needs {
-                uses.extend(use_of(inventory, borrower, lender, need));
+                uses.extend(use_of(inventory, (borrower, &shown), lender, need));
             }
         }
     }
     for one in unread {
-        for lender in lenders_of(&one.borrows_from, &lenders, sysroot, &one.graphroot) {
+        for lender in lenders_of((&one.borrows_from, one.borrows_from_any), &lenders, sysroot, &one.graphroot)
+        {
             lent.push(Lent { store: StoreIx::from(lender.at), to: one.graphroot.clone() });
         }
     }
@@ -202,29 +214,29 @@ pub(super) fn note(
 }
 
 fn lenders_of<'a, 'b>(
-    borrows_from: &[PathBuf],
+    (borrows_from, from_any): (&[PathBuf], bool),
     lenders: &'a [Lender<'b>],
     sysroot: &Sysroot,
     borrower: &Path,
 ) -> Vec<&'a Lender<'b>> {
     let named: Vec<_> = borrows_from.iter().cloned().map(Place::of).collect();
-    let is_named = |lender: &&Lender<'_>| {
-        let mut roots = lender.roots.iter();
-        let root = roots.find(|root| named.iter().any(|place| place.is(root)));
-        root.is_some_and(|root| may_reach(sysroot, borrower, (&root.path, &lender.driver)))
+    let is_named = |root: &&Place| from_any || named.iter().any(|place| place.is(root));
+    let is_lender = |lender: &&Lender<'_>| {
+        let mut roots = lender.roots.iter().filter(is_named);
+        roots.any(|root| may_reach(sysroot, borrower, (&root.path, &lender.driver)))
     };
-    lenders.iter().filter(is_named).collect()
+    lenders.iter().filter(is_lender).collect()
 }
 
-fn use_of(inventory: &Inventory, borrower: &Borrower<'_>, lender: &Lender<'_>, need: &Need) -> Option<Use> {
+fn use_of(
+    inventory: &Inventory,
+    (borrower, shown): (&Borrower<'_>, &HashSet<(StoreIx, ImageIx)>),
+    lender: &Lender<'_>,
+    need: &Need,
+) -> Option<Use> {
     let mut images: Vec<_> = need.images.iter().flat_map(|one| lender.ids.images(inventory, one)).collect();
-    // A container that is shown says that itself.
-    let is_shown = |image: ImageIx| {
-        let store = borrower.at.map(StoreIx::from);
-        let mut containers = inventory.containers.iter();
-        containers.any(|container| Some(container.store) == store && container.image == Some(image))
-    };
-    images.retain(|image| !is_shown(*image));
+    let store = borrower.at.map(StoreIx::from);
+    images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
     let holds: Vec<_> = need.layers.iter().filter_map(|id| lender.ids.layer(id)).collect();
     let by = format!("{} in the store {}", need.by, borrower.root.display());
     let is_listed = borrower.at.is_some();

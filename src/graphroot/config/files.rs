@@ -15,7 +15,7 @@ use super::toml_file::Problems;
 use crate::sys::sysroot::{Entry, Sysroot};
 
 /// No configuration file is longer than this; what is, is none.
-const MAX_FILE_BYTES: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// So many directories above a path are looked for one by one.
 const MOST_ANCESTORS: usize = 16;

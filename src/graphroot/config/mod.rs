@@ -47,6 +47,9 @@ pub struct StoreConfig {
     pub other_imagestores: Vec<PathBuf>,
     /// Read-only stores that images may come from.
     pub additional_image_stores: Vec<PathBuf>,
+    /// There are more of these than are looked at: its images may come from any store that its owner
+    /// can read.
+    pub has_more_lenders: bool,
     /// Read-only stores that layers may come from: directories that a separate program serves.
     pub additional_layer_stores: Vec<PathBuf>,
     /// Where podman keeps its database, if not in the graphroot.

@@ -1,5 +1,6 @@
 //! From what the files say to a store: variables expanded, defaults filled in.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::storage_conf::{Settings, Sourced};
@@ -172,14 +173,9 @@ pub(super) fn read_only<'a>(
     values: impl Iterator<Item = &'a str>,
     writable: &[Option<&PathBuf>],
 ) -> Vec<PathBuf> {
-    let mut stores = Vec::new();
-    for value in values.filter(|value| value.starts_with('/')) {
-        let path = tidy(Path::new(value));
-        if !writable.contains(&Some(&path)) && !stores.contains(&path) {
-            stores.push(path);
-        }
-    }
-    stores
+    let mut seen = HashSet::new();
+    let paths = values.filter(|value| value.starts_with('/')).map(|value| tidy(Path::new(value)));
+    paths.filter(|path| !writable.contains(&Some(path)) && seen.insert(path.clone())).collect()
 }
 
 /// Additional layer stores, each once. An entry may end in `:ref`.

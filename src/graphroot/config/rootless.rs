@@ -14,6 +14,9 @@ use crate::sys::sysroot::EntryKind;
 /// A longer `/etc/passwd` is none.
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
 
+/// So many additional image stores of a user are looked at. Podman opens all of them each time.
+const MOST_LENDERS: usize = 100;
+
 /// The drivers that libraries up to 1.62 take over from root's file into a user's store.
 const ROOTLESS_DRIVERS: [&str; 4] = ["btrfs", "overlay", "overlay2", "vfs"];
 
@@ -132,7 +135,21 @@ pub(super) fn existing_stores(files: &Files<'_>, user: &User, problems: &mut Pro
         let by_user = Path::new(&store.origin).starts_with(&user.home);
         !by_user || store.graphroot == usual || belongs(files, &store.graphroot, user.uid)
     });
+    let has_more = !found.is_empty() && storage_conf::user_has_more(files, &environment);
     for store in &mut found {
+        store.has_more_lenders = has_more || store.additional_image_stores.len() > MOST_LENDERS;
+        store.additional_image_stores.truncate(MOST_LENDERS);
+        if store.has_more_lenders {
+            let home = user.home.display();
+            own_problems.note(
+                &store.graphroot,
+                format!(
+                    "the configuration in {home} has more files or additional image stores than are looked at; \
+                     nothing is deleted of a store that {} can read",
+                    user.name
+                ),
+            );
+        }
         store.imagestore = store.imagestore.take().filter(|path| belongs(files, path, user.uid));
         if store.graphroot == usual {
             store.origin = format!("home of {}", user.name);

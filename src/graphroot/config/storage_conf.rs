@@ -15,10 +15,13 @@ use std::path::{Path, PathBuf};
 use super::Environment;
 use super::files::Files;
 use super::toml_file::{Problems, Strings, Table, with_file};
-use crate::sys::sysroot::EntryKind;
+use crate::sys::sysroot::{Entry, EntryKind};
 
 /// Where the vendor's and the administrator's files lie, the weaker first.
 const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/share/containers", "/etc/containers"];
+
+/// Files of one directory that are read.
+const MOST_DROP_INS: usize = 100;
 
 /// A value and the file that says so.
 pub(super) type Sourced = (String, PathBuf);
@@ -146,15 +149,40 @@ fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems)
                 continue;
             }
         };
+        let mut found = 0;
         for entry in entries {
-            // As the library has it: a symlink is no drop-in, whatever it leads to.
-            let ends_right = entry.name.as_encoded_bytes().ends_with(b".conf");
-            if entry.kind == EntryKind::File && ends_right {
+            if is_drop_in(entry) {
+                found += 1;
+                if found > MOST_DROP_INS {
+                    problems
+                        .note(&directory, format!("more than {MOST_DROP_INS} files; the rest is not read"));
+                    break;
+                }
                 by_name.insert(entry.name.clone(), directory.join(&entry.name));
             }
         }
     }
     by_name.into_values().collect()
+}
+
+/// As the library has it: a symlink is no drop-in, whatever it leads to.
+fn is_drop_in(entry: &Entry) -> bool {
+    entry.kind == EntryKind::File && entry.name.as_encoded_bytes().ends_with(b".conf")
+}
+
+/// Whether a user's own files are more than is read of them.
+pub(super) fn user_has_more(all: &Files<'_>, environment: &Environment) -> bool {
+    let Some(own) = config_home(environment) else { return false };
+    let drop_ins = own.join("storage.conf.d");
+    let listing = all.list(&drop_ins);
+    let drop_ins: Vec<_> = listing.iter().flatten().filter(|entry| is_drop_in(entry)).collect();
+    let files = drop_ins.iter().take(MOST_DROP_INS).map(|entry| own.join("storage.conf.d").join(&entry.name));
+    let mut files = files.chain([own.join("storage.conf")]);
+    let is_too_large = |file: PathBuf| match &*all.text(&file) {
+        Ok(_) => false,
+        Err(error) => error.kind() == io::ErrorKind::FileTooLarge,
+    };
+    drop_ins.len() > MOST_DROP_INS || files.any(is_too_large)
 }
 
 fn drop_in_directories(environment: &Environment) -> Vec<PathBuf> {

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::Filler;
+use crate::graphroot::chains::DEEPEST;
 use crate::graphroot::labels;
 use crate::graphroot::records::ImageRecord;
 use crate::inventory::{Evidence, EvidenceKind, Image, ImageIx, NodeKind, Size, Verdict};
@@ -92,12 +93,13 @@ impl Filler<'_> {
         ids
     }
 
-    /// Layer ids from `top` down to the base; a chain that bites its tail ends there.
+    /// Layer ids from `top` down to the base; a chain that bites its tail ends there, and so does one
+    /// that goes through more stores than it can.
     pub(super) fn chain(&self, top: Option<&str>) -> Vec<String> {
         let mut chain: Vec<String> = Vec::new();
         let mut seen = HashSet::new();
         let mut next = top.and_then(|id| self.find_layer(id));
-        while let Some(node) = next.filter(|node| seen.insert(*node)) {
+        while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && seen.insert(*node)) {
             let node = &self.inventory.nodes[node.get()];
             chain.push(node.id.clone());
             let parent = node.layer.as_ref().and_then(|layer| layer.parent.as_deref());

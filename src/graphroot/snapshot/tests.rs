@@ -188,3 +188,19 @@ fn a_reading_under_locks_is_whole_and_lets_go_of_them() {
         drop(write_lock(&bed.at(lock)));
     }
 }
+
+#[test]
+fn more_containers_than_anybody_has_are_damage() {
+    let bed = Bed::new();
+    let record = |at: usize| format!(r#"{{"id":"{at:064x}"}}"#);
+    let write = |count: usize| {
+        let text = (0..count).map(record).collect::<Vec<_>>().join(",");
+        std::fs::write(bed.at("overlay-containers/containers.json"), format!("[{text}]")).unwrap();
+        read(&bed.places, SHORT).unwrap()
+    };
+    let most = write(MOST_CONTAINERS);
+    assert_eq!((most.containers.len(), most.consistency), (MOST_CONTAINERS, Consistency::Consistent));
+    let more = write(MOST_CONTAINERS + 1);
+    assert_eq!((more.containers.len(), more.consistency), (MOST_CONTAINERS, Consistency::Damaged));
+    assert!(more.findings.iter().any(|finding| finding.message.contains("more than 20000 records")));
+}

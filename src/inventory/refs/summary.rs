@@ -40,10 +40,7 @@ impl Standing {
 #[must_use]
 pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
     let image: &Image = &inventory.images[at.get()];
-    if inventory.containers.iter().any(|container| container.uses(at))
-        || inventory.uses_of(at).next().is_some()
-        || refs.needed_elsewhere(inventory, at).is_some()
-    {
+    if refs.is_named(at) || refs.needed_elsewhere(inventory, at).is_some() {
         Standing::InUse
     } else if !image.pinned_by.is_empty() {
         Standing::Pinned

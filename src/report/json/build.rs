@@ -128,14 +128,16 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
     let inventory = &survey.inventory;
     let image = &inventory.images[at.get()];
     let weight = survey.refs.weight(inventory, Root::Image(at));
-    let mut used_by: Vec<_> = inventory
-        .containers
+    // Of many images and many containers few belong together.
+    let is_named = survey.refs.is_named(at);
+    let containers = if is_named { &inventory.containers[..] } else { &[] };
+    let mut used_by: Vec<_> = containers
         .iter()
         .enumerate()
         .filter(|(_, container)| container.uses(at))
         .map(|(container, _)| user(survey, Root::Container(container.into())))
         .collect();
-    let mut elsewhere: Vec<_> = inventory.uses_of(at).collect();
+    let mut elsewhere: Vec<_> = if is_named { inventory.uses_of(at).collect() } else { Vec::new() };
     if elsewhere.is_empty() && used_by.is_empty() {
         elsewhere.extend(survey.refs.needed_elsewhere(inventory, at));
     }
