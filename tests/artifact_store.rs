@@ -462,6 +462,7 @@ fn victim() {
         }
     };
     let places = Places {
+        databases: Vec::new(),
         temporary: Vec::new(),
         graphroot: Root::open(Path::new(&text("VICTIM_GRAPHROOT"))).unwrap(),
         imagestores: Vec::new(),

@@ -267,6 +267,43 @@ fn collected_without_keeping_others(store: &Store, layer: &str) {
     assert_eq!(edit::podman_ids(store).len(), 1, "what the container needs");
 }
 
+/// Files without a record, however many: readers of the store wait for none of it. podman's mount of the
+/// driver's directory on itself is there, as on a node.
+#[test]
+fn many_files_without_a_record_keep_nobody_waiting() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = open_directory();
+    let store = small::still(&dir.path().join("root"));
+    std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let overlay = store.root().join("overlay");
+    let id = "0e".repeat(32);
+    let orphans = ["overlay-images", "overlay-layers"].map(|kind| store.root().join(kind).join(&id));
+    for is_mounted in [true, false] {
+        store.unmount();
+        let _mount = is_mounted.then(|| support::loopfs::BindMount::new(&overlay, &overlay));
+        for orphan in &orphans {
+            std::fs::create_dir(orphan).unwrap();
+            for at in 0..20_000 {
+                std::fs::File::create(orphan.join(at.to_string())).unwrap();
+            }
+        }
+        let locks = ["layers.lock", "images.lock"].map(|name| (name, Readers::start(&store.record(name))));
+        let (code, said) = ends(&mut our_command(&store, &["sweep", "--delete", "--yes", "--min-age", "0s"]));
+        for (name, readers) in locks {
+            let waited = readers.end();
+            assert!(waited < MOST_LOCKED, "{name}: {waited:?}");
+        }
+        assert_eq!(code, 0, "{said}");
+        for gone in orphans.iter().chain(&[overlay.join("tempdirs"), store.root().join("overlay-layers/tmp")])
+        {
+            assert!(!gone.exists(), "{gone:?}: {said}");
+        }
+    }
+    edit::whole(&store);
+}
+
 #[test]
 fn mounts_of_others_hold_no_lock_and_keep_nothing() {
     if !store::require_tools() || !hostile::require() {

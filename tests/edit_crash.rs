@@ -82,6 +82,7 @@ fn victim() {
     let recipe = Recipe::ALL[text("VICTIM_RECIPE").parse::<usize>().unwrap()];
     let graphroot = PathBuf::from(text("VICTIM_GRAPHROOT"));
     let places = Places {
+        databases: Vec::new(),
         temporary: Vec::new(),
         graphroot: edit::root(&graphroot),
         imagestores: Vec::new(),

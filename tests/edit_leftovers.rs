@@ -95,6 +95,8 @@ fn what_is_planted_goes_and_the_traps_stand() {
     // Everything else is reported as it was.
     let rest = |scan: &Value| -> Vec<(String, String)> {
         let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] != "reclaim");
+        // Young ones stay or go by what other tests run.
+        let leaks = leaks.filter(|leak| leak["class"] != "graphroot-tmp");
         leaks.map(|leak| (text(leak, "/class").to_owned(), text(leak, "/path").to_owned())).collect()
     };
     assert_eq!(rest(&after), rest(&before));
@@ -153,6 +155,7 @@ fn delete_trapped_images(editor: &Editor, scan: &Value) {
 
 fn places_like(root: &Path) -> Places {
     Places {
+        databases: Vec::new(),
         temporary: Vec::new(),
         graphroot: edit::root(root),
         imagestores: Vec::new(),

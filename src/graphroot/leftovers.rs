@@ -8,6 +8,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use jiff::civil::Date;
 use rustix::fs::FileType;
 
 use crate::sys::quiet::{Entry, Kind, Within};
@@ -75,7 +76,22 @@ fn kind_and_prefix(name: &str) -> Option<Option<Made>> {
 /// `None` where owner, mode and content are as they make it.
 pub(super) fn doubt(within: &Within, path: &Path) -> Option<String> {
     let examined = look(within, path);
-    examined.unwrap_or_else(|error| Some(format!("it cannot be examined: {error}")))
+    let doubt = examined.unwrap_or_else(|error| Some(format!("it cannot be examined: {error}")));
+    // What a person has the tools write has their content.
+    let dated = || path.file_name().and_then(|name| name.to_str()).is_some_and(ends_in_a_date);
+    doubt.or_else(|| dated().then(|| "its number reads as a date".into()))
+}
+
+/// Whether the number in a name begins with a year, a month and a day: `oci20260101`, `oci2026010112`.
+fn ends_in_a_date(name: &str) -> bool {
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let date = name[prefix.len()..].get(..8).and_then(|digits| digits.parse::<u32>().ok());
+    let is_date = |date: u32| {
+        let part = |number: u32| i8::try_from(number % 100).unwrap_or(0);
+        let year = i16::try_from(date / 10_000).unwrap_or(0);
+        (1900..2100).contains(&year) && Date::new(year, part(date / 100), part(date)).is_ok()
+    };
+    date.is_some_and(is_date)
 }
 
 fn look(within: &Within, path: &Path) -> io::Result<Option<String>> {
@@ -246,6 +262,26 @@ mod tests {
             let said = made(name, if files[0].starts_with('=') { 0o600 } else { 0o700 }, &files);
             assert_eq!(said.is_some(), !why.is_empty(), "{name} {files:?}");
             assert!(said.unwrap_or_default().contains(why), "{name} {files:?}");
+        }
+    }
+
+    /// A person's archive, made with the tools, has all that theirs have but a random number.
+    #[test]
+    fn dates_are_no_random_numbers() {
+        let tar = format!("={}ustar\0", "x".repeat(257));
+        for (name, mode, files) in [
+            ("oci20260101", 0o700, vec!["oci-layout", "index.json", "blobs/"]),
+            ("storage19991231", 0o700, vec!["1"]),
+            ("docker-tar20260101", 0o600, vec![tar.as_str()]),
+            ("container_images_docker-tar2026010123", 0o600, vec![tar.as_str()]),
+            ("buildah202601011", 0o700, vec!["layer"]),
+        ] {
+            assert_eq!(made(name, mode, &files).as_deref(), Some("its number reads as a date"), "{name}");
+        }
+        for name in
+            ["oci20261301", "oci20260230", "oci18991231", "oci21000101", "oci1202601", "oci3920260101"]
+        {
+            assert_eq!(made(name, 0o700, &["oci-layout"]), None, "{name}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::units::Debris;
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{Times, Within};
 
 /// Files of one tree that are looked at for their age.
 const MOST_FILES: usize = 100_000;
@@ -16,9 +16,9 @@ pub(super) fn changed(within: &Within, path: &Path) -> Option<Timestamp> {
     within.facts(path).ok().and_then(|facts| facts.modified)
 }
 
-/// When anything at or below `path` was last changed; `None` where that cannot be told.
-pub(super) fn newest(within: &Within, path: &Path) -> Option<Timestamp> {
-    within.newest_below(path, MOST_FILES).ok().flatten()
+/// The newest of these times of anything at or below `path`; `None` where that cannot be told.
+fn newest(within: &Within, path: &Path, times: Times) -> Option<Timestamp> {
+    within.newest_below(path, times, MOST_FILES).ok().flatten()
 }
 
 /// What the age of a thing without a record counts from; `None` where that cannot be told.
@@ -27,14 +27,16 @@ pub(super) fn newest(within: &Within, path: &Path) -> Option<Timestamp> {
 /// given: an archive that is being unpacked sets times back, and so does a restored store.
 pub(super) fn of_debris(within: &Within, what: Debris, path: &Path) -> Option<Timestamp> {
     let changed = |path: &Path| changed(within, path);
-    let newest = |path: &Path| newest(within, path);
+    let newest = |path: &Path, times| newest(within, path, times);
     let born = || within.born(path).ok().flatten();
     match what {
         // Work goes on deep inside of these, where it does not show on the top.
         Debris::Staging | Debris::ContainerDirectory => {
-            newest(path).map(|newest| born().map_or(newest, |born| born.max(newest)))
+            newest(path, Times::Modified).map(|newest| born().map_or(newest, |born| born.max(newest)))
         }
-        Debris::Temporary | Debris::Leftover | Debris::Volume => newest(path),
+        // Anybody may have put these there, with times of their own: `cp -a` keeps them.
+        Debris::Temporary | Debris::Leftover => newest(path, Times::All),
+        Debris::Volume => newest(path, Times::Modified),
         Debris::TempDirectory | Debris::FeatureTest => changed(path).max(born()),
         // Under the locks of the store nobody is at work on these.
         Debris::LayerDirectory
@@ -68,12 +70,31 @@ mod tests {
         }
         let hours =
             |what| Timestamp::now().duration_since(of_debris(&within, what, &tree).unwrap()).as_hours();
-        for what in [Debris::Staging, Debris::ContainerDirectory, Debris::TempDirectory, Debris::FeatureTest]
-        {
+        for what in [
+            Debris::Staging,
+            Debris::ContainerDirectory,
+            Debris::TempDirectory,
+            Debris::FeatureTest,
+            Debris::Temporary,
+            Debris::Leftover,
+        ] {
             assert_eq!(hours(what), 0, "{what:?}");
         }
-        for what in [Debris::LayerDirectory, Debris::ImageDirectory, Debris::Temporary] {
+        for what in [Debris::LayerDirectory, Debris::ImageDirectory, Debris::Volume] {
             assert_eq!(hours(what), 9 * 24, "{what:?}");
         }
+    }
+
+    /// What `cp -a` brings is new, also in a directory that is not, and as a single file.
+    #[test]
+    fn a_copy_of_something_old_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("docker-tar1175831575");
+        std::fs::write(&file, "x").unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(9 * 86_400);
+        std::fs::File::open(&file).unwrap().set_modified(long_ago).unwrap();
+        let within = Within::at([dir.path()]);
+        let since = of_debris(&within, Debris::Leftover, &file).unwrap();
+        assert_eq!(Timestamp::now().duration_since(since).as_hours(), 0);
     }
 }

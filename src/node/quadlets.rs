@@ -310,11 +310,12 @@ fn unit(text: &str) -> Vec<Value> {
             ("Container" | "Image" | "Volume", "Image") | ("Image" | "Build", "ImageTag") => {
                 values.push(Value::Image(value.to_owned()));
             }
-            ("Container", "Mount") if value.split(',').any(|part| part == "type=image") => {
-                let source = |part: &str| {
-                    part.strip_prefix("source=").or_else(|| part.strip_prefix("src=")).map(str::to_owned)
-                };
-                values.extend(value.split(',').find_map(source).map(Value::Image));
+            ("Container", "Mount") => values.extend(image_mount(value).map(Value::Image)),
+            ("Container", "PodmanArgs") => {
+                // `--mount type=image,...`, `--mount=type=image,...`; quotes may stand around either.
+                let words = value.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+                let mounts = words.map(|word| word.strip_prefix("--mount=").unwrap_or(word));
+                values.extend(mounts.filter_map(image_mount).map(Value::Image));
             }
             ("Kube", "Yaml") => {
                 let words = value.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
@@ -324,6 +325,16 @@ fn unit(text: &str) -> Vec<Value> {
         }
     }
     values
+}
+
+/// The image that a mount (podman-run(1), `--mount`) is of. podman reads it as CSV, keys in any case.
+fn image_mount(value: &str) -> Option<String> {
+    let parts = value.split(',').map(|part| part.trim_matches([' ', '"', '\'']).split_once('='));
+    let mut parts =
+        parts.flatten().map(|(key, value)| (key.to_ascii_lowercase(), value.trim_matches(['"', '\''])));
+    let is_image = parts.clone().any(|(key, value)| key == "type" && value.eq_ignore_ascii_case("image"));
+    let source = parts.find(|(key, _)| key == "source" || key == "src");
+    source.filter(|_| is_image).map(|(_, value)| value.to_owned())
 }
 
 #[cfg(test)]
@@ -348,6 +359,13 @@ mod tests {
             ("[Volume]\nDriver=image\nImage=a\n", vec![image("a")]),
             ("[Container]\nMount=type=image,source=a,destination=/x\n", vec![image("a")]),
             ("[Container]\nMount=type=bind,source=/a,destination=/x\n", vec![]),
+            ("[Container]\nMount=\"type=image,source=a,destination=/x\"\n", vec![image("a")]),
+            ("[Container]\nMount=type=image,\"source=a\",destination=/x\n", vec![image("a")]),
+            ("[Container]\nMount=Type=image,Source=a,destination=/x\n", vec![image("a")]),
+            ("[Container]\nPodmanArgs=--mount type=image,src=a,dst=/x --init\n", vec![image("a")]),
+            ("[Container]\nPodmanArgs=\"--mount=type=image,source=a,dst=/x\"\n", vec![image("a")]),
+            ("[Container]\nPodmanArgs=--mount 'type=image,source=a,dst=/x'\n", vec![image("a")]),
+            ("[Container]\nPodmanArgs=--mount type=bind,src=/a,dst=/x --label=type=image\n", vec![]),
             (
                 "[Kube]\nYaml=a.yaml 'b.yaml'\n",
                 vec![Value::Yaml("a.yaml".into()), Value::Yaml("b.yaml".into())],

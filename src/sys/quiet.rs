@@ -15,7 +15,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
 use super::beneath::{AS_IT_IS, DIRECTORY, HANDLE, Opener};
@@ -195,11 +195,38 @@ fn weight_of(stat: &Stat) -> (u64, u64) {
     (of(stat.st_blocks).saturating_mul(512), of(stat.st_size))
 }
 
-/// The newest time of modification of `top` and all below it, mounts excepted.
-fn newest(top: OwnedFd, most: usize) -> io::Result<Option<Timestamp>> {
-    let mut newest = facts_of(&rustix::fs::fstat(&top)?).modified;
+/// Which times of an inode tell its age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// That of modification, which goes along with a copy and can be set.
+    Modified,
+    /// The newest of all: those of status change and birth nobody can set.
+    All,
+}
+
+impl Times {
+    /// What is open, and its newest time.
+    fn of(self, handle: BorrowedFd<'_>) -> io::Result<(FileType, Option<Timestamp>)> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+        let wish = StatxFlags::TYPE | StatxFlags::MTIME | StatxFlags::CTIME | StatxFlags::BTIME;
+        let stat = rustix::fs::statx(handle, c"", flags, wish)?;
+        let born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+        let time =
+            |time: StatxTimestamp| Timestamp::new(time.tv_sec, i32::try_from(time.tv_nsec).unwrap_or(0)).ok();
+        let modified = time(stat.stx_mtime);
+        let newest = match self {
+            Self::Modified => modified,
+            Self::All => modified.max(time(stat.stx_ctime)).max(time(stat.stx_btime).filter(|_| born)),
+        };
+        Ok((FileType::from_raw_mode(stat.stx_mode.into()), newest))
+    }
+}
+
+/// The newest of these times of `top` and all below it, mounts excepted.
+fn newest(top: OwnedFd, times: Times, most: usize) -> io::Result<Option<Timestamp>> {
+    let (kind, mut newest) = times.of(top.as_fd())?;
     let mut met = 1_usize;
-    if FileType::from_raw_mode(rustix::fs::fstat(&top)?.st_mode) != FileType::Directory {
+    if kind != FileType::Directory {
         return Ok(newest);
     }
     let opener = Opener::usual(top.as_fd());
@@ -224,9 +251,9 @@ fn newest(top: OwnedFd, most: usize) -> io::Result<Option<Timestamp>> {
                 Err(Errno::XDEV) => continue,
                 other => other?,
             };
-            let facts = facts_of(&rustix::fs::fstat(handle)?);
-            newest = newest.max(facts.modified);
-            if facts.kind == Kind::Directory {
+            let (kind, time) = times.of(handle.as_fd())?;
+            newest = newest.max(time);
+            if kind == FileType::Directory {
                 waiting.push(path.join(name_of(name)));
             }
         }

@@ -148,6 +148,27 @@ impl LoopFs {
         self.mount();
     }
 
+    /// Makes all below `tops`, which must not be in use, that many days old (ext4 only).
+    pub fn age(&self, tops: &[&Path], days: u64) {
+        use std::os::unix::fs::MetadataExt;
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs();
+        let mut waiting: Vec<PathBuf> = tops.iter().map(|top| top.to_path_buf()).collect();
+        let mut requests = Vec::new();
+        while let Some(path) = waiting.pop() {
+            let facts = path.symlink_metadata().expect("what is to be aged");
+            for field in ["mtime", "ctime", "crtime"] {
+                let then = now - days * 86_400;
+                requests.push(format!("set_inode_field <{}> {field}_extra 0", facts.ino()));
+                requests.push(format!("set_inode_field <{}> {field} @{then}", facts.ino()));
+            }
+            if facts.is_dir() {
+                let entries = std::fs::read_dir(&path).expect("listing what is to be aged");
+                waiting.extend(entries.map(|entry| entry.expect("an entry").path()));
+            }
+        }
+        self.debugfs(&requests);
+    }
+
     /// With patience: a process in mounts of its own (podman's) may hold the filesystem for a moment
     /// after it was unmounted here, and then it cannot be mounted with other options.
     fn mount(&self) {

@@ -19,6 +19,10 @@ use crate::sys::removal::Removal;
 /// The library's name for the directory.
 pub(super) const TEMPDIRS: &str = "tempdirs";
 
+/// Its name beside the records of layers, for what is no layer's directory: podman mounts the driver's
+/// directory on itself, and nothing is renamed from one mount into another.
+pub(super) const TEMPDIRS_OF_RECORDS: &str = "tmp";
+
 /// A temporary directory and its lock, held.
 #[derive(Debug)]
 pub(super) struct Bin {
@@ -39,12 +43,18 @@ impl Bin {
         !self.adopted
     }
 
-    /// Makes one in `driver`. The store's locks are held, so nobody sweeps it before it is locked.
-    pub(super) fn make(driver: &Directory, number: &str) -> Result<Self, Fault> {
-        let parent = driver.again()?;
-        let tempdirs = match driver.below(TEMPDIRS)? {
+    /// Whether it lies beside the records of layers.
+    pub(super) fn is_of_records(&self) -> bool {
+        self.tempdirs.path().file_name() == Some(OsStr::new(TEMPDIRS_OF_RECORDS))
+    }
+
+    /// Makes one in `holder` in `parent`. The store's locks are held, so nobody sweeps it before it is
+    /// locked.
+    pub(super) fn make(parent: &Directory, holder: &str, number: &str) -> Result<Self, Fault> {
+        let parent = parent.again()?;
+        let tempdirs = match parent.below(holder)? {
             Some(tempdirs) => tempdirs,
-            None => driver.make(TEMPDIRS)?,
+            None => parent.make(holder)?,
         };
         let number = number.to_owned();
         let name = lock_name(&number);
@@ -64,7 +74,7 @@ impl Bin {
             }),
             Err(fault) => {
                 let _ = tempdirs.unlink(&name);
-                driver.remove_empty(TEMPDIRS);
+                parent.remove_empty(holder);
                 Err(fault)
             }
         }
@@ -115,9 +125,12 @@ impl Bin {
 
     /// Removes all that is in it, and itself. What would not go (immutable files) is put into
     /// `layers` under a random id: an orphan, which every library version tolerates, whereas
-    /// some try in vain to empty a temporary directory each time they open the store.
+    /// some try in vain to empty a temporary directory each time they open the store. Beside the
+    /// records it becomes data of such a layer, in the same way.
     pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
+        let is_of_records = self.is_of_records();
         let Self { parent, tempdirs, number, lock, directory, .. } = self;
+        let layers = if is_of_records { Some(&parent) } else { layers };
         let mut all = Removal::default();
         if let Some(directory) = directory {
             for name in directory.names()? {

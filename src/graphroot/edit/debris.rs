@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{OFlags, StatxFlags};
 
-use super::bin::{Bin, TEMPDIRS};
+use super::bin::{Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use super::directory::{self, Directory};
 use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
@@ -126,7 +126,7 @@ impl Session<'_> {
                 if self.records.image(&found.name).is_some() {
                     return Err(Refusal::Recorded { id: found.name }.into());
                 }
-                self.remove_in_place(&found)?;
+                self.set_aside(&found)?;
             }
             Kind::Debris(Debris::ContainerDirectory) => {
                 if self.records.container(&found.name).is_some() {
@@ -134,22 +134,20 @@ impl Session<'_> {
                 }
                 prove_age(&found, age, self.editor)?;
                 self.prove_no_process(&found.name)?;
-                self.prove_path_unmounted(&found.path)?;
-                self.discard_from(found.place, &found.parent, &found.name)?;
+                self.set_aside(&found)?;
             }
             Kind::Debris(Debris::TarSplit | Debris::LayerData) => {
                 let id = found.name.trim_end_matches(".tar-split.gz");
                 if self.records.layer(id).is_some() {
                     return Err(Refusal::Recorded { id: id.to_owned() }.into());
                 }
-                self.remove_in_place(&found)?;
+                self.set_aside(&found)?;
             }
             // Under the store's locks nobody is writing a record file.
-            Kind::Debris(Debris::TempRecord) => self.remove_in_place(&found)?,
+            Kind::Debris(Debris::TempRecord) => self.set_aside(&found)?,
             Kind::Debris(Debris::FeatureTest) => {
                 prove_age(&found, age, self.editor)?;
-                self.prove_path_unmounted(&found.path)?;
-                self.discard_from(found.place, &found.parent, &found.name)?;
+                self.set_aside(&found)?;
             }
             Kind::Debris(Debris::Staging) => self.reclaim_staging(&found, age)?,
             Kind::Debris(Debris::TempDirectory) => self.reclaim_temporary(&found, age)?,
@@ -192,7 +190,7 @@ impl Session<'_> {
                 Kind::Debris(Debris::Staging) => below(place.driver.as_ref(), "staging", holder)?,
                 Kind::Debris(Debris::TempDirectory) => {
                     match below(place.driver.as_ref(), TEMPDIRS, holder)? {
-                        None => below(place.records(Guards::Layers), "tmp", holder)?,
+                        None => below(place.records(Guards::Layers), TEMPDIRS_OF_RECORDS, holder)?,
                         found => found,
                     }
                 }
@@ -245,17 +243,11 @@ impl Session<'_> {
         self.prove_unmounted(&[mounted::Doomed { path, words: Vec::new() }])
     }
 
-    /// Small things, and those whose directory has no temporary one beside it.
-    fn remove_in_place(&mut self, found: &Found) -> Result<(), Error> {
+    /// However much lies in it, the locks are held for one rename.
+    fn set_aside(&mut self, found: &Found) -> Result<(), Error> {
         self.prove_path_unmounted(&found.path)?;
-        let removal = found.parent.remove_tree(&found.name);
-        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
-        self.done.note(removal);
-        match failure {
-            Some(failure) => Err(Fault::new("removing", failure.path, failure.error).into()),
-            None if interrupted => Err(Error::Interrupted),
-            None => Ok(()),
-        }
+        self.discard_from(found.place, &found.parent, &found.name)?;
+        Ok(())
     }
 
     /// A partial pull's area. Its lock is held until it is out of the way.
@@ -270,9 +262,7 @@ impl Session<'_> {
         }
         // Between the making of the directory and the taking of its lock only age tells.
         prove_age(found, age, self.editor)?;
-        self.prove_path_unmounted(&found.path)?;
-        self.discard_from(found.place, &found.parent, &found.name)?;
-        Ok(())
+        self.set_aside(found)
     }
 
     fn reclaim_temporary(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {

@@ -14,9 +14,9 @@ use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{FileType, Mode, OFlags, Stat, StatxFlags};
 use serde::{Deserialize, Serialize};
 
-use super::bin::{self, Bin, TEMPDIRS};
+use super::bin::{self, Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use super::error::Error;
-use super::locks::noise64;
+use super::locks::{Guards, noise64};
 use super::mounted::{self, Read};
 use super::place::KINDS;
 use super::session::Session;
@@ -278,17 +278,20 @@ impl Session<'_> {
                     }
                 }
             }
-            let Some(driver) = &place.driver else { continue };
-            let Some(tempdirs) = driver.below(TEMPDIRS)? else { continue };
-            let names = tempdirs.names()?;
-            for number in bin::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
-                let directory = tempdirs.path().join(format!("temp-dir-{number}"));
-                if let Some(bin) = Bin::adopt(driver, TEMPDIRS.as_ref(), number)? {
-                    found.push((at, directory, bin));
+            let of_records = place.records(Guards::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
+            let of_driver = place.driver.as_ref().map(|driver| (driver, TEMPDIRS));
+            for (parent, holder) in of_driver.into_iter().chain(of_records) {
+                let Some(tempdirs) = parent.below(holder)? else { continue };
+                let names = tempdirs.names()?;
+                for number in bin::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
+                    let directory = tempdirs.path().join(format!("temp-dir-{number}"));
+                    if let Some(bin) = Bin::adopt(parent, holder.as_ref(), number)? {
+                        found.push((at, directory, bin));
+                    }
                 }
-            }
-            if names.is_empty() {
-                driver.remove_empty(TEMPDIRS);
+                if names.is_empty() {
+                    parent.remove_empty(holder);
+                }
             }
         }
         for (place, path, bin) in found {

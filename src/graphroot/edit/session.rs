@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::bin::{self, Bin};
+use super::bin::{self, Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal, is_no_space};
 use super::intent::Intent;
@@ -17,6 +17,15 @@ use super::{Deleted, Editor, Marking, write};
 /// How often a proof is begun anew while others keep mounting.
 const TRIES: u32 = 10;
 
+/// Where what is doomed in a place is moved.
+struct Aside {
+    place: usize,
+    /// What lies beside records; else what lies in the driver's directory.
+    of_records: bool,
+    /// `None` if nothing can be moved.
+    bin: Option<Bin>,
+}
+
 /// The locks are held from its making to [`Session::finish`].
 pub(super) struct Session<'e> {
     pub(super) editor: &'e Editor,
@@ -25,8 +34,7 @@ pub(super) struct Session<'e> {
     pub(super) done: Deleted,
     held: Held,
     since: Instant,
-    /// For each place, where doomed directories are moved; `None` if they cannot be.
-    bins: Vec<(usize, Option<Bin>)>,
+    bins: Vec<Aside>,
     evidence: Evidence,
     intent: Option<Intent>,
     /// Of the temporary directory, known before it is made.
@@ -113,9 +121,9 @@ impl<'e> Session<'e> {
         drop(held);
         done.locked_for = since.elapsed();
         editor.step("unlocked");
-        for (at, bin) in bins {
+        for Aside { place, bin, .. } in bins {
             let Some(bin) = bin else { continue };
-            match bin.empty(places[at].layers.as_ref()) {
+            match bin.empty(places[place].layers.as_ref()) {
                 Ok(removal) => done.note(removal),
                 Err(error) => result = result.and(Err(error)),
             }
@@ -206,7 +214,16 @@ impl<'e> Session<'e> {
         if !from.has(name)? {
             return Ok(false);
         }
-        if let Some(bin) = Self::bin(&mut self.bins, self.editor, &self.places, place, &self.number) {
+        let at = &self.places[place];
+        let driver = at.driver.as_ref();
+        // Records have a temporary directory of their own, where their place has layers at all.
+        let of_records = driver.is_some_and(|driver| !from.path().starts_with(driver.path()));
+        let parent = match of_records {
+            true => at.records(Guards::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS)),
+            false => driver.map(|driver| (driver, TEMPDIRS)),
+        };
+        let parent = parent.filter(|_| self.editor.options.tempdirs);
+        if let Some(bin) = Self::bin(&mut self.bins, self.editor, (place, of_records), parent, &self.number) {
             match bin.take(from, name) {
                 Ok(()) => {
                     self.step("directory moved");
@@ -230,31 +247,32 @@ impl<'e> Session<'e> {
     }
 
     fn bin<'b>(
-        bins: &'b mut Vec<(usize, Option<Bin>)>,
+        bins: &'b mut Vec<Aside>,
         editor: &Editor,
-        places: &[Place],
-        place: usize,
+        (place, of_records): (usize, bool),
+        parent: Option<(&Directory, &str)>,
         number: &str,
     ) -> Option<&'b mut Bin> {
-        let at =
-            bins.iter().position(|(known, bin)| *known == place && bin.as_ref().is_none_or(Bin::is_ours));
-        let at = at.unwrap_or_else(|| {
-            let driver = places[place].driver.as_ref().filter(|_| editor.options.tempdirs);
-            let bin = driver.and_then(|driver| {
-                Bin::make(driver, number)
+        let is_it = |aside: &Aside| {
+            (aside.place, aside.of_records) == (place, of_records)
+                && aside.bin.as_ref().is_none_or(Bin::is_ours)
+        };
+        let at = bins.iter().position(is_it).unwrap_or_else(|| {
+            let bin = parent.and_then(|(parent, holder)| {
+                Bin::make(parent, holder, number)
                     .inspect_err(|fault| tracing::debug!(%fault, "no temporary directory: removing in place"))
                     .ok()
             });
             editor.step("temporary directory made");
-            bins.push((place, bin));
+            bins.push(Aside { place, of_records, bin });
             bins.len() - 1
         });
-        bins[at].1.as_mut()
+        bins[at].bin.as_mut()
     }
 
     /// Has a dead process's temporary directory removed with ours, once the locks are released.
     pub(super) fn adopt(&mut self, place: usize, bin: Bin) {
-        self.bins.push((place, Some(bin)));
+        self.bins.push(Aside { place, of_records: bin.is_of_records(), bin: Some(bin) });
     }
 }
 

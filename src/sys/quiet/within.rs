@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{Entry, Facts, Kind};
+use super::{Entry, Facts, Kind, Times};
 use crate::sys::beneath::{DIRECTORY, HANDLE, Opener};
 use crate::sys::root::{Root, into_mounts};
 
@@ -152,13 +152,13 @@ impl Within {
         Ok(super::weight_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
     }
 
-    /// The newest time of modification of `path` and all below it, mounts excepted; `None` where
-    /// there are more than `most` inodes.
+    /// The newest of these times of `path` and all below it, mounts excepted; `None` where there are
+    /// more than `most` inodes.
     ///
     /// # Errors
     /// When something cannot be examined.
-    pub fn newest_below(&self, path: &Path, most: usize) -> io::Result<Option<Timestamp>> {
-        super::newest(self.open(path, HANDLE)?, most)
+    pub fn newest_below(&self, path: &Path, times: Times, most: usize) -> io::Result<Option<Timestamp>> {
+        super::newest(self.open(path, HANDLE)?, times, most)
     }
 
     /// Whether a directory or regular file is marked immutable or append-only (`chattr(1)`): then even root
