@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 
-use crate::history::{Layer, Plan};
+use crate::records::{Layer, Plan};
 use crate::random::Random;
 
 /// Entries in a directory, on average, as image layers have them.
