@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 
-use crate::records::{Layer, Plan};
 use crate::random::Random;
+use crate::records::{Layer, Plan};
 
 /// Entries in a directory, on average, as image layers have them.
 const ENTRIES_PER_DIRECTORY: u64 = 7;
