@@ -8,10 +8,10 @@
 //! | module | may know |
 //! |---|---|
 //! | [`cli`] | everything |
-//! | [`report`] | `gc`, `records`, `survey`, `inventory` |
+//! | [`report`] | `gc`, `history`, `survey`, `inventory` |
 //! | [`config`] | `gc`, `cri`, `sys` |
-//! | [`gc`] | `cri`, `records`, `survey`, `graphroot`, `node`, `usage`, `inventory`, `sys` |
-//! | [`records`] | `usage`, `inventory`, `sys` |
+//! | [`gc`] | `cri`, `history`, `survey`, `graphroot`, `node`, `usage`, `inventory`, `sys` |
+//! | [`history`] | `usage`, `inventory`, `sys` |
 //! | [`cri`] | `node`, `sys` |
 //! | [`survey`] | `graphroot`, `containerd`, `node`, `usage`, `inventory`, `sys` |
 //! | [`graphroot`], [`containerd`] | `usage`, `inventory`, `sys` |
