@@ -67,7 +67,10 @@ const CONTENT: [(&str, &str); 2] = [
 static HIDE: extern "C" fn() = hide;
 
 extern "C" fn hide() {
-    if !nix::unistd::geteuid().is_root() {
+    // A test that is run by another one, in its namespaces, acts for all who are there: it mounts things.
+    let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let is_of_another = arguments.split(|byte| *byte == 0).any(|argument| argument == b"--ignored");
+    if !nix::unistd::geteuid().is_root() || is_of_another {
         return;
     }
     let none = None::<&str>;
