@@ -245,7 +245,10 @@ fn overlooked(planted: &Planted, leaks: &[Value]) -> Vec<String> {
         wrong.push(format!("{planted:?} is not found"));
     }
     for leak in found {
-        if text(leak, "/verdict") != planted.verdict {
+        // What was planted a moment ago may be that of a tool which another test runs just now.
+        let of_a_tool = ["vartmp", "graphroot-tmp"].contains(&planted.class.as_str())
+            && text(leak, "/evidence").contains("may be using it");
+        if text(leak, "/verdict") != planted.verdict && !of_a_tool {
             wrong.push(format!("{} is to be {}: {leak}", planted.class, planted.verdict));
         }
     }
