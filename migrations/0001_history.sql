@@ -131,9 +131,9 @@ CREATE TABLE layer_sizes (
     inodes INTEGER NOT NULL,
     metadata_bytes INTEGER NOT NULL,
     inline_bytes INTEGER NOT NULL,
-    -- Inodes on XFS (src/usage/inode_chunks/of_unit.rs).
+    -- Inodes on XFS (src/disk/inode_chunks/of_unit.rs).
     held BLOB NOT NULL,
-    -- What it shares with other finished layers (src/usage/kept/groups.rs).
+    -- What it shares with other finished layers (src/disk/kept/groups.rs).
     groups BLOB NOT NULL,
     -- Fingerprint of the row: a row that does not fit it counts as absent.
     seal BLOB NOT NULL,

@@ -1,35 +1,21 @@
-//! layersweep: says to the byte what each container image holds on a node's disk, and
-//! takes space back exactly, safely and with a memory.
+//! layersweep: shows exactly what each container image holds on a node's disk, and frees space
+//! exactly, safely and with a memory.
 //!
-//! The way of the data: the disk -> the stores' records ([`graphroot`], [`containerd`]) and what they
-//! weigh ([`usage`]) -> the [`inventory`] -> its reference counts ([`inventory::refs`])
-//! -> tables and JSON ([`report`]). A module imports only from those below it:
-//!
-//! | module | may know |
-//! |---|---|
-//! | [`cli`] | everything |
-//! | [`report`] | `gc`, `history`, `survey`, `inventory` |
-//! | [`config`] | `gc`, `cri`, `sys` |
-//! | [`gc`] | `cri`, `history`, `survey`, `graphroot`, `node`, `usage`, `inventory`, `sys` |
-//! | [`history`] | `usage`, `inventory`, `sys` |
-//! | [`cri`] | `node`, `sys` |
-//! | [`survey`] | `graphroot`, `containerd`, `node`, `usage`, `inventory`, `sys` |
-//! | [`graphroot`], [`containerd`] | `usage`, `inventory`, `sys` |
-//! | [`node`], [`usage`] | `inventory`, `sys` |
-//! | [`inventory`], [`sys`] | nobody |
-//!
-//! `tests/architecture.rs` fails on an import that goes upwards.
+//! The way of the data: disk -> records of the store ([`stores`]) -> [`model::Inventory`] ->
+//! [`model::refs`] -> [`policy`] -> plan -> [`execute`] -> outcome -> [`history`] and [`report`].
+//! A module imports only from those below it; `tests/architecture.rs` holds the list and fails on
+//! an import that goes upwards and on any import circle between files.
 
+pub mod app;
 pub mod cli;
 pub mod config;
-pub mod containerd;
 pub mod cri;
-pub mod gc;
-pub mod graphroot;
+pub mod disk;
+pub mod execute;
 pub mod history;
-pub mod inventory;
+pub mod model;
 pub mod node;
+pub mod policy;
 pub mod report;
-pub mod survey;
+pub mod stores;
 pub mod sys;
-pub mod usage;

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use layersweep::graphroot::edit::{Editor, Error, Options, PlannedImage, Refusal};
-use layersweep::graphroot::snapshot::Places;
+use layersweep::stores::containers_storage::edit::{Editor, Error, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::snapshot::Places;
 use layersweep::sys::root::Root;
 use serde_json::{Value, json};
 

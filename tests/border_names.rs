@@ -9,7 +9,7 @@ mod support;
 
 use std::path::PathBuf;
 
-use layersweep::graphroot::edit::{PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{PlannedImage, Refusal};
 use serde_json::Value;
 
 use cri_server::gc_node::{GcNode, deleted, name, rule};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use layersweep::graphroot::edit::{Bar, Refusal};
+use layersweep::stores::containers_storage::edit::{Bar, Refusal};
 
 use support::hostile::{self, Hostile, NOBODY, Unmounted};
 use support::locks::Readers;

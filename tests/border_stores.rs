@@ -12,9 +12,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use cri_server::gc_node::{self, GcNode};
-use layersweep::graphroot::config::Environment;
-use layersweep::graphroot::edit::{Editor, Options, PlannedImage, Refusal};
-use layersweep::survey::{self, Request, Weigh};
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
+use layersweep::stores::{self, Request, Weigh};
 use layersweep::sys::sysroot::Sysroot;
 use serde_json::Value;
 use support::archive::{ImageSpec, LayerSpec};
@@ -325,8 +325,8 @@ fn request(store: &Store, other: &Store) -> Request {
         },
         threads: 0,
         weigh: Weigh::Nothing,
-        labels: layersweep::inventory::LabelsOf::Nobody,
-        patience: layersweep::graphroot::snapshot::Patience::default(),
+        labels: layersweep::model::LabelsOf::Nobody,
+        patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
         now: jiff::Timestamp::now(),
         remembered: None,
         full: false,
@@ -351,7 +351,7 @@ fn the_editor_asks_others_under_the_locks() {
     let counter = looks.clone();
     let look = move || {
         counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        survey::outside(&request, &asked)
+        stores::outside(&request, &asked)
     };
     let options = Options { outside: Some(Box::new(look)), ..Options::default() };
     let editor = Editor::new(&places, options).unwrap();
@@ -378,7 +378,7 @@ fn the_editor_asks_others_under_the_locks() {
         }
     };
     let options = Options {
-        outside: Some(Box::new(move || survey::outside(&request, &asked))),
+        outside: Some(Box::new(move || stores::outside(&request, &asked))),
         observer: Some(Box::new(observer)),
         ..Options::default()
     };

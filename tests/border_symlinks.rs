@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use layersweep::graphroot::edit::{Ballast, Editor, Options};
+use layersweep::stores::containers_storage::edit::{Ballast, Editor, Options};
 use rustix::fs::{CWD, RenameFlags, inotify};
 
 use support::running::Running;
@@ -115,7 +115,7 @@ fn nothing_is_deleted_or_made_through_a_symlink_put_in_the_stores_place() {
     let ballast = Ballast::of_store(&places, state).unwrap();
     let editor = Editor::new(&places, Options { ballast: ballast.clone(), ..Options::default() }).unwrap();
     let image = store.images().into_iter().find(|image| image["names"][0] == small::name("other")).unwrap();
-    let planned = layersweep::graphroot::edit::PlannedImage {
+    let planned = layersweep::stores::containers_storage::edit::PlannedImage {
         id: image["id"].as_str().unwrap().to_owned(),
         names: None,
     };

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use jiff::SignedDuration;
-use layersweep::containerd::places::Places;
-use layersweep::inventory::refs::Root;
-use layersweep::inventory::{Consistency, ContainerState, ImageIx, Labels, NodeKind, Verdict};
+use layersweep::model::refs::Root;
+use layersweep::model::{Consistency, ContainerState, ImageIx, Labels, NodeKind, Verdict};
+use layersweep::stores::containerd::places::Places;
 use support::containerd::{self, Reading, Rig, read};
 
 const NOW: SignedDuration = SignedDuration::ZERO;

@@ -10,9 +10,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
-use layersweep::containerd::places::{Places, Proxy};
-use layersweep::inventory::refs::Root;
-use layersweep::inventory::{Consistency, Labels, Verdict};
+use layersweep::model::refs::Root;
+use layersweep::model::{Consistency, Labels, Verdict};
+use layersweep::stores::containerd::places::{Places, Proxy};
 use support::containerd::{Reading, read};
 
 /// Directory of the download whose writer was killed.

@@ -8,8 +8,8 @@ mod support;
 use std::os::linux::fs::MetadataExt as _;
 
 use jiff::SignedDuration;
-use layersweep::inventory::refs::Root;
-use layersweep::inventory::{ImageIx, Inventory, NodeKind};
+use layersweep::model::refs::Root;
+use layersweep::model::{ImageIx, Inventory, NodeKind};
 use support::containerd::{self, Reading, Rig, read};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, list, number, text};

@@ -13,7 +13,7 @@ use layersweep::cri::in_use::Names;
 use layersweep::cri::{
     Client, CriError, Endpoint, Options, Problem, RuntimeContainerState, RuntimeImage, StoreType,
 };
-use layersweep::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use support::containerd::{self, Rig};
 use tonic::transport::{Channel, Uri};
 

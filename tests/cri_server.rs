@@ -15,12 +15,12 @@ use layersweep::cri::in_use::Names;
 use layersweep::cri::{
     Client, CriError, Endpoint, Options, Problem, RuntimeContainerState, RuntimeImage, StoreType,
 };
-use layersweep::gc::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
-use layersweep::graphroot::config::Environment;
-use layersweep::inventory::{Inventory, Owner};
-use layersweep::survey::Request;
+use layersweep::disk::Progress;
+use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use layersweep::model::{Inventory, Owner};
+use layersweep::stores::Request;
+use layersweep::stores::containers_storage::config::Environment;
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
 use tempfile::TempDir;
@@ -97,14 +97,14 @@ impl Setup {
             runroot: Some(self.store.runroot()),
             environment: Environment::default(),
             threads: 0,
-            weigh: layersweep::survey::Weigh::Nothing,
-            labels: layersweep::inventory::LabelsOf::Nobody,
-            patience: layersweep::graphroot::snapshot::Patience::default(),
+            weigh: layersweep::stores::Weigh::Nothing,
+            labels: layersweep::model::LabelsOf::Nobody,
+            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
             remembered: None,
             full: false,
         };
-        layersweep::survey::run(&request, &Progress::default()).unwrap().inventory
+        layersweep::stores::run(&request, &Progress::default()).unwrap().inventory
     }
 }
 

@@ -11,9 +11,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::SignedDuration;
-use layersweep::graphroot::edit::{Editor, Kind, Leftover, Marking, Options, PlannedImage, Unused};
-use layersweep::graphroot::snapshot::Places;
-use layersweep::graphroot::units::Debris;
+use layersweep::stores::containers_storage::edit::{
+    Editor, Kind, Leftover, Marking, Options, PlannedImage, Unused,
+};
+use layersweep::stores::containers_storage::snapshot::Places;
+use layersweep::stores::containers_storage::units::Debris;
 
 use support::edit::{self, Copy};
 use support::program::{self, list, text};

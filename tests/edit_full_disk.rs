@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::Path;
 
 use jiff::SignedDuration;
-use layersweep::graphroot::edit::{Ballast, Kind, Leftover, Options};
-use layersweep::graphroot::units::Debris;
+use layersweep::stores::containers_storage::edit::{Ballast, Kind, Leftover, Options};
+use layersweep::stores::containers_storage::units::Debris;
 use serde_json::Value;
 
 use support::archive::{ImageSpec, LayerSpec};
@@ -185,7 +185,9 @@ fn full_in_the_middle() {
         let editor = edit::with(&store, Options { observer: Some(Box::new(observer)), ..options() });
         let error = editor.delete_image(&edit::planned(&bulk)).unwrap_err();
         assert!(error.is_no_space(), "{step}: {error}");
-        let layersweep::graphroot::edit::Error::Stopped { done, .. } = &error else { panic!("{error}") };
+        let layersweep::stores::containers_storage::edit::Error::Stopped { done, .. } = &error else {
+            panic!("{error}")
+        };
         assert_eq!((done.images.len(), done.layers.len()), (1, 0), "{step}");
         for entry in std::fs::read_dir(loopfs.path()).unwrap() {
             let path = entry.unwrap().path();

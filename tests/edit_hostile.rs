@@ -13,8 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::SignedDuration;
-use layersweep::graphroot::edit::{Kind, Leftover, PlannedImage, Refusal};
-use layersweep::graphroot::units::Debris;
+use layersweep::stores::containers_storage::edit::{Kind, Leftover, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::units::Debris;
 
 use support::loopfs::BindMount;
 use support::program::{self, text};
@@ -197,7 +197,8 @@ fn a_racing_thread_leads_nowhere() {
             let kind = Kind::Debris(Debris::LayerDirectory);
             let leftover = Leftover { kind, path: orphan.clone() };
             let tempdirs = round % 2 == 0;
-            let options = layersweep::graphroot::edit::Options { tempdirs, ..Default::default() };
+            let options =
+                layersweep::stores::containers_storage::edit::Options { tempdirs, ..Default::default() };
             let done = edit::with(&store, options).reclaim(&[leftover], SignedDuration::ZERO);
             over.store(true, Ordering::Relaxed);
             done.unwrap();

@@ -7,7 +7,7 @@ mod support;
 
 use std::time::Duration;
 
-use layersweep::graphroot::edit::{Error, Marking, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::edit::{Error, Marking, Options, PlannedImage, Refusal};
 use serde_json::Value;
 
 use support::archive::Noise;
@@ -146,7 +146,7 @@ fn images_in_use_stay() {
     let error = editor.delete_image(&edit::planned(find("a"))).unwrap_err();
     match error.refusal() {
         Some(Refusal::UsedByContainer { name, owner, .. }) => {
-            assert_eq!((name.as_str(), *owner), ("web", layersweep::inventory::Owner::Podman));
+            assert_eq!((name.as_str(), *owner), ("web", layersweep::model::Owner::Podman));
         }
         other => panic!("{other:?}"),
     }
@@ -298,11 +298,24 @@ fn what_is_not_understood_or_not_ours_is_refused() {
     std::fs::rename(lock.with_extension("away"), &lock).unwrap();
     let places = edit::places(&store);
     for (places, why) in [
-        (layersweep::graphroot::snapshot::Places { foreign: true, ..places.clone() }, "another system"),
-        (layersweep::graphroot::snapshot::Places { read_only: true, ..places.clone() }, "additional"),
-        (layersweep::graphroot::snapshot::Places { driver: "btrfs".into(), ..places.clone() }, "btrfs"),
+        (
+            layersweep::stores::containers_storage::snapshot::Places { foreign: true, ..places.clone() },
+            "another system",
+        ),
+        (
+            layersweep::stores::containers_storage::snapshot::Places { read_only: true, ..places.clone() },
+            "additional",
+        ),
+        (
+            layersweep::stores::containers_storage::snapshot::Places {
+                driver: "btrfs".into(),
+                ..places.clone()
+            },
+            "btrfs",
+        ),
     ] {
-        let error = layersweep::graphroot::edit::Editor::new(&places, Options::default()).unwrap_err();
+        let error = layersweep::stores::containers_storage::edit::Editor::new(&places, Options::default())
+            .unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
     }
     edit::delete(&edit::editor(&store), &image);
@@ -322,7 +335,9 @@ fn a_held_lock_ends_in_a_typed_error_and_nothing_is_touched() {
             let before = support::edit::facts(store.root());
             let mut holder = hold(&store.record(name), kind);
             let options = Options { patience: Duration::from_millis(200), ..Options::default() };
-            let editor = layersweep::graphroot::edit::Editor::new(&edit::places(&store), options).unwrap();
+            let editor =
+                layersweep::stores::containers_storage::edit::Editor::new(&edit::places(&store), options)
+                    .unwrap();
             let started = std::time::Instant::now();
             let error = editor.delete_image(&edit::planned(&image)).unwrap_err();
             let took = started.elapsed();

@@ -6,9 +6,9 @@ mod support;
 
 use std::path::Path;
 
-use layersweep::graphroot::edit::{Editor, Options, PlannedImage, Refusal};
-use layersweep::graphroot::snapshot::{self, Patience, Places};
-use layersweep::graphroot::units::{self, What};
+use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::snapshot::{self, Patience, Places};
+use layersweep::stores::containers_storage::units::{self, What};
 use serde_json::Value;
 
 use support::program::{self, text};

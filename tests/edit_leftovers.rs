@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jiff::SignedDuration;
-use layersweep::graphroot::edit::{Editor, Kind, Leftover, Options, Refusal, Remedy, Unused};
-use layersweep::graphroot::snapshot::Places;
+use layersweep::stores::containers_storage::edit::{
+    Editor, Kind, Leftover, Options, Refusal, Remedy, Unused,
+};
+use layersweep::stores::containers_storage::snapshot::Places;
 use serde_json::Value;
 
 use support::program::{self, list, text};
@@ -69,7 +71,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     for (class, _, _, paths) in planted(&injected) {
         let kind = match class.as_str() {
             "dangling-l" | "dup-l" => Kind::Link,
-            "tmp-json" => Kind::Debris(layersweep::graphroot::units::Debris::TempRecord),
+            "tmp-json" => Kind::Debris(layersweep::stores::containers_storage::units::Debris::TempRecord),
             _ => continue,
         };
         let leftover = |path: &PathBuf| Leftover { kind, path: path.clone() };
@@ -80,7 +82,7 @@ fn what_is_planted_goes_and_the_traps_stand() {
     let young = editor.reclaim(&leftovers, DAY).unwrap();
     for (at, error) in &young.kept {
         assert!(matches!(error.refusal(), Some(Refusal::Young { .. })), "{:?}: {error}", leftovers[*at]);
-        use layersweep::graphroot::units::Debris::{ContainerDirectory, FeatureTest};
+        use layersweep::stores::containers_storage::units::Debris::{ContainerDirectory, FeatureTest};
         let leftover = &leftovers[*at];
         let by_age = [Kind::Debris(FeatureTest), Kind::Debris(ContainerDirectory)].contains(&leftover.kind);
         let by_place = aged.iter().any(|path| leftover.path.starts_with(root.join(path)));
@@ -180,7 +182,7 @@ fn what_is_in_use_is_no_leftover() {
     let editor = edit::editor(&store);
     let scan = store.json("scan");
     let mut all = Vec::new();
-    use layersweep::graphroot::units::Debris;
+    use layersweep::stores::containers_storage::units::Debris;
     let root = store.root();
     for layer in list(&scan, "/layers") {
         let id = text(layer, "/id");

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use layersweep::graphroot::edit::{Error, Kind, Leftover};
-use layersweep::graphroot::units::Debris;
+use layersweep::stores::containers_storage::edit::{Error, Kind, Leftover};
+use layersweep::stores::containers_storage::units::Debris;
 
 use support::archive::{self, ImageSpec, LayerSpec};
 use support::program;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use layersweep::usage::filesystem::{self, CostModel};
-use layersweep::usage::{Extents, Measured, SharedExtents};
+use layersweep::disk::filesystem::{self, CostModel};
+use layersweep::disk::{Extents, Measured, SharedExtents};
 use support::du::{measure_one, measure_trees, tree};
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
 

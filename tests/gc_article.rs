@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use cri_server::article::ArticleNode;
 use cri_server::gc_node::{assert_exact, deleted};
-use layersweep::gc::compare::Story;
+use layersweep::policy::compare::Story;
 use serde_json::Value;
 use support::program::{list, text, texts};
 

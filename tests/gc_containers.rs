@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
-use layersweep::gc::containers::run::{Collector, Deletion, Doomed, Kind, Plan, Ran, Scope, Witness};
-use layersweep::gc::containers::{Decides, Policy};
-use layersweep::graphroot::config::Environment;
+use layersweep::disk::Progress;
+use layersweep::execute::containers::{Collector, Deletion, Doomed, Kind, Plan, Ran, Scope, Witness};
 use layersweep::node::places::Places;
-use layersweep::survey::{Request, Weigh};
+use layersweep::policy::containers::Decides;
+use layersweep::policy::containers::Policy;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::{Request, Weigh};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use pods::Kubelet;
 use support::containerd::{self, Rig};
 use support::loopfs::{Fs, LoopFs, MIB};
@@ -87,11 +88,11 @@ impl Node {
             environment: Environment::default(),
             threads: 0,
             weigh: Weigh::Everything,
-            patience: layersweep::graphroot::snapshot::Patience::default(),
+            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
             remembered: None,
             full: false,
-            labels: layersweep::inventory::LabelsOf::Nobody,
+            labels: layersweep::model::LabelsOf::Nobody,
         };
         Some(Self { rig, kubelet, client, request, _loopfs: loopfs })
     }
@@ -101,9 +102,9 @@ impl Node {
         policy: &Policy,
         scope: Scope,
         places: &Places,
-        act: impl FnOnce(&Collector<'_>, &layersweep::survey::Survey) -> T,
+        act: impl FnOnce(&Collector<'_>, &layersweep::stores::Survey) -> T,
     ) -> T {
-        let survey = layersweep::survey::run(&self.request, &Progress::default()).unwrap();
+        let survey = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
         let stop = AtomicBool::new(false);
         let collector = Collector::new(&self.client, &self.request, places, policy, scope, &stop).unwrap();
         act(&collector, &survey)

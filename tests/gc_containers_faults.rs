@@ -17,15 +17,17 @@ use std::time::Duration;
 use cri_server::{CriServer, Listing, Removal};
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Options};
-use layersweep::gc::containers::run::{Collector, Deletion, Doomed, Ran, Scope, Stopped, Witness};
-use layersweep::gc::containers::{Decides, Policy, Reason};
-use layersweep::gc::measure::Patience;
-use layersweep::gc::run::hands::Blind;
-use layersweep::graphroot::config::Environment;
+use layersweep::disk::Progress;
+use layersweep::execute::containers::{Collector, Deletion, Doomed, Ran, Scope, Stopped, Witness};
+use layersweep::execute::hands::Blind;
+use layersweep::execute::measure::Patience;
 use layersweep::node::places::Places;
-use layersweep::survey::{Request, Weigh};
+use layersweep::policy::containers::Decides;
+use layersweep::policy::containers::Policy;
+use layersweep::policy::containers::Reason;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::{Request, Weigh};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use support::archive::{ImageSpec, LayerSpec};
 use support::store::{self, Store};
 
@@ -81,11 +83,11 @@ impl Node {
             environment: Environment::default(),
             threads: 0,
             weigh: Weigh::Everything,
-            patience: layersweep::graphroot::snapshot::Patience::default(),
+            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
             remembered: None,
             full: false,
-            labels: layersweep::inventory::LabelsOf::Nobody,
+            labels: layersweep::model::LabelsOf::Nobody,
         };
         let second = Duration::from_secs(1);
         let options = Options {
@@ -96,7 +98,7 @@ impl Node {
         };
         let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
         let places = Places { roots: vec![self.kubelet.clone()], ..Places::default() };
-        let survey = layersweep::survey::run(&request, &Progress::default()).unwrap();
+        let survey = layersweep::stores::run(&request, &Progress::default()).unwrap();
         let mut collector = Collector::new(&client, &request, &places, policy, CONTAINERS, stop).unwrap();
         // This store lies on the machine's own disk, where others write: nothing is measured.
         collector.patience = Patience { deadline: Duration::ZERO, ..Patience::default() };

@@ -19,17 +19,21 @@ use std::time::Duration;
 use cri_server::{Answers, CriServer, Listing, Removal};
 use jiff::{SignedDuration, Timestamp};
 use layersweep::cri::{Client, Options};
-use layersweep::gc::measure::{NOISE_BYTES, Patience};
-use layersweep::gc::plan::{Reason, Verdict};
-use layersweep::gc::run::hands::{Blind, Hands};
-use layersweep::gc::run::through_cri::ThroughCri;
-use layersweep::gc::run::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
-use layersweep::gc::{Ages, Known, Marks, Policy, Targets};
-use layersweep::graphroot::config::Environment;
-use layersweep::inventory::{Image, Inventory};
-use layersweep::survey::{Request, Survey, Weigh};
+use layersweep::disk::Progress;
+use layersweep::execute::hands::{Blind, Hands};
+use layersweep::execute::measure::{NOISE_BYTES, Patience};
+use layersweep::execute::through_cri::ThroughCri;
+use layersweep::execute::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
+use layersweep::model::{Image, Inventory};
+use layersweep::policy::Ages;
+use layersweep::policy::Known;
+use layersweep::policy::Marks;
+use layersweep::policy::Policy;
+use layersweep::policy::Targets;
+use layersweep::policy::plan::{Reason, Verdict};
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::{Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::store::{self, Store};
@@ -94,8 +98,8 @@ impl Node {
             environment: Environment::default(),
             threads: 0,
             weigh: Weigh::Everything,
-            labels: layersweep::inventory::LabelsOf::Everybody,
-            patience: layersweep::graphroot::snapshot::Patience::default(),
+            labels: layersweep::model::LabelsOf::Everybody,
+            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: Timestamp::now(),
             remembered: None,
             full: false,
@@ -103,7 +107,7 @@ impl Node {
     }
 
     fn survey(&self) -> Survey {
-        layersweep::survey::run(&self.request(), &Progress::default()).unwrap()
+        layersweep::stores::run(&self.request(), &Progress::default()).unwrap()
     }
 
     /// Fills the filesystem up, until `used` percent of it are not available.
@@ -226,7 +230,7 @@ struct Told {
 }
 
 impl Witness for Told {
-    fn gone(&mut self, _: &Image, _: &layersweep::gc::Step) {
+    fn gone(&mut self, _: &Image, _: &layersweep::policy::Step) {
         self.calls.push("gone");
     }
 
@@ -238,7 +242,7 @@ impl Witness for Told {
         self.calls.push("unproven");
     }
 
-    fn begins(&mut self, image: &Image, _: &layersweep::gc::Step) {
+    fn begins(&mut self, image: &Image, _: &layersweep::policy::Step) {
         self.calls.push("begins");
         if self.before.as_ref().is_some_and(|(name, _)| image.names.contains(name))
             && let Some((_, act)) = self.before.take()
@@ -329,7 +333,8 @@ fn a_dry_run_is_the_run_to_come() {
     let policy = policy(75, 74);
     let survey = node.survey();
     let (plan, _) =
-        run::dry(&[], &survey, &node.request(), &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
+        execute::dry(&[], &survey, &node.request(), &policy, Task::Policy, &ByName, &mut node.hands())
+            .unwrap();
     let planned: Vec<_> =
         plan.steps.iter().flat_map(|step| survey.inventory.images[step.image.get()].names.clone()).collect();
     assert!(!planned.is_empty());
@@ -337,7 +342,7 @@ fn a_dry_run_is_the_run_to_come() {
     let mut told = Told::default();
     let ran = node.run(&policy, &mut told).unwrap();
     assert_eq!(told.deleted, planned);
-    let predicted = |plan: &layersweep::gc::Plan| -> Vec<_> {
+    let predicted = |plan: &layersweep::policy::Plan| -> Vec<_> {
         plan.steps.iter().map(|step| (step.image, step.reason, step.gains.clone())).collect()
     };
     assert_eq!(predicted(&ran.plan), predicted(&plan));
@@ -463,7 +468,7 @@ fn named_images_go_and_protected_ones_stay() {
     let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
     let policy = policy(99, 98);
     let (plan, _) =
-        run::dry(&[], &survey, &node.request(), &policy, Task::Named(&named), &ByName, &mut node.hands())
+        execute::dry(&[], &survey, &node.request(), &policy, Task::Named(&named), &ByName, &mut node.hands())
             .unwrap();
     let mut told = Told::default();
     let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
@@ -475,7 +480,7 @@ fn named_images_go_and_protected_ones_stay() {
         assert_eq!(kept, [(named[1], "in-use")]);
         assert_eq!(plan.verdict, Verdict::NotReached);
     }
-    let predicted = |plan: &layersweep::gc::Plan| -> Vec<_> {
+    let predicted = |plan: &layersweep::policy::Plan| -> Vec<_> {
         plan.steps.iter().map(|step| (step.image, step.gains.clone())).collect()
     };
     assert_eq!(predicted(&ran.plan), predicted(&plan));
@@ -492,7 +497,7 @@ fn named_images_go_and_protected_ones_stay() {
 
 /// A named image that stays, and why.
 fn why_kept(ran: &Ran, survey: &Survey, wanted: &str) -> (&'static str, String) {
-    let named = |kept: &&layersweep::gc::plan::Kept| {
+    let named = |kept: &&layersweep::policy::plan::Kept| {
         survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
     };
     let kept = ran.plan.kept.iter().find(named).unwrap();
@@ -513,7 +518,7 @@ fn an_image_mounted_as_a_volume_is_in_use() {
     let mut hands = node.hands();
     node.server.take_calls();
     for _ in 0..2 {
-        run::dry(&[], &survey, &node.request(), &policy(99, 98), Task::Named(&all), &ByName, &mut hands)
+        execute::dry(&[], &survey, &node.request(), &policy(99, 98), Task::Named(&all), &ByName, &mut hands)
             .unwrap();
     }
     let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));

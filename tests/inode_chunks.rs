@@ -9,9 +9,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use layersweep::disk::Extents;
+use layersweep::disk::inode_chunks::InodeChunks;
 use layersweep::sys::xfs::inumbers;
-use layersweep::usage::Extents;
-use layersweep::usage::inode_chunks::InodeChunks;
 use support::du::{measure_one, measure_trees, tree};
 use support::loopfs::{Fs, LoopFs};
 

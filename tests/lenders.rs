@@ -9,14 +9,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::gc::rules::Judge;
-use layersweep::gc::{Ages, Input, Policy};
-use layersweep::graphroot::config::Environment;
-use layersweep::graphroot::snapshot::Patience;
-use layersweep::inventory::{Finding, LabelsOf};
-use layersweep::survey::{self, Request, Survey, Weigh};
+use layersweep::disk::Progress;
+use layersweep::model::{Finding, LabelsOf};
+use layersweep::policy::Ages;
+use layersweep::policy::Input;
+use layersweep::policy::Policy;
+use layersweep::policy::rules::Judge;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::snapshot::Patience;
+use layersweep::stores::{self, Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use tempfile::TempDir;
 
 const PODMAN: &str = "var/podman";
@@ -69,7 +71,7 @@ fn look_at(disk: &Path, weigh: Weigh, graphroots: &[&str]) -> Survey {
         remembered: None,
         full: false,
     };
-    survey::run(&request, &Progress::default()).unwrap()
+    stores::run(&request, &Progress::default()).unwrap()
 }
 
 /// Which rule keeps the image of a store; an image that is not there is not asked for.

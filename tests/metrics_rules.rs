@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use layersweep::gc::{FreeFloor, Marks, Targets};
 use layersweep::history::counters::{Counter, LastRun};
 use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
 use layersweep::history::runs::{self, Outcome};
-use layersweep::inventory::{Filesystem, StoreKey, StoreKind};
+use layersweep::model::{Filesystem, StoreKey, StoreKind};
+use layersweep::policy::FreeFloor;
+use layersweep::policy::Marks;
+use layersweep::policy::Targets;
 use layersweep::report::metrics::{self, Database, FAMILIES, Facts, Remembered};
 use regex::Regex;
 use serde_json::Value;

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::graphroot::edit::Refusal;
-use layersweep::inventory::Verdict;
+use layersweep::model::Verdict;
+use layersweep::stores::containers_storage::edit::Refusal;
 use serde_json::{Value, json};
 use support::containerd::{self};
 use support::containerd_node::{ContainerdNode, full, image};

@@ -8,15 +8,17 @@ use std::fs;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::gc::protect::{FromNode, labels_for};
-use layersweep::gc::rules::Judge;
-use layersweep::gc::{Ages, Input, Policy};
-use layersweep::graphroot::config::Environment;
-use layersweep::graphroot::snapshot::Patience;
-use layersweep::inventory::{Labels, LabelsOf};
-use layersweep::survey::{self, Request, Survey, Weigh};
+use layersweep::app::protect::{FromNode, labels_for};
+use layersweep::disk::Progress;
+use layersweep::model::{Labels, LabelsOf};
+use layersweep::policy::Ages;
+use layersweep::policy::Input;
+use layersweep::policy::Policy;
+use layersweep::policy::rules::Judge;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::snapshot::Patience;
+use layersweep::stores::{self, Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use support::store::{self, Store};
 
 fn request(store: &Store) -> Request {
@@ -37,7 +39,7 @@ fn request(store: &Store) -> Request {
 }
 
 fn look(request: &Request) -> Survey {
-    survey::run(request, &Progress::default()).unwrap()
+    stores::run(request, &Progress::default()).unwrap()
 }
 
 /// The rule that keeps each image, by one of its names; images that may go are left out.

@@ -7,12 +7,12 @@ mod support;
 use std::path::Path;
 
 use jiff::Timestamp;
-use layersweep::graphroot::config::Environment;
-use layersweep::graphroot::snapshot::Patience;
-use layersweep::inventory::refs::standing;
-use layersweep::survey::{self, Request, Survey, Weigh};
+use layersweep::disk::Progress;
+use layersweep::model::refs::standing;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::snapshot::Patience;
+use layersweep::stores::{self, Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use support::store::{self, Store};
 
 fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
@@ -26,12 +26,12 @@ fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
         threads: 2,
         patience: Patience::default(),
         weigh,
-        labels: layersweep::inventory::LabelsOf::Nobody,
+        labels: layersweep::model::LabelsOf::Nobody,
         now: Timestamp::now(),
         remembered: None,
         full: false,
     };
-    survey::run(&request, &Progress::default()).unwrap()
+    stores::run(&request, &Progress::default()).unwrap()
 }
 
 /// Everything that decides whether an image may go.

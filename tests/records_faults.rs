@@ -19,7 +19,7 @@ use layersweep::history::pins::{self, Pattern};
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Opened, Pending, Place, Queue, Records, Saved, save,
 };
-use layersweep::inventory::{StoreKey, StoreKind};
+use layersweep::model::{StoreKey, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::scan_records::{image, scan, scan_record};
 

@@ -16,7 +16,7 @@ use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, Outco
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
 };
-use layersweep::inventory::Consistency;
+use layersweep::model::Consistency;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::scan_records::{at, image, record_fresh, scan_record, store_key};
 

@@ -12,8 +12,8 @@ use layersweep::history::ages::{self, Basis, Moment, Rule};
 use layersweep::history::known::{self, Life};
 use layersweep::history::observe::Observed;
 use layersweep::history::scan_record::ScanRecord;
-use layersweep::inventory::refs::Refs;
-use layersweep::inventory::{
+use layersweep::model::refs::Refs;
+use layersweep::model::{
     Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
     Store, StoreKey, StoreKind,
 };
@@ -409,7 +409,7 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
         listed_bytes: None,
         holds: Vec::new(),
     };
-    let filesystem = layersweep::inventory::Filesystem {
+    let filesystem = layersweep::model::Filesystem {
         mount: "/".into(),
         device: "/dev/vda1".into(),
         fstype: "ext4".into(),

@@ -10,9 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use layersweep::survey::Survey;
-use layersweep::usage::Fingerprint;
-use layersweep::usage::kept::UnitKey;
+use layersweep::disk::Fingerprint;
+use layersweep::disk::kept::UnitKey;
+use layersweep::stores::Survey;
 use support::archive::{ImageSpec, LayerSpec};
 use support::containerd::{self, Rig};
 use support::loopfs::{Fs, LoopFs, MIB};

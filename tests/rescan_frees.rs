@@ -5,8 +5,8 @@
 
 mod support;
 
-use layersweep::inventory::ImageIx;
-use layersweep::inventory::refs::Root;
+use layersweep::model::ImageIx;
+use layersweep::model::refs::Root;
 use support::archive::Noise;
 use support::chunks;
 use support::loopfs::{Fs, LoopFs, MIB};

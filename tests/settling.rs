@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use layersweep::gc::measure::{Ended, Gauge, NOISE_BYTES, Patience};
+use layersweep::execute::measure::{Ended, Gauge, NOISE_BYTES, Patience};
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, list, number};

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use layersweep::graphroot::config::{Environment, StoreConfig, discover};
+use layersweep::stores::containers_storage::config::{Environment, StoreConfig, discover};
 use layersweep::sys::sysroot::Sysroot;
 
 /// Runs what follows with the root `$1/m`: the machine's, without its `storage.conf`, plus `$2`,

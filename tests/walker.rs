@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use layersweep::usage::{Extents, Measured, Progress, SharedInodes, Tally, TreeScope, WalkOptions, measure};
+use layersweep::disk::{Extents, Measured, Progress, SharedInodes, Tally, TreeScope, WalkOptions, measure};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use support::du::{self, measure_one, measure_trees, total, tree};
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
@@ -192,8 +192,7 @@ fn trees_may_be_files_links_or_entries_alone() {
     fs::create_dir(dir.path().join("sub")).unwrap();
     write(&dir.path().join("sub/file"), 5000);
     symlink("sub", dir.path().join("link")).unwrap();
-    let entry =
-        |path: &str, unit| layersweep::usage::Tree { scope: TreeScope::EntryOnly, ..tree(path, unit) };
+    let entry = |path: &str, unit| layersweep::disk::Tree { scope: TreeScope::EntryOnly, ..tree(path, unit) };
     let trees = [
         tree("sub/file", 0),
         tree("link", 1),

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use layersweep::usage::Extents;
-use layersweep::usage::{Tree, TreeScope, WalkOptions, filesystem, measure};
+use layersweep::disk::Extents;
+use layersweep::disk::{Tree, TreeScope, WalkOptions, filesystem, measure};
 
 /// Prints the sum of what `measure` finds below `graphroot`.
 pub fn graphroot(graphroot: &Path) {

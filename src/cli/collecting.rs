@@ -19,29 +19,29 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::surveying::{self, Surveyed};
 use super::{directly, output, recording, records, runtime, stop, terminal};
+use crate::app::protect::labels_for;
 use crate::config::{Config, Decides};
 use crate::cri::Options;
-use crate::gc::compare::{GATES, kubelet_policy};
-use crate::gc::containers::run::Foreseen;
-use crate::gc::editors::{Editors, Keep};
-use crate::gc::kubelet::Report;
-use crate::gc::measure;
-use crate::gc::plan::{Gain, Plan};
-use crate::gc::protect::labels_for;
-use crate::gc::run::by_kubelet::{self, ByKubelet, Theirs};
-use crate::gc::run::direct::Direct;
-use crate::gc::run::hands::Hands;
-use crate::gc::run::owner::Owners;
-use crate::gc::run::through_cri::ThroughCri;
-use crate::gc::run::{self, Ran, Task, untag};
-use crate::gc::space::{Measured, Targets};
+use crate::execute::by_kubelet::{self, ByKubelet, Theirs};
+use crate::execute::containers::Foreseen;
+use crate::execute::direct::Direct;
+use crate::execute::editors::{Editors, Keep};
+use crate::execute::hands::Hands;
+use crate::execute::measure;
+use crate::execute::owner::Owners;
+use crate::execute::through_cri::ThroughCri;
+use crate::execute::{self, Ran, Task, untag};
 use crate::history::runs::{self, Command};
 use crate::history::{LockError, Place, RunLock};
-use crate::inventory::Outcome;
-use crate::inventory::{Finding, Store};
+use crate::model::Outcome;
+use crate::model::{Finding, Store};
+use crate::policy::compare::{GATES, kubelet_policy};
+use crate::policy::kubelet::Report;
+use crate::policy::plan::{Gain, Plan};
+use crate::policy::space::{Measured, Targets};
 use crate::report::json::{self, GcDoc, GcFacts};
 use crate::report::text;
-use crate::survey::{Request, Survey};
+use crate::stores::{Request, Survey};
 use crate::sys::stop::{flag, is_asked};
 
 use acting::Act;
@@ -299,7 +299,8 @@ impl<'a> Job<'a> {
         }
         let plan_images = |made: &[Gain], survey: &Survey, hands: &mut dyn Hands| match theirs {
             None => {
-                let (plan, before) = run::dry(made, survey, &request, &config.images, task, &mind, hands)?;
+                let (plan, before) =
+                    execute::dry(made, survey, &request, &config.images, task, &mind, hands)?;
                 Ok((self.document(&surveyed, &config, &plan, None, &before, None), before))
             }
             Some(theirs) => {
@@ -347,7 +348,8 @@ impl<'a> Job<'a> {
         let leaks = leaks.filter(|_| all.leaks_go);
         if self.dry_run {
             if let Some(theirs) = theirs {
-                let both = run::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
+                let both =
+                    execute::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
                 let both = both.map_err(Failure::Blind)?;
                 planned.comparison =
                     both.iter().map(|both| json::comparison(&survey.inventory, both)).collect();

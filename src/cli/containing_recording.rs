@@ -1,10 +1,10 @@
 //! The run of containers and logs, told to the records and whoever watches.
 
 use super::recording::Recording;
-use crate::gc::containers::Reason;
-use crate::gc::containers::run::{Deletion, Doomed, Kind, Witness};
-use crate::gc::measure::Ended;
+use crate::execute::containers::{Deletion, Doomed, Kind, Witness};
+use crate::execute::measure::Ended;
 use crate::history::runs;
+use crate::policy::containers::Reason;
 use crate::report::text::safe;
 
 impl Witness for Recording<'_> {

@@ -8,17 +8,23 @@ use super::args::Global;
 use super::failure::Failure;
 use super::records::{self, Memory};
 use super::surveying::{self, Surveyed};
+use crate::app::protect::{self, FromNode};
 use crate::config::Config;
-use crate::gc::containers::run::Plan as DeadPlan;
-use crate::gc::policy::Quadlet;
-use crate::gc::protect::{self, FromNode};
-use crate::gc::rules::Judge;
-use crate::gc::run::Recalled;
-use crate::gc::{self, Ages, Attempt, Input, Known, Plan, Space, names};
-use crate::inventory::rules::Ruling;
-use crate::inventory::{ImageIx, Inventory, StoreKey};
+use crate::execute::Recalled;
+use crate::execute::containers::Plan as DeadPlan;
+use crate::model::rules::Ruling;
+use crate::model::{ImageIx, Inventory, StoreKey};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
-use crate::survey::Request;
+use crate::policy::Ages;
+use crate::policy::Attempt;
+use crate::policy::Input;
+use crate::policy::Known;
+use crate::policy::Plan;
+use crate::policy::Space;
+use crate::policy::input::Quadlet;
+use crate::policy::names;
+use crate::policy::rules::Judge;
+use crate::stores::Request;
 use crate::sys::sysroot::Sysroot;
 
 /// The records, and the configuration beside them.
@@ -174,10 +180,10 @@ fn foreseen<T>(
         scanned: surveyed.memory.scanned(),
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
-    Ok(then(input, gc::plan::plan(input, gc::run::Task::Policy, &measured)))
+    Ok(then(input, crate::policy::plan::plan(input, crate::execute::Task::Policy, &measured)))
 }
 
-impl gc::run::Memory for Mind<'_> {
+impl crate::execute::Memory for Mind<'_> {
     fn now(&self) -> Timestamp {
         self.memory.now()
     }

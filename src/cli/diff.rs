@@ -14,7 +14,7 @@ use super::values::Since;
 use super::{output, picturing, records, surveying, terminal};
 use crate::history::Access;
 use crate::history::pictures::{self, Missing, Name};
-use crate::inventory::picture::{Place, Taken};
+use crate::model::picture::{Place, Taken};
 use crate::report::{json, text};
 
 /// What is compared unless it is named.

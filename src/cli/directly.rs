@@ -10,11 +10,11 @@ use super::runtime;
 use super::surveying::Surveyed;
 use crate::config::Config;
 use crate::cri::Options;
-use crate::gc::editors::Editors;
-use crate::gc::leaks::plan::{self, Plan, Wish};
-use crate::gc::run::owner::{Owners, Presence};
+use crate::execute::editors::Editors;
+use crate::execute::owner::{Owners, Presence};
 use crate::history::runs::Command;
-use crate::inventory::StoreIx;
+use crate::model::StoreIx;
+use crate::policy::leaks::plan::{self, Plan, Wish};
 use crate::sys::namespaces;
 use crate::sys::stop::flag;
 

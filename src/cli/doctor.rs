@@ -13,16 +13,16 @@ use super::args::{Format, Global};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::{output, settings, surveying, terminal};
+use crate::app::doctor::{Check, Status};
 use crate::config::{Config, Problem};
-use crate::gc::doctor::{Check, Status};
-use crate::graphroot::config::crio_start;
-use crate::inventory::{Consistency, StoreKind};
+use crate::disk::Progress;
+use crate::model::{Consistency, StoreKind};
 use crate::node::kubelet::Kubelet;
 use crate::node::static_pods;
 use crate::report::{json, text};
-use crate::survey::{self, Request, Survey, Weigh};
+use crate::stores::containers_storage::config::crio_start;
+use crate::stores::{self, Request, Survey, Weigh};
 use crate::sys::processes::Processes;
-use crate::usage::Progress;
 
 /// Of the findings in the stores' records so many are shown; `scan` has them all.
 const MOST_FINDINGS: usize = 5;
@@ -180,15 +180,15 @@ impl Doctor<'_> {
 
     fn stores(&mut self) -> Option<Survey> {
         const NAME: &str = "store";
-        let survey = match survey::run(self.request, &Progress::default()) {
+        let survey = match stores::run(self.request, &Progress::default()) {
             Ok(survey) => survey,
-            Err(survey::Error::Unreadable { path, source }) => {
+            Err(stores::Error::Unreadable { path, source }) => {
                 self.unread(NAME, path.display().to_string(), &source);
                 return None;
             }
             Err(error) => {
                 let (object, remedy) = match &error {
-                    survey::Error::NotAStore { path, hint } => (path.display().to_string(), *hint),
+                    stores::Error::NotAStore { path, hint } => (path.display().to_string(), *hint),
                     _ => (String::new(), "name a store with --graphroot DIR or --containerd-root DIR"),
                 };
                 self.error(NAME, object, error.to_string(), remedy);

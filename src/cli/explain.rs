@@ -7,10 +7,10 @@ use super::failure::Failure;
 use super::{deciding, output, runtime, surveying, terminal};
 use crate::config::Config;
 use crate::cri::Options;
-use crate::gc::containers::run::{Plan, Scope};
+use crate::execute::containers::{Plan, Scope};
 use crate::report::{json, text};
-use crate::survey::Survey;
-use crate::survey::lookup::{self, Subject};
+use crate::stores::Survey;
+use crate::stores::lookup::{self, Subject};
 
 pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result<Exit, Failure> {
     let surveyed = surveying::survey_to_judge(global, false, config)?;

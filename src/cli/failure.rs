@@ -9,17 +9,17 @@ use std::path::PathBuf;
 use super::exit::Exit;
 use super::surveying;
 use crate::config;
-use crate::gc::run::hands::Blind;
+use crate::execute::hands::Blind;
 use crate::history;
 use crate::report::text::safe;
-use crate::survey;
-use crate::survey::lookup;
+use crate::stores;
+use crate::stores::lookup;
 
 /// Why a command ends without a result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]
-    Survey(#[from] survey::Error),
+    Survey(#[from] stores::Error),
     #[error("{message}")]
     BadArgument { message: String, hint: String },
     /// Something that was named does not exist, or cannot be kept.
@@ -74,7 +74,7 @@ impl Failure {
     /// All stores of the node were looked for, everything could be read, and there is none.
     pub(super) fn proves_no_store(&self) -> bool {
         match self {
-            Self::Survey(survey::Error::NoneFound { findings, .. }) => {
+            Self::Survey(stores::Error::NoneFound { findings, .. }) => {
                 !findings.iter().any(|finding| finding.incomplete)
             }
             _ => false,
@@ -83,8 +83,8 @@ impl Failure {
 
     fn exit(&self) -> Exit {
         match self {
-            Self::Survey(survey::Error::NotAStore { .. } | survey::Error::NoneFound { .. }) => Exit::NoStore,
-            Self::Survey(survey::Error::Unreadable { .. }) | Self::NotThere { .. } | Self::Output(_) => {
+            Self::Survey(stores::Error::NotAStore { .. } | stores::Error::NoneFound { .. }) => Exit::NoStore,
+            Self::Survey(stores::Error::Unreadable { .. }) | Self::NotThere { .. } | Self::Output(_) => {
                 Exit::Failed
             }
             Self::Refused { .. } | Self::Blind(_) => Exit::Refused,
@@ -97,16 +97,16 @@ impl Failure {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Survey(survey::Error::NotAStore { hint, .. }) => Some((*hint).into()),
-            Self::Survey(survey::Error::NoneFound { sysroot: Some(sysroot), .. }) => Some(format!(
+            Self::Survey(stores::Error::NotAStore { hint, .. }) => Some((*hint).into()),
+            Self::Survey(stores::Error::NoneFound { sysroot: Some(sysroot), .. }) => Some(format!(
                 "is the disk's /var another partition? mount it below {}; or name the store with --graphroot DIR, as \
                  the node called it",
                 sysroot.display()
             )),
-            Self::Survey(survey::Error::NoneFound { sysroot: None, .. }) => {
+            Self::Survey(stores::Error::NoneFound { sysroot: None, .. }) => {
                 Some("name a store with --graphroot DIR, or a mounted disk with --sysroot DIR".into())
             }
-            Self::Survey(survey::Error::Unreadable { source, .. }) => (source.kind()
+            Self::Survey(stores::Error::Unreadable { source, .. }) => (source.kind()
                 == io::ErrorKind::PermissionDenied)
                 .then(|| "run as root, or with CAP_DAC_READ_SEARCH".into()),
             Self::BadArgument { hint, .. } | Self::NotThere { hint, .. } | Self::Refused { hint, .. } => {
@@ -133,7 +133,7 @@ impl Failure {
             // Whoever read us has seen enough.
             return Exit::Done;
         }
-        if let Self::Survey(survey::Error::NoneFound { findings, .. }) = &self {
+        if let Self::Survey(stores::Error::NoneFound { findings, .. }) = &self {
             surveying::warn(findings);
         }
         if let Self::Config(config::Invalid(problems)) = &self {

@@ -4,10 +4,10 @@ use super::args::{Format, Global, LayersArgs};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::{output, surveying};
-use crate::inventory::{NodeIx, StoreIx};
+use crate::model::{NodeIx, StoreIx};
 use crate::report::json::{self, LayerDoc, LayersDoc};
 use crate::report::text::{self, Names};
-use crate::survey::Survey;
+use crate::stores::Survey;
 
 pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Failure> {
     let surveyed = surveying::survey(global)?;

@@ -8,12 +8,12 @@ use super::args::Global;
 use super::progress::Line;
 use super::recording::{fullness, tell};
 use super::records::Memory;
-use crate::gc::leaks::plan::{Entry, Plan};
-use crate::gc::leaks::run::{Deletion, Problem, ProblemKind, Witness};
+use crate::execute::leaks::{Deletion, Problem, ProblemKind, Witness};
 use crate::history::Note;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Command, End, Kind, Outcome, Reason, RunError, Start};
-use crate::inventory::{Inventory, Leak};
+use crate::model::{Inventory, Leak};
+use crate::policy::leaks::plan::{Entry, Plan};
 use crate::report::json::SweepDoc;
 use crate::report::text::{bytes, safe};
 

@@ -17,12 +17,12 @@ use super::failure::Failure;
 use super::outfile::{self, Unfit};
 use super::{output, recording, records, settings, surveying};
 use crate::config::{Config, Textfile};
-use crate::gc::Targets;
+use crate::disk::filesystem;
 use crate::history::{Degraded, Note, checkup, counters, figures};
+use crate::policy::Targets;
 use crate::report::metrics::{self, Database, Facts, Remembered, WriteError};
 use crate::report::text::safe;
-use crate::survey;
-use crate::usage::filesystem;
+use crate::stores;
 
 /// Where node_exporter's textfile collector usually looks: its own documentation, and Debian.
 const DIRECTORIES: [&str; 2] =
@@ -153,7 +153,7 @@ fn fit(source: &Source, path: &Path) -> Result<(), Unfit> {
         Err(Unfit::Io(_)) => {}
         other => other?,
     }
-    let roots = surveying::request(&source.global).map(|request| survey::directories(&request));
+    let roots = surveying::request(&source.global).map(|request| stores::directories(&request));
     outfile::outside(path, roots.unwrap_or_default())
 }
 

@@ -3,8 +3,8 @@
 use super::records::{Open, own_path, own_paths};
 use crate::history::pictures::{self, Fate};
 use crate::history::scans::Recorded;
-use crate::inventory::picture::Picture;
-use crate::survey::Survey;
+use crate::model::picture::Picture;
+use crate::stores::Survey;
 
 /// What a survey saw, under the names that the node itself has for it.
 pub(super) fn of(survey: &Survey) -> Picture {

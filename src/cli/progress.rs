@@ -8,8 +8,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::args::{Format, Global};
+use crate::disk::Progress;
 use crate::report::text::bytes;
-use crate::usage::Progress;
 
 /// Shorter scans show nothing.
 const DELAY: Duration = Duration::from_millis(500);

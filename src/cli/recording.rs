@@ -11,19 +11,20 @@ use super::deciding::Mind;
 use super::leak_recording::of_leak;
 use super::progress::Line;
 use super::{records, terminal};
-use crate::gc::measure::Ended;
-use crate::gc::plan::{Reason, Step};
-use crate::gc::run::{self, Witness, untag};
-use crate::gc::{Attempt, leaks};
-use crate::graphroot::edit::NO_SPACE;
+use crate::disk;
+use crate::execute::measure::Ended;
+use crate::execute::{self, Witness, untag};
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Deletion, End, Kind, Outcome, RunError, Start};
 use crate::history::scan_record::SeenFilesystem;
 use crate::history::{Degraded, Note};
-use crate::inventory::{Image, Inventory, Leak, Store, StoreKey};
+use crate::model::{Image, Inventory, Leak, Store, StoreKey};
+use crate::policy::Attempt;
+use crate::policy::leaks;
+use crate::policy::plan::{Reason, Step};
 use crate::report::json::GcDoc;
 use crate::report::text::{bytes, safe};
-use crate::usage;
+use crate::stores::containers_storage::edit::NO_SPACE;
 
 /// The witness of a run.
 pub(super) struct Recording<'a> {
@@ -48,7 +49,7 @@ pub(super) struct Recording<'a> {
 /// How full the filesystems are now that a run has acted: the end of a fall in the series.
 pub(super) fn fullness(journal: &Journal, inventory: &Inventory) -> Vec<SeenFilesystem> {
     let known = if journal.has_acted() { inventory.filesystems.as_slice() } else { &[] };
-    let read = known.iter().filter_map(|filesystem| match usage::filesystem::of(&filesystem.mount) {
+    let read = known.iter().filter_map(|filesystem| match disk::filesystem::of(&filesystem.mount) {
         // What was mounted over it meanwhile is another one.
         Ok((now, _)) if now.mount == filesystem.mount && now.device == filesystem.device => Some(now),
         Ok(_) => None,
@@ -271,7 +272,7 @@ impl Witness for Recording<'_> {
         self.position = self.journal.gone(deletion, Some(&key));
     }
 
-    fn deleted(&mut self, deletion: &run::Deletion) {
+    fn deleted(&mut self, deletion: &execute::Deletion) {
         self.freed_bytes = self.freed_bytes.saturating_add(deletion.measured_bytes);
         tracing::info!(
             id = deletion.id,
@@ -316,7 +317,7 @@ impl Witness for Recording<'_> {
 }
 
 /// Leaks that go before the images.
-impl leaks::run::Witness for Recording<'_> {
+impl crate::execute::leaks::Witness for Recording<'_> {
     fn begins(&mut self, leak: &Leak, entry: &leaks::plan::Entry) {
         self.journal.begins(of_leak(self.mind.memory.now(), self.inventory, leak, entry));
         tracing::info!(class = leak.class, id = leak.id, predicted = entry.gain.frees_bytes, "removing");
@@ -329,7 +330,7 @@ impl leaks::run::Witness for Recording<'_> {
         self.position = self.journal.gone(of_leak(self.mind.memory.now(), self.inventory, leak, entry), None);
     }
 
-    fn deleted(&mut self, _leak: &Leak, deletion: &leaks::run::Deletion) {
+    fn deleted(&mut self, _leak: &Leak, deletion: &crate::execute::leaks::Deletion) {
         let measured = deletion.measured_bytes;
         self.freed_bytes = self.freed_bytes.saturating_add(measured.unwrap_or(0));
         self.journal.measured(self.position, measured, 0, deletion.usage_after_percent);
@@ -343,13 +344,13 @@ impl leaks::run::Witness for Recording<'_> {
         self.journal.unproven(message);
     }
 
-    fn failed(&mut self, leak: &Leak, entry: &leaks::plan::Entry, problem: &leaks::run::Problem) {
+    fn failed(&mut self, leak: &Leak, entry: &leaks::plan::Entry, problem: &crate::execute::leaks::Problem) {
         tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
-        if problem.kind == leaks::run::ProblemKind::Kept {
+        if problem.kind == crate::execute::leaks::ProblemKind::Kept {
             self.journal.spared();
         }
         self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
-        if problem.kind != leaks::run::ProblemKind::Kept {
+        if problem.kind != crate::execute::leaks::ProblemKind::Kept {
             let error = Some(problem.message.clone());
             self.journal.refused(
                 Deletion {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::args::Global;
 use super::failure::Failure;
 use super::picturing;
+use crate::disk::kept::Remembered;
 use crate::history::ages::{Ages, Moment};
 use crate::history::attempts::{self, Attempt};
 use crate::history::known::{self, Known, Life};
@@ -22,14 +23,13 @@ use crate::history::{
     self, Access, Caller, DATABASE, Degraded, Note, PATIENCE, Pending, Place, Queue, Records, RunLock, clock,
     figures, sizes,
 };
-use crate::inventory::picture::Picture;
-use crate::inventory::refs::Refs;
-use crate::inventory::{Consistency, Finding, Image, ImageIx, Inventory, StoreIx, StoreKey};
+use crate::model::picture::Picture;
+use crate::model::refs::Refs;
+use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreIx, StoreKey};
 use crate::report::text::safe;
-use crate::survey::Survey;
+use crate::stores::Survey;
 use crate::sys::clock::{Leap, Reading};
 use crate::sys::sysroot::Sysroot;
-use crate::usage::kept::Remembered;
 
 /// Names the state directory where no flag does.
 pub(super) const STATE_DIR: &str = "LAYERSWEEP_STATE_DIR";

@@ -15,18 +15,18 @@ use super::failure::Failure;
 use super::records::Open;
 use super::values::Since;
 use super::{output, progress, records, scan, surveying, terminal};
+use crate::app::diagnosis::{self, Disk};
 use crate::config::Config;
-use crate::gc::story::{self, Disk};
+use crate::disk::Progress;
 use crate::history::{runs, usage};
-use crate::inventory::FilesystemIx;
-use crate::inventory::words::bytes;
+use crate::model::FilesystemIx;
+use crate::model::words::bytes;
 use crate::node::places::Places;
 use crate::report::json::{self, HistoryDoc, LogDoc, PodDoc, ReportDoc, ReportFacts, SeriesDoc, WarningDoc};
 use crate::report::{html, text};
-use crate::survey::Survey;
-use crate::survey::tenants::{self, TenantKind, Tenants};
+use crate::stores::Survey;
+use crate::stores::tenants::{self, TenantKind, Tenants};
 use crate::sys::processes::Processes;
-use crate::usage::Progress;
 
 /// How far back readings and runs are told of unless asked otherwise.
 const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -87,9 +87,9 @@ fn document(
     let tenants = progress::shown(global, &progress, || tenants::measure(survey, &known, &progress));
     let inventory = &survey.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
-    let divided: Vec<_> = all().map(|at| story::divide(inventory, &survey.refs, &tenants, at)).collect();
+    let divided: Vec<_> = all().map(|at| diagnosis::divide(inventory, &survey.refs, &tenants, at)).collect();
     let plans = planned::plans(global, config, &surveyed)?;
-    let context = story::Context {
+    let context = diagnosis::Context {
         survey,
         tenants: &tenants,
         ages: &surveyed.ages,
@@ -98,7 +98,7 @@ fn document(
         min_age: config.leaks.min_age,
         command: plans.command,
     };
-    let causes = story::causes(&context);
+    let causes = diagnosis::causes(&context);
     let marks = marks::marks(config, survey);
     let mut warnings: Vec<_> = tenants.findings.iter().map(warning).collect();
     for (filesystem, divided) in inventory.filesystems.iter().zip(&divided) {
@@ -141,7 +141,7 @@ fn document(
         .collect();
     let complete = survey.is_complete() && !tenants.findings.iter().any(|finding| finding.incomplete);
     let foreign = survey.sysroot.is_foreign();
-    let sentences = story::verdict(&disks, &causes, complete, foreign);
+    let sentences = diagnosis::verdict(&disks, &causes, complete, foreign);
     let Past { history, series, unread } = past(global, own)?;
     let history_complete = unread.is_none();
     let inside = |path: &Path| survey.sysroot.display(path).to_string_lossy().into_owned();
@@ -270,7 +270,7 @@ fn pods(tenants: &Tenants, inside: &dyn Fn(&Path) -> String) -> Vec<PodDoc> {
     tenants.pods.iter().filter(|pod| pod.bytes > 0).map(pod).collect()
 }
 
-fn warning(finding: &crate::inventory::Finding) -> WarningDoc {
+fn warning(finding: &crate::model::Finding) -> WarningDoc {
     WarningDoc {
         path: finding.path.to_string_lossy().into_owned(),
         message: finding.message.clone(),

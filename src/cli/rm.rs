@@ -5,11 +5,11 @@ use super::collecting::Job;
 use super::exit::Exit;
 use super::failure::Failure;
 use crate::config::Config;
-use crate::gc::run::untag::Untag;
+use crate::execute::untag::Untag;
 use crate::history::runs::Command;
-use crate::inventory::ImageIx;
-use crate::survey::Survey;
-use crate::survey::lookup::{self, Subject};
+use crate::model::ImageIx;
+use crate::stores::Survey;
+use crate::stores::lookup::{self, Subject};
 
 pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit, Failure> {
     let mut job = Job::new(global, config, Command::Rm, own.via);

@@ -5,7 +5,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::surveying::Surveyed;
 use super::{output, surveying, terminal};
-use crate::inventory::{ContainerIx, LeakIx, NodeIx, StoreIx};
+use crate::model::{ContainerIx, LeakIx, NodeIx, StoreIx};
 use crate::report::json::{self, ScanDoc};
 use crate::report::text;
 

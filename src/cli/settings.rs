@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::records::STATE_DIR;
 use super::surveying;
 use crate::config::{self, Config, Flag, Invalid, Problem};
-use crate::inventory::Finding;
+use crate::model::Finding;
 use crate::sys::sysroot::Sysroot;
 
 /// What flags and the environment name in place of what is configured.

@@ -11,19 +11,19 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::progress;
 use super::records::Memory;
+use crate::app::protect::labels_for;
 use crate::config::Config;
-use crate::gc::protect::labels_for;
-use crate::graphroot::config::Environment;
-use crate::graphroot::snapshot::Patience;
+use crate::disk::Progress;
+use crate::disk::kept::Remembered;
 use crate::history::ages::Ages;
-use crate::inventory::{Finding, ImageIx, LabelsOf};
+use crate::model::{Finding, ImageIx, LabelsOf};
 use crate::report::json::{self, ImageDoc};
 use crate::report::text::safe;
-use crate::survey::{self, Request, Survey};
+use crate::stores::containers_storage::config::Environment;
+use crate::stores::containers_storage::snapshot::Patience;
+use crate::stores::{self, Request, Survey};
 use crate::sys::ioprio::IoPriority;
 use crate::sys::sysroot::Sysroot;
-use crate::usage::Progress;
-use crate::usage::kept::Remembered;
 
 /// A survey, and what is remembered of what it found.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ fn surveyed_with(
     }
     let mut survey = measured?;
     survey.inventory.findings.extend(findings);
-    survey::note_pulls(&mut survey, global.kubelet_root.as_deref());
+    stores::note_pulls(&mut survey, global.kubelet_root.as_deref());
     memory.pin(&mut survey);
     let kept = !record || memory.save(global, &mut survey)?;
     memory.tell(&mut survey);
@@ -129,7 +129,7 @@ fn measured(global: &Global, remembered: Arc<Remembered>, labels: LabelsOf) -> R
     }
     let request = Request { remembered: Some(remembered), labels, ..request(global)? };
     let progress = Progress::default();
-    Ok(progress::shown(global, &progress, || survey::run(&request, &progress))?)
+    Ok(progress::shown(global, &progress, || stores::run(&request, &progress))?)
 }
 
 /// What the flags ask to look at.
@@ -152,7 +152,7 @@ pub(super) fn request(global: &Global) -> Result<Request, Failure> {
         runroot: absolute(global.runroot.as_slice())?.into_iter().next(),
         threads: global.threads.map_or(0, usize::from),
         patience: Patience::default(),
-        weigh: survey::Weigh::Everything,
+        weigh: stores::Weigh::Everything,
         labels: LabelsOf::Nobody,
         now: Timestamp::now(),
         remembered: None,

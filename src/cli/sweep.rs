@@ -12,16 +12,16 @@ use super::leak_recording::LeakRecording;
 use super::surveying;
 use super::{ask, directly, output, records, stop, terminal};
 use crate::config::Config;
-use crate::gc::editors::{Editors, Keep};
-use crate::gc::leaks::plan::{self, Fate, Plan, Wish};
-use crate::gc::leaks::run::{Ran, Sweeper};
-use crate::gc::measure::{self, Patience};
+use crate::execute::editors::{Editors, Keep};
+use crate::execute::leaks::{Ran, Sweeper};
+use crate::execute::measure::{self, Patience};
 use crate::history::runs;
-use crate::inventory::Outcome;
-use crate::inventory::{Consistency, Finding, Inventory, StoreIx};
+use crate::model::Outcome;
+use crate::model::{Consistency, Finding, Inventory, StoreIx};
+use crate::policy::leaks::plan::{self, Fate, Plan, Wish};
 use crate::report::json::{self, SweepDoc, SweepErrorDoc, SweepFacts};
 use crate::report::text;
-use crate::survey::Survey;
+use crate::stores::Survey;
 use crate::sys::stop::flag;
 
 pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Failure> {

@@ -4,7 +4,7 @@ use super::args::{Format, Global};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::{output, surveying};
-use crate::inventory::StoreIx;
+use crate::model::StoreIx;
 use crate::report::json::{self, UsageDoc};
 use crate::report::text;
 

@@ -8,9 +8,13 @@ use super::keys::{Settings, Value};
 use super::{
     Config, Containers, Decides, Kubelet, Leaks, Metrics, Origin, Problem, STATE_DIR, Stores, Textfile,
 };
-use crate::gc::containers;
-use crate::gc::kubelet::{ConfigFault, KubeletConfig};
-use crate::gc::{FreeFloor, Marks, Policy, Protect, Targets};
+use crate::policy::FreeFloor;
+use crate::policy::Marks;
+use crate::policy::Policy;
+use crate::policy::Protect;
+use crate::policy::Targets;
+use crate::policy::containers;
+use crate::policy::kubelet::{ConfigFault, KubeletConfig};
 
 /// Below the kubelet's own thresholds (85 and 80 by default, eviction at 85), so that we act
 /// before it does.

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 
 use super::{Flag, Origin, Problem, values};
 use crate::cri::Endpoint;
-use crate::gc::Pattern;
+use crate::policy::Pattern;
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 
-use crate::gc;
 use crate::sys::sysroot::{EntryKind, Sysroot};
 
 pub use keys::{KEYS, Key, Kind};
@@ -45,7 +44,7 @@ pub struct Config {
     /// Which policy decides on images.
     pub decides: Decides,
     /// What it goes by. Images of static pods and sandboxes are for the caller to add.
-    pub images: gc::Policy,
+    pub images: crate::policy::Policy,
     /// Where static pods are defined; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
     /// Dead containers and logs.
@@ -93,7 +92,7 @@ pub struct Containers {
     /// Logs of pods are collected.
     pub logs: bool,
     /// What stays of them; whose rules decide is [`Config::decides`]' to say.
-    pub policy: gc::containers::Policy,
+    pub policy: crate::policy::containers::Policy,
 }
 
 /// Directories of the kubelet; `None`: where it usually has them.

@@ -1,7 +1,9 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::gc::{FreeFloor, Marks, Targets};
+use crate::policy::FreeFloor;
+use crate::policy::Marks;
+use crate::policy::Targets;
 
 fn root(case: &str) -> Sysroot {
     Sysroot::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config/own").join(case))
@@ -41,12 +43,12 @@ fn no_file_is_the_defaults() {
         (config.containers.enabled, config.containers.logs, config.decides),
         (false, false, Decides::Exact)
     );
-    assert_eq!(config.containers.policy, gc::containers::Policy::default());
+    assert_eq!(config.containers.policy, crate::policy::containers::Policy::default());
     assert_eq!(config.kubelet, Kubelet::default());
     assert_eq!(config.metrics.textfile, Textfile::Auto);
     assert_eq!(of("metrics.textfile = \"off\"").unwrap().metrics.textfile, Textfile::Off);
     assert_eq!(config.stores, Stores::default());
-    assert_eq!(config.images.protect, crate::gc::Protect::default());
+    assert_eq!(config.images.protect, crate::policy::Protect::default());
     assert!(config.files.is_empty());
 }
 
@@ -67,7 +69,7 @@ fn later_files_win_and_protection_adds_up() {
     assert_eq!(config.images.min_age, SignedDuration::from_mins(10));
     assert_eq!(config.images.max_age, None);
     assert_eq!(config.stores.graphroots, [PathBuf::from("/team-b")]);
-    let names: Vec<_> = config.images.protect.names.iter().map(crate::gc::Pattern::text).collect();
+    let names: Vec<_> = config.images.protect.names.iter().map(crate::policy::Pattern::text).collect();
     assert_eq!(names, ["registry.k8s.io/*", "quay.io/admin/*", "quay.io/team-a/*"]);
     assert_eq!(
         config.images.protect.labels,
@@ -175,8 +177,8 @@ fn every_key_arrives() {
     assert_eq!(config.stores.runroot, Some("/data/run".into()));
     assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
     assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
-    let policy = gc::containers::Policy {
-        decides: gc::containers::Decides::Exact,
+    let policy = crate::policy::containers::Policy {
+        decides: crate::policy::containers::Decides::Exact,
         min_age: SignedDuration::from_hours(1),
         max_per_unit: Some(2),
         max_total: None,
@@ -195,7 +197,7 @@ fn containers_have_defaults_of_their_policy() {
     let enabled = of("containers.enabled = true");
     assert!(enabled.enabled && enabled.logs, "logs go with their containers");
     let kubelets = of("images.policy = \"kubelet\"");
-    assert_eq!(kubelets.policy, gc::containers::Policy::kubelet());
+    assert_eq!(kubelets.policy, crate::policy::containers::Policy::kubelet());
     let limits = of("containers.max_per_unit = \"off\"\ncontainers.max_total = 240");
     assert_eq!((limits.policy.max_per_unit, limits.policy.max_total), (None, Some(240)));
     let wrong = super::tests::of("containers.max_total = -1").unwrap_err();

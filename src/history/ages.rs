@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::inventory::{Evidence, EvidenceKind, ImageIx, Inventory, StoreKind};
+use crate::model::{Evidence, EvidenceKind, ImageIx, Inventory, StoreKind};
 
 /// 2015-01-01T00:00:00Z: what is said to be older was made by a clock that was not set, or
 /// says nothing. No store had today's form by then.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paths;
 use super::values::{damaged, micros, time};
-use crate::inventory::{StoreKey, StoreKind};
+use crate::model::{StoreKey, StoreKind};
 
 /// How often an image would not go, and when it may be tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

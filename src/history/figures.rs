@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::paths;
 use super::values::{damaged, micros, moment};
-use crate::inventory::refs::{self, Refs};
-use crate::inventory::{
+use crate::model::refs::{self, Refs};
+use crate::model::{
     ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreIx, StoreKey, StoreKind,
 };
 

@@ -21,7 +21,7 @@ use super::runs::{self, BEGUN, Certainty, Deletion, End, Event, Kind, Start};
 use super::save::save_with_waiting;
 use super::scan_record::StoreKeyText;
 use super::usage;
-use crate::inventory::{Filesystem, StoreKey};
+use crate::model::{Filesystem, StoreKey};
 use crate::sys::stop;
 
 /// How long a deletion waits for another writer, and then for a program that is not ours:

@@ -10,7 +10,7 @@ use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule}
 use super::clock::ClockState;
 use super::paths;
 use super::values::damaged;
-use crate::inventory::{Image, Inventory, StoreKey, StoreKind};
+use crate::model::{Image, Inventory, StoreKey, StoreKind};
 
 /// A life of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]

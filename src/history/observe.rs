@@ -13,7 +13,7 @@ use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
 use super::scan_record::{ScanRecord, SeenContainer};
 use super::{known, paths, retention};
-use crate::inventory::{Consistency, StoreKind};
+use crate::model::{Consistency, StoreKind};
 
 /// What a scan record changed in the records.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::values::{damaged, micros, signed, time, unsigned};
-use crate::inventory::picture::{Picture, Taken, What};
+use crate::model::picture::{Picture, Taken, What};
 
 /// So many scans are kept whenever they were: what was listed a moment ago is there, and `last~1` is
 /// the scan before.

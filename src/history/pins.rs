@@ -134,7 +134,7 @@ impl Pins {
     }
 
     /// What of it keeps an image, one reason a pattern, for
-    /// [`pinned_by`](crate::inventory::Image::pinned_by).
+    /// [`pinned_by`](crate::model::Image::pinned_by).
     #[must_use]
     pub fn of(&self, names: &[impl AsRef<str>], digests: &[impl AsRef<str>], id: &str) -> Vec<String> {
         let covers = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));

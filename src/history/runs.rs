@@ -19,7 +19,7 @@ pub use confirm::{Fate as Confirmed, confirm};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Fate, Horizons, fate, thin};
 
-pub use crate::inventory::Outcome;
+pub use crate::model::Outcome;
 
 use super::scan_record::SeenFilesystem;
 use super::values::{micros, place, signed, words};

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::clock::{self, ClockState};
 use super::paths;
-use crate::inventory::refs::{Refs, Root};
-use crate::inventory::{
+use crate::model::refs::{Refs, Root};
+use crate::model::{
     Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreKey, StoreKind,
 };
 use crate::sys::clock::Reading;

@@ -8,7 +8,7 @@ use super::figures::{self, Figures};
 use super::observe::{Observed, observe};
 use super::scan_record::{ScanRecord, SeenFilesystem};
 use super::{runs, usage};
-use crate::inventory::Filesystem;
+use crate::model::Filesystem;
 
 /// A scan that is to be recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use crate::inventory::{StoreKey, StoreKind};
-use crate::usage::inode_chunks::UnitInodes;
-use crate::usage::kept::{How, KeptUnit, Remembered, ToKeep, UnitKey, decode_groups, encode_groups, scope};
-use crate::usage::{Extents, Fingerprint, Fingerprinter, Tally};
+use crate::disk::inode_chunks::UnitInodes;
+use crate::disk::kept::{How, KeptUnit, Remembered, ToKeep, UnitKey, decode_groups, encode_groups, scope};
+use crate::disk::{Extents, Fingerprint, Fingerprinter, Tally};
+use crate::model::{StoreKey, StoreKind};
 
 /// How long a store is remembered that no scan meets any more.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);

@@ -14,7 +14,7 @@ use rusqlite::{Connection, Row, Transaction, params};
 pub use points::{Point, Range, Span, roll_up};
 
 use super::values::{micros, moment, signed, time, unsigned};
-use crate::inventory::Filesystem;
+use crate::model::Filesystem;
 
 /// Readings closer to each other than this become one point with a low and a high, so that
 /// a scan in an endless loop does not fill the database.

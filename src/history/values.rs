@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::types::Type;
 
-use crate::inventory::Outcome;
+use crate::model::Outcome;
 
 /// Microseconds since 1970, as all times are stored.
 pub(super) fn micros(at: Timestamp) -> i64 {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::NamedImage;
 use super::kubelet::Kubelet;
 use super::places;
-use crate::inventory::Finding;
+use crate::model::Finding;
 use crate::sys::sysroot::Sysroot;
 
 /// An intent is a few hundred bytes.

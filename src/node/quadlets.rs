@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::kubelet::is_absent;
 use super::{NamedImage, Unreadable, manifest};
-use crate::inventory::Finding;
+use crate::model::Finding;
 use crate::sys::root::Root;
 use crate::sys::sysroot::{EntryKind, Sysroot};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::kubelet::{Kubelet, is_absent};
 use super::{NamedImage, Unreadable, manifest};
-use crate::inventory::Finding;
+use crate::model::Finding;
 use crate::sys::sysroot::{EntryKind, Sysroot};
 
 /// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).

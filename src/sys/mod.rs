@@ -1,7 +1,6 @@
 //! The edge to the kernel that several modules share. Knows nothing of stores.
 
 pub mod beneath;
-pub mod bolt;
 pub mod btrfs;
 pub mod cgroups;
 pub mod clock;

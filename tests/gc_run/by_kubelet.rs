@@ -4,18 +4,26 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use layersweep::gc::compare::kubelet_policy;
-use layersweep::gc::kubelet::{Event, Failure, Gates};
-use layersweep::gc::measure::Patience;
-use layersweep::gc::plan::{Reason, Verdict};
-use layersweep::gc::run::by_kubelet::{self, ByKubelet, Theirs};
-use layersweep::gc::run::hands::Blind;
-use layersweep::gc::run::{Runner, Stopped, Task};
-use layersweep::gc::{Pattern, Policy};
+use layersweep::execute::by_kubelet::{self, ByKubelet, Theirs};
+use layersweep::execute::hands::Blind;
+use layersweep::execute::measure::Patience;
+use layersweep::execute::{Runner, Stopped, Task};
+use layersweep::policy::Pattern;
+use layersweep::policy::Policy;
+use layersweep::policy::compare::kubelet_policy;
+use layersweep::policy::kubelet::{Event, Failure, Gates};
+use layersweep::policy::plan::{Reason, Verdict};
 
+use crate::ByName;
+use crate::IMAGES;
+use crate::IN_USE;
+use crate::Node;
+use crate::Told;
+use crate::assert_exact;
 use crate::cri_server::Removal;
+use crate::name;
+use crate::policy;
 use crate::support::loopfs::Fs;
-use crate::{ByName, IMAGES, IN_USE, Node, Told, assert_exact, name, policy};
 
 fn theirs(policy: &Policy) -> Theirs {
     Theirs { policy: kubelet_policy(policy).unwrap(), gates: Gates::default() }

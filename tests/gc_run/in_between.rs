@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
-use layersweep::gc::measure::Patience;
+use layersweep::execute::measure::Patience;
 
-use layersweep::gc::plan::Gain;
-use layersweep::gc::run::hands::{Blind, Extra, Hands, Listing, Removed};
-use layersweep::gc::run::through_cri::ThroughCri;
-use layersweep::gc::run::{self, Memory, Runner, Stopped, Task, by_kubelet};
-use layersweep::gc::{Ages, Known, compare};
-use layersweep::inventory::refs::Refs;
-use layersweep::inventory::{ImageIx, Inventory};
+use layersweep::execute::hands::{Blind, Extra, Hands, Listing, Removed};
+use layersweep::execute::through_cri::ThroughCri;
+use layersweep::execute::{self, Memory, Runner, Stopped, Task, by_kubelet};
+use layersweep::model::refs::Refs;
+use layersweep::model::{ImageIx, Inventory};
+use layersweep::policy::Ages;
+use layersweep::policy::Known;
+use layersweep::policy::compare;
+use layersweep::policy::plan::Gain;
 
 use super::support::archive::{ImageSpec, LayerSpec};
 use super::support::loopfs::{Fs, MIB};
@@ -31,7 +33,7 @@ impl<'a> Disturbed<'a> {
         Self { hands: node.hands(), before: Box::new(|| {}), after: Box::new(|removed| removed) }
     }
 
-    fn run(&mut self, node: &Node, told: &mut Told) -> layersweep::gc::run::Ran {
+    fn run(&mut self, node: &Node, told: &mut Told) -> layersweep::execute::Ran {
         node.run_by(self, &policy(1, 0), Task::Policy, told, &node.survey()).unwrap()
     }
 }
@@ -138,7 +140,7 @@ impl Memory for Marking<'_> {
         ByName.known(inventory)
     }
 
-    fn recall(&self) -> run::Recalled<'_> {
+    fn recall(&self) -> execute::Recalled<'_> {
         self.0.server.take_calls();
         Box::new(|inventory| self.known(inventory))
     }
@@ -193,9 +195,9 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
 
     let (request, policy) = (node.request(), policy(75, 74));
     let (plan, _) =
-        run::dry(&[], &survey, &request, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
+        execute::dry(&[], &survey, &request, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
     let rule = |wanted: &str| {
-        let named = |kept: &&layersweep::gc::plan::Kept| {
+        let named = |kept: &&layersweep::policy::plan::Kept| {
             survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
         };
         let kept = plan.kept.iter().find(named).unwrap();
@@ -205,7 +207,7 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     let (kept, detail) = rule(&name(1));
     assert!(kept == "in-use" && detail.contains("container"), "{kept}: {detail}");
     let theirs = compare::kubelet_policy(&policy).unwrap();
-    let both = run::side_by_side(&survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
+    let both = execute::side_by_side(&survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
     let theirs = by_kubelet::Theirs { policy: theirs, gates: compare::GATES };
     let dry = by_kubelet::dry(&[], &survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();

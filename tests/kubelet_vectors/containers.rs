@@ -4,12 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::SignedDuration;
 use layersweep::cri::RuntimeContainerState;
-use layersweep::gc::containers::logs::{self, Directory, Named};
-use layersweep::gc::containers::{
-    Container, Decides as DecidesContainers, Kept, Pods, Policy, PolicyFault, Sandbox, Verdicts, exact,
-    kubelet,
-};
-use layersweep::gc::kubelet::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
+use layersweep::policy::containers::Container;
+use layersweep::policy::containers::Decides as DecidesContainers;
+use layersweep::policy::containers::Kept;
+use layersweep::policy::containers::Pods;
+use layersweep::policy::containers::Policy;
+use layersweep::policy::containers::PolicyFault;
+use layersweep::policy::containers::Sandbox;
+use layersweep::policy::containers::Verdicts;
+use layersweep::policy::containers::exact;
+use layersweep::policy::containers::kubelet;
+use layersweep::policy::containers::logs::{self, Directory, Named};
+use layersweep::policy::kubelet::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
 
 use crate::container_rows::{
     ContainerPolicyFields, ContainerPolicyRow, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow,

@@ -4,13 +4,23 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use layersweep::gc::space::{Doubt, Marks, Space, Targets};
-use layersweep::gc::{Ages, Input, Known, Measured, Next, Outcome, Plan, Planner, Policy, Reason, Task};
-use layersweep::inventory::refs::Refs;
-use layersweep::inventory::{
+use layersweep::model::refs::Refs;
+use layersweep::model::{
     self, Consistency, Container, ContainerState, Filesystem, Inventory, Labels, Node, NodeIx, NodeKind,
     Owner, Size, Store, StoreKind,
 };
+use layersweep::policy::Ages;
+use layersweep::policy::Input;
+use layersweep::policy::Known;
+use layersweep::policy::Measured;
+use layersweep::policy::Next;
+use layersweep::policy::Outcome;
+use layersweep::policy::Plan;
+use layersweep::policy::Planner;
+use layersweep::policy::Policy;
+use layersweep::policy::Reason;
+use layersweep::policy::Task;
+use layersweep::policy::space::{Doubt, Marks, Space, Targets};
 
 use crate::kubelet::{at, lists};
 use crate::rows::{Container as RowContainer, Counters, Expect, Fs, Image, ImagesRow, Operation};
@@ -105,7 +115,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         let mut holds: Vec<NodeIx> = image.layers.iter().map(|name| place(name).into()).collect();
         holds.push(nodes.len().into());
         nodes.push(node(&image.id, image.size));
-        listed.push(inventory::Image {
+        listed.push(model::Image {
             id: image.id.clone(),
             store: 0.into(),
             names: vec![format!("registry.example/{}:1", image.id)],
@@ -211,7 +221,7 @@ fn check(
     if unknown.contains(&true) {
         return Err("policy exact tells outcome, kept and attempted".into());
     }
-    let id = |at: inventory::ImageIx| inventory.images[at.get()].id.clone();
+    let id = |at: model::ImageIx| inventory.images[at.get()].id.clone();
     let deleted: Vec<_> = plan.steps.iter().map(|step| id(step.image)).collect();
     let remaining: Vec<_> = images.iter().map(|image| image.id.clone()).collect();
     lists(expect, &deleted, &remaining)?;

@@ -1,8 +1,8 @@
 //! Image rows against the kubelet's collector, on a runtime of pretended images.
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::gc::Reason;
-use layersweep::gc::kubelet::{
+use layersweep::policy::Reason;
+use layersweep::policy::kubelet::{
     Failure, FsStats, Gates, ListedContainer, ListedImage, Manager, Policy, Record, Report, Runtime,
     RuntimeError,
 };

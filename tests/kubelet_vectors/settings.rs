@@ -1,7 +1,7 @@
 //! Rows about settings and loops.
 
 use jiff::SignedDuration;
-use layersweep::gc::kubelet::{
+use layersweep::policy::kubelet::{
     CONTAINER_GC_PERIOD, ConfigFault, EVICTION_PERIOD, Event, FailureStreak, Gates, IMAGE_DETECT_PERIOD,
     IMAGE_GC_PERIOD, IMAGE_LIST_PERIOD, KubeletConfig, Manager, PolicyFault, Records,
 };

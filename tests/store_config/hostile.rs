@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use layersweep::graphroot::config::{Environment, discover, named};
+use layersweep::stores::containers_storage::config::{Environment, discover, named};
 use proptest::prelude::*;
 
 use super::{lines, made, root};

@@ -9,7 +9,7 @@ mod users;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use layersweep::graphroot::config::{Discovery, Environment, StoreConfig};
+use layersweep::stores::containers_storage::config::{Discovery, Environment, StoreConfig};
 use layersweep::sys::sysroot::Sysroot;
 
 fn fixture(case: &str) -> Sysroot {

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use layersweep::graphroot::config::{discover, named, sandboxes};
-use layersweep::graphroot::snapshot::Patience;
-use layersweep::inventory::LabelsOf;
-use layersweep::survey::{self, Request, Weigh, sandbox_images};
+use layersweep::disk::Progress;
+use layersweep::model::LabelsOf;
+use layersweep::stores::containers_storage::config::{discover, named, sandboxes};
+use layersweep::stores::containers_storage::snapshot::Patience;
+use layersweep::stores::{self, Request, Weigh, sandbox_images};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use super::{line, made, root};
@@ -143,7 +143,7 @@ fn a_look_reads_each_file_once() {
             remembered: None,
             full: false,
         };
-        survey::run(&request, &Progress::default()).expect("a survey");
+        stores::run(&request, &Progress::default()).expect("a survey");
         watched.expect(&format!("{:?}", request.graphroots), &[1, 1, 1, 1, of_users]);
         assert_eq!(sandbox_images(&request).len(), 1);
         watched.expect("what sandboxes are made from", &[0, 0, 1, 0, 0]);

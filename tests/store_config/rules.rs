@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use layersweep::graphroot::config::{Environment, discover, named};
+use layersweep::stores::containers_storage::config::{Environment, discover, named};
 use layersweep::sys::sysroot::Sysroot;
 
 use super::{fixture, line, lines, made, path, root};

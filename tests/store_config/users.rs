@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use layersweep::graphroot::config::{Environment, discover};
+use layersweep::stores::containers_storage::config::{Environment, discover};
 
 use super::{fixture, lines, made, path, root, user};
 

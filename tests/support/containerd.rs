@@ -5,19 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::containerd::fill::{Context, fill};
-use layersweep::containerd::places::{ConfiguredPin, Places};
-use layersweep::containerd::snapshot::{self, Patience, Snapshot};
-use layersweep::containerd::units;
-use layersweep::graphroot::config::Environment;
-use layersweep::inventory::refs::Refs;
-use layersweep::inventory::{
-    Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind,
-};
-use layersweep::survey::{Request, Survey, Weigh};
+use layersweep::disk::{self, Progress, TreeScope, WalkOptions, filesystem};
+use layersweep::model::refs::Refs;
+use layersweep::model::{Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind};
+use layersweep::stores::containerd::fill::{Context, fill};
+use layersweep::stores::containerd::places::{ConfiguredPin, Places};
+use layersweep::stores::containerd::snapshot::{self, Patience, Snapshot};
+use layersweep::stores::containerd::units;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::{Request, Survey, Weigh};
 use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::{self, Progress, TreeScope, WalkOptions, filesystem};
 use tempfile::TempDir;
 
 /// What our library makes of a root.
@@ -53,10 +51,10 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
     for (unit, found) in sorted.iter().enumerate() {
         for (root, path, scope) in &found.parts {
             let scope: TreeScope = *scope;
-            trees.push(usage::Tree { root: *root, path: path.clone(), unit, scope });
+            trees.push(disk::Tree { root: *root, path: path.clone(), unit, scope });
         }
     }
-    let measured = usage::measure(&areas, &trees, &WalkOptions::default());
+    let measured = disk::measure(&areas, &trees, &WalkOptions::default());
     let faults: Vec<_> = measured.errors.iter().filter(|error| !error.vanished).collect();
     assert!(faults.is_empty(), "{faults:?}");
     assert!(measured.shared_inodes.is_empty(), "no snapshot shares inodes with another");
@@ -77,13 +75,13 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
     let mounts: Vec<PathBuf> =
         mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Into::into).collect();
     let mut tallies = measured.units;
-    tallies.resize(sorted.len(), usage::Tally::default());
+    tallies.resize(sorted.len(), disk::Tally::default());
     let context = Context {
         store: StoreIx::from(0),
         areas: &vec![(FilesystemIx::from(0), cost); areas.len()],
         mounts: &mounts,
         platform: "linux/amd64",
-        labels: &layersweep::inventory::LabelsOf::Everybody,
+        labels: &layersweep::model::LabelsOf::Everybody,
         present: &Present::at(Timestamp::now() + later, Vec::new()),
         leaks: true,
         in_flight: SignedDuration::from_mins(15),
@@ -103,13 +101,13 @@ pub fn survey(root: &Path) -> Survey {
         environment: Environment::default(),
         threads: 0,
         weigh: Weigh::Everything,
-        labels: layersweep::inventory::LabelsOf::Nobody,
-        patience: layersweep::graphroot::snapshot::Patience::default(),
+        labels: layersweep::model::LabelsOf::Nobody,
+        patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
         now: Timestamp::now(),
         remembered: None,
         full: false,
     };
-    layersweep::survey::run(&request, &Progress::default()).expect("the root is surveyed")
+    layersweep::stores::run(&request, &Progress::default()).expect("the root is surveyed")
 }
 
 /// A private containerd; stopped and unmounted when dropped.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use layersweep::usage::{Extents, Measured, Tree, TreeScope, WalkOptions, measure};
+use layersweep::disk::{Extents, Measured, Tree, TreeScope, WalkOptions, measure};
 
 /// Allocated bytes of all `paths` together, hard links once. What `du` complains about is
 /// left to the caller.

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use layersweep::graphroot::edit::{Deleted, Editor, Options, PlannedImage};
-use layersweep::graphroot::snapshot::Places;
+use layersweep::stores::containers_storage::edit::{Deleted, Editor, Options, PlannedImage};
+use layersweep::stores::containers_storage::snapshot::Places;
 use layersweep::sys::root::Root;
 use serde_json::Value;
 

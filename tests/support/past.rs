@@ -7,7 +7,7 @@ use layersweep::history::runs::{
     self, Certainty, Command, Deletion, End, Kind, Outcome, Reason, RunError, Start,
 };
 use layersweep::history::{Access, Records, usage};
-use layersweep::inventory::Filesystem;
+use layersweep::model::Filesystem;
 
 const GIB: u64 = 1 << 30;
 

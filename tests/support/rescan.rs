@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use layersweep::graphroot::config::Environment;
-use layersweep::graphroot::snapshot::Patience;
+use layersweep::disk::Progress;
+use layersweep::disk::kept::Remembered;
 use layersweep::history::{Access, Records, sizes};
-use layersweep::inventory::Inventory;
-use layersweep::survey::{self, Request, Survey, Weigh};
+use layersweep::model::Inventory;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::snapshot::Patience;
+use layersweep::stores::{self, Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
-use layersweep::usage::Progress;
-use layersweep::usage::kept::Remembered;
 use tempfile::TempDir;
 
 use super::store::Store;
@@ -56,7 +56,7 @@ impl Scanner {
             threads: 4,
             patience: Patience::default(),
             weigh: Weigh::Everything,
-            labels: layersweep::inventory::LabelsOf::Nobody,
+            labels: layersweep::model::LabelsOf::Nobody,
             now: Timestamp::now(),
             remembered: None,
             full: false,
@@ -108,7 +108,7 @@ impl Scanner {
         let now = Timestamp::now();
         let remembered = remembered.map(Arc::new);
         let request = Request { remembered, full, now, ..self.request.clone() };
-        survey::run(&request, &Progress::default()).expect("the stores are surveyed")
+        stores::run(&request, &Progress::default()).expect("the stores are surveyed")
     }
 
     fn keep(&self, survey: &Survey) {
@@ -137,8 +137,7 @@ pub fn figures(survey: &Survey) -> Vec<String> {
     let Inventory { nodes, images, containers, leaks, anchored, .. } = &survey.inventory;
     let mut lines: Vec<String> = nodes.iter().map(|node| format!("{node:?}")).collect();
     lines.extend(images.iter().enumerate().map(|(at, image)| {
-        let weight =
-            survey.refs.weight(&survey.inventory, layersweep::inventory::refs::Root::Image(at.into()));
+        let weight = survey.refs.weight(&survey.inventory, layersweep::model::refs::Root::Image(at.into()));
         format!("{image:?} {weight:?}")
     }));
     lines.extend(containers.iter().map(|container| format!("{container:?}")));

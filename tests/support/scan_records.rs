@@ -10,9 +10,7 @@ use layersweep::history::observe::{Observed, observe};
 use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenFilesystem, SeenImage, SeenStore};
 use layersweep::history::scans::Scan;
 use layersweep::history::{Access, Records};
-use layersweep::inventory::{
-    Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreKey, StoreKind,
-};
+use layersweep::model::{Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreKey, StoreKind};
 use layersweep::sys::clock::Reading;
 
 /// 2026-03-01T12:00:00Z in seconds.

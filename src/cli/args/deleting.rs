@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::gc::leaks::classes;
+use crate::policy::leaks::classes;
 
 #[derive(Debug, ClapArgs)]
 pub(in crate::cli) struct SweepArgs {

@@ -1,8 +1,8 @@
 //! Room for containerd to delete with on a full disk.
 
 use crate::cri::{StorePlace, StoreType};
-use crate::graphroot::edit::Ballast;
 use crate::history::Place;
+use crate::stores::containers_storage::edit::Ballast;
 
 /// In our state directory, where that lies beside containerd's root.
 pub(super) fn of(place: &Place, store: &StorePlace) -> Option<Ballast> {

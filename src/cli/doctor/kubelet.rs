@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::Doctor;
-use crate::gc::doctor::{self, Check, Disk, Ours};
-use crate::inventory::{FilesystemIx, StoreIx};
+use crate::app::doctor::{self, Check, Disk, Ours};
+use crate::disk::filesystem;
+use crate::model::{FilesystemIx, StoreIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::{places, thresholds};
-use crate::survey::Survey;
+use crate::stores::Survey;
 use crate::sys::processes::Processes;
 use crate::sys::quiet;
-use crate::usage::filesystem;
 
 const NAME: &str = "kubelet-files";
 

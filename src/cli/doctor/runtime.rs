@@ -1,16 +1,16 @@
 //! The runtime's socket, and which store is behind it.
 
 use super::Doctor;
+use crate::app::doctor::{Check, Status};
 use crate::cli::failure::Failure;
 use crate::cli::runtime::{choose, hint};
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, Options, Problem};
-use crate::gc::doctor::{Check, Status};
-use crate::gc::runtime_match::RuntimeStores;
-use crate::inventory::StoreIx;
+use crate::execute::runtime_match::RuntimeStores;
+use crate::model::StoreIx;
 use crate::node::kubelet::Kubelet;
 use crate::node::timers;
-use crate::survey::Survey;
+use crate::stores::Survey;
 
 const NAME: &str = "runtime";
 

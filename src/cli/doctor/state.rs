@@ -5,16 +5,16 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Doctor;
+use crate::app::doctor::{Check, Status};
 use crate::cli::failure::Failure;
 use crate::cli::records::{self as ours, Open};
-use crate::gc::doctor::{Check, Status};
-use crate::graphroot::edit::Ballast;
+use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, Outcome, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
-use crate::inventory::StoreKind;
+use crate::model::StoreKind;
 use crate::report::text::bytes;
-use crate::survey::Survey;
-use crate::usage::filesystem;
+use crate::stores::Survey;
+use crate::stores::containers_storage::edit::Ballast;
 
 const DIRECTORY: &str = "state-directory";
 const RECORDS: &str = "database";

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Doctor;
-use crate::gc::doctor::Check;
+use crate::app::doctor::Check;
 use crate::node::timers::{self, State, Timer};
 
 const SCAN: &str = "scan-timer";

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
+use crate::app::diagnosis::{Counted, Mark};
 use crate::config::Config;
-use crate::gc::space::Targets;
-use crate::gc::story::{Counted, Mark};
-use crate::inventory::words::bytes;
-use crate::inventory::{Filesystem, FilesystemIx};
+use crate::model::words::bytes;
+use crate::model::{Filesystem, FilesystemIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Thresholds};
 use crate::node::{places, thresholds};
-use crate::survey::Survey;
-use crate::survey::tenants::filesystem_of;
+use crate::policy::space::Targets;
+use crate::stores::Survey;
+use crate::stores::tenants::filesystem_of;
 use crate::sys::processes::Processes;
 
 /// By filesystem, the lowest first.
@@ -139,7 +139,7 @@ fn nodefs(config: &Config, kubelet: &Kubelet, survey: &Survey) -> Option<Filesys
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gc::space::{FreeFloor, Marks};
+    use crate::policy::space::{FreeFloor, Marks};
 
     #[test]
     fn what_cannot_be_is_no_mark() {

@@ -1,6 +1,7 @@
 //! What `gc` and `sweep --delete` would give back now, by the policy as it is configured. Changes
 //! nothing.
 
+use crate::app::diagnosis::{Back, Planned};
 use crate::cli::args::Global;
 use crate::cli::deciding;
 use crate::cli::failure::Failure;
@@ -8,12 +9,11 @@ use crate::cli::records;
 use crate::cli::surveying::Surveyed;
 use crate::config::Config;
 use crate::cri::discover;
-use crate::gc::editors::{Editors, Keep};
-use crate::gc::leaks::plan::{self as leaks, Wish};
-use crate::gc::plan::{End, Plan};
-use crate::gc::story::{Back, Planned};
-use crate::inventory::{FilesystemIx, StoreIx, StoreKind};
-use crate::survey::Survey;
+use crate::execute::editors::{Editors, Keep};
+use crate::model::{FilesystemIx, StoreIx, StoreKind};
+use crate::policy::leaks::plan::{self as leaks, Wish};
+use crate::policy::plan::{End, Plan};
+use crate::stores::Survey;
 
 /// Both plans.
 #[derive(Debug)]

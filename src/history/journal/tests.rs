@@ -9,7 +9,7 @@ use crate::history::runs::{self, Command, Kind, Outcome, Reason, RunError};
 use crate::history::save::apply_waiting;
 use crate::history::scan_record::SeenFilesystem;
 use crate::history::{Access, schema};
-use crate::inventory::StoreKind;
+use crate::model::StoreKind;
 
 fn at(seconds: usize) -> Timestamp {
     let begin: Timestamp = "2026-11-21T13:00:00Z".parse().unwrap();

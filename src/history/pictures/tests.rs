@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::history::runs::{Command, End, Outcome, Start, record};
 use crate::history::schema;
-use crate::inventory::picture::{Entry, Key, Place};
+use crate::model::picture::{Entry, Key, Place};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;

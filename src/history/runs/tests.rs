@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::history::usage::{self, Span};
 use crate::history::{Access, DATABASE, Records};
-use crate::inventory::Filesystem;
+use crate::model::Filesystem;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()

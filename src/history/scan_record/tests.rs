@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::inventory::EvidenceKind;
+use crate::model::EvidenceKind;
 
 fn time() -> impl Strategy<Value = Timestamp> {
     (-62_000_000_000_i64..250_000_000_000, 0..1_000_000_000)

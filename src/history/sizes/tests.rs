@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::disk::inode_chunks::Window;
+use crate::disk::kept::{KeptEntry, KeptGroup};
 use crate::history::{Access, Records};
-use crate::inventory::StoreKind;
-use crate::usage::inode_chunks::Window;
-use crate::usage::kept::{KeptEntry, KeptGroup};
+use crate::model::StoreKind;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()

@@ -6,12 +6,12 @@ use super::parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
     SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
-use crate::inventory::refs::{self, Refs, Root, RowKind, Standing};
-use crate::inventory::{
+use crate::model::refs::{self, Refs, Root, RowKind, Standing};
+use crate::model::{
     Consistency, ContainerIx, Filesystem, FilesystemIx, Finding, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx,
     Verdict,
 };
-use crate::survey::Survey;
+use crate::stores::Survey;
 
 fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::inventory::ARTIFACTS;
-use crate::inventory::picture::{
+use crate::model::ARTIFACTS;
+use crate::model::picture::{
     Change, Entry, Picture, Place, Sums, Taken, Turn, What, compare, difference, parted,
 };
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::gc::doctor::{Check, Status};
+use crate::app::doctor::{Check, Status};
 
 /// `layersweep doctor`.
 #[derive(Clone, Debug, Serialize)]

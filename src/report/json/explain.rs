@@ -6,14 +6,14 @@ use super::build::{container, image, layer, leak, user, warnings};
 use super::{
     CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION,
 };
-use crate::gc::Plan;
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
-use crate::inventory::refs::{self, Refs, Root};
-use crate::inventory::rules::Ruling;
-use crate::inventory::{ImageIx, LeakIx, NodeIx, NodeKind};
-use crate::survey::Survey;
-use crate::survey::lookup::Subject;
+use crate::model::refs::{self, Refs, Root};
+use crate::model::rules::Ruling;
+use crate::model::{ImageIx, LeakIx, NodeIx, NodeKind};
+use crate::policy::Plan;
+use crate::stores::Survey;
+use crate::stores::lookup::Subject;
 
 /// Tells everything about `subject`.
 #[must_use]

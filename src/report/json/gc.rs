@@ -7,16 +7,16 @@ use super::SCHEMA_VERSION;
 use super::TriggerDoc;
 use super::history::differs;
 use super::parts::WarningDoc;
-use crate::gc::compare::{Comparison, Story};
-use crate::gc::kubelet;
-use crate::gc::leaks::plan::Plan as LeakPlan;
-use crate::gc::leaks::run::{ProblemKind, Ran as LeaksRan};
-use crate::gc::plan::{End, FilesystemPlan, Plan, Step, Trigger, Verdict};
-use crate::gc::run::untag::{self, Untag};
-use crate::gc::run::{Deletion, Ran, Stopped};
-use crate::gc::space::{Doubt, Measured, Targets};
-use crate::inventory::Outcome;
-use crate::inventory::{FilesystemIx, ImageIx, Inventory};
+use crate::execute::leaks::{ProblemKind, Ran as LeaksRan};
+use crate::execute::untag::{self, Untag};
+use crate::execute::{Deletion, Ran, Stopped};
+use crate::model::Outcome;
+use crate::model::{FilesystemIx, ImageIx, Inventory};
+use crate::policy::compare::{Comparison, Story};
+use crate::policy::kubelet;
+use crate::policy::leaks::plan::Plan as LeakPlan;
+use crate::policy::plan::{End, FilesystemPlan, Plan, Step, Trigger, Verdict};
+use crate::policy::space::{Doubt, Measured, Targets};
 
 /// `layersweep gc`, `layersweep rm`.
 #[derive(Clone, Debug, Serialize)]
@@ -644,7 +644,7 @@ pub fn add_untagged<'a>(
     document.deleted = deleted;
 }
 
-fn image(inventory: &Inventory, at: ImageIx) -> &crate::inventory::Image {
+fn image(inventory: &Inventory, at: ImageIx) -> &crate::model::Image {
     &inventory.images[at.get()]
 }
 

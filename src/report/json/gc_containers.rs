@@ -3,8 +3,8 @@
 use super::gc::{DeletedDoc, GcDoc, GcErrorDoc, KeptDoc};
 use super::parts::WarningDoc;
 use super::{ExplainDoc, FateDoc};
-use crate::gc::containers::run::{Deletion, Doomed, Plan, Ran, Stopped};
-use crate::inventory::Outcome;
+use crate::execute::containers::{Deletion, Doomed, Plan, Ran, Stopped};
+use crate::model::Outcome;
 
 /// Puts what a collection of containers has done, or would do, before the images.
 pub fn add_containers(document: &mut GcDoc, store: &str, plan: &Plan, ran: Option<&Ran>) {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::gc::measure::tolerance;
+use crate::execute::measure::tolerance;
 use crate::history::pictures::Kept;
 use crate::history::runs::{Act, Certainty, Deletion, Event, Outcome, Quiet, RunError};
 use crate::history::usage::{Point, Range, Series};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::ImageDoc;
 use crate::history::ages::{Basis, ImageAge, Rule};
 use crate::history::known::Life;
-use crate::inventory::{Evidence, EvidenceKind};
+use crate::model::{Evidence, EvidenceKind};
 
 /// What the records know of an image.
 #[derive(Clone, Debug, Serialize)]

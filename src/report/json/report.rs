@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{FilesystemDoc, HistoryDoc, RangeDoc, RunDoc, SCHEMA_VERSION, ScanDoc, SeriesDoc, WarningDoc};
-use crate::gc::story::{Cause, Disk, Hands, Part};
+use crate::app::diagnosis::{Cause, Disk, Hands, Part};
 
 /// `layersweep report`.
 #[derive(Clone, Debug, Serialize)]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 use super::SCHEMA_VERSION;
-use crate::inventory::picture::{Entry, Key, Picture, Place, Taken, What, joined, leak_id};
+use crate::model::picture::{Entry, Key, Picture, Place, Taken, What, joined, leak_id};
 
 /// What of it is compared; what else it has is passed over.
 #[derive(Deserialize)]

@@ -7,10 +7,10 @@ use super::SCHEMA_VERSION;
 use super::build::leak as leak_doc;
 use super::history::differs;
 use super::parts::{LeakDoc, WarningDoc};
-use crate::gc::leaks::plan::{Fate, Plan, Stay, Wish, reason};
-use crate::gc::leaks::run::{Problem, ProblemKind, Ran};
-use crate::inventory::Outcome;
-use crate::survey::Survey;
+use crate::execute::leaks::{Problem, ProblemKind, Ran};
+use crate::model::Outcome;
+use crate::policy::leaks::plan::{Fate, Plan, Stay, Wish, reason};
+use crate::stores::Survey;
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
@@ -289,7 +289,7 @@ pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at:
     }
 }
 
-fn leak_at<'a>(facts: &SweepFacts<'a>, at: usize) -> &'a crate::inventory::Leak {
+fn leak_at<'a>(facts: &SweepFacts<'a>, at: usize) -> &'a crate::model::Leak {
     &facts.survey.inventory.leaks[facts.plan.entries[at].leak.get()]
 }
 

@@ -13,12 +13,13 @@ pub use textfile::{FILE_NAME, WriteError, file, write};
 
 use families as family;
 
-use crate::gc::{Marks, Targets};
 use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
 use crate::history::figures::{BigImage, CONTAINER_STATES, StoreFigures};
 use crate::history::runs::{Command, Kind, Outcome};
-use crate::inventory::refs::Standing;
-use crate::inventory::{ARTIFACTS, Filesystem, StoreKey};
+use crate::model::refs::Standing;
+use crate::model::{ARTIFACTS, Filesystem, StoreKey};
+use crate::policy::Marks;
+use crate::policy::Targets;
 
 /// All that is told.
 #[derive(Clone, Debug)]

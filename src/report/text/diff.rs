@@ -3,7 +3,7 @@
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::inventory::ARTIFACTS;
+use crate::model::ARTIFACTS;
 use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc};
 
 /// Rows of a table on a terminal.

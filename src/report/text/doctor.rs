@@ -84,7 +84,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::gc::doctor::{Check, Status};
+    use crate::app::doctor::{Check, Status};
     use crate::report::json;
 
     #[test]

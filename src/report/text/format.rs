@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-pub use crate::inventory::words::bytes;
+pub use crate::model::words::bytes;
 
 /// Bytes that came free, or were lost meanwhile.
 #[must_use]

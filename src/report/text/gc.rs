@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::Table;
-use crate::inventory::Outcome;
+use crate::model::Outcome;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.

@@ -3,7 +3,7 @@
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::inventory::Outcome;
+use crate::model::Outcome;
 use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
 
 /// A report, a plan, or what a run did.

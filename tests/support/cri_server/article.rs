@@ -4,12 +4,12 @@
 use std::fs::File;
 
 use jiff::Timestamp;
-use layersweep::gc::Policy;
-use layersweep::gc::compare::{Comparison, compare, kubelet_policy};
-use layersweep::gc::policy::Input;
-use layersweep::gc::scenario::Scenario;
-use layersweep::gc::space::{Marks, Targets};
-use layersweep::inventory::refs::Refs;
+use layersweep::model::refs::Refs;
+use layersweep::policy::Policy;
+use layersweep::policy::compare::{Comparison, compare, kubelet_policy};
+use layersweep::policy::input::Input;
+use layersweep::policy::scenario::Scenario;
+use layersweep::policy::space::{Marks, Targets};
 use rusqlite::Connection;
 
 use super::gc_node::GcNode;

@@ -1,0 +1,442 @@
+//! What fills the disks, each with its bytes: what a person would look for first.
+
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::app::diagnosis::{Cause, CauseKind, Divided, Hands, PartKind};
+use crate::history::ages::Ages;
+use crate::model::refs::{self, Live, Root, Standing};
+use crate::model::words::span;
+use crate::model::{
+    Consistency, Container, ContainerState, FilesystemIx, ImageIx, LeakIx, NodeKind, Owner, StoreKind,
+    Verdict,
+};
+use crate::policy::leaks::plan::{self, Fate, Plan, Stay};
+use crate::stores::Survey;
+use crate::stores::tenants::{TenantKind, Tenants};
+
+/// Causes that hold less than this share of what is used are not worth a sentence, leaks and
+/// pins excepted.
+const SMALL: u64 = 200;
+/// And these nowhere.
+const LEAST: u64 = 1 << 20;
+/// Of one kind so many are named.
+const MOST: usize = 10;
+
+/// What was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The stores.
+    pub survey: &'a Survey,
+    /// The other users.
+    pub tenants: &'a Tenants,
+    /// What is remembered of the images.
+    pub ages: &'a Ages,
+    /// Each filesystem's parts.
+    pub divided: &'a [Divided],
+    /// What becomes of the leaks.
+    pub leaks: &'a Plan,
+    /// Nothing younger goes.
+    pub min_age: SignedDuration,
+    /// What deletes images here: `layersweep gc`, with a flag where no runtime can.
+    pub command: &'static str,
+}
+
+/// What fills the filesystems, the largest first.
+#[must_use]
+pub fn causes(context: &Context<'_>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for at in 0..context.survey.inventory.filesystems.len() {
+        let at = FilesystemIx::from(at);
+        causes.extend(unused_images(context, at));
+        most(&mut causes, pinned_images(context, at));
+        most(&mut causes, containers(context, at));
+        most(&mut causes, leaks(context, at));
+        most(&mut causes, logs(context, at));
+        most(&mut causes, volumes(context, at));
+        most(&mut causes, tenants(context, at));
+        most(&mut causes, others(context, at));
+    }
+    causes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.kind.cmp(&b.kind)).then_with(|| a.text.cmp(&b.text)));
+    causes
+}
+
+fn most(all: &mut Vec<Cause>, mut some: Vec<Cause>) {
+    some.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.text.cmp(&b.text)));
+    some.truncate(MOST);
+    all.extend(some);
+}
+
+impl Context<'_> {
+    /// What is worth a word on a filesystem.
+    fn least(&self, at: FilesystemIx) -> u64 {
+        (self.survey.inventory.filesystems[at.get()].used_bytes / SMALL).max(LEAST)
+    }
+
+    fn inside(&self, path: &Path) -> String {
+        self.survey.sysroot.display(path).to_string_lossy().into_owned()
+    }
+
+    /// Bytes that one root gives back on one filesystem when it alone goes.
+    fn alone(&self, live: &Live<'_>, at: FilesystemIx, root: Root) -> u64 {
+        let nodes = live.last_held(root).map(|node| &self.survey.inventory.nodes[node.get()]);
+        nodes.filter(|node| node.filesystem == at).map(|node| node.size.frees_bytes).sum()
+    }
+
+    /// Bytes that a set gives back on one filesystem when it goes.
+    fn frees(&self, at: FilesystemIx, roots: &[Root]) -> u64 {
+        let inventory = &self.survey.inventory;
+        let mut live = self.survey.refs.live();
+        let mut sum = 0_u64;
+        for root in roots {
+            let gone = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
+            sum += gone.filter(|node| node.filesystem == at).map(|node| node.size.frees_bytes).sum::<u64>();
+            live.remove(inventory, *root);
+        }
+        sum
+    }
+}
+
+fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
+    let inventory = &context.survey.inventory;
+    let images = (0..inventory.images.len()).map(ImageIx::from);
+    images
+        .filter(|at| {
+            let store = &inventory.stores[inventory.images[at.get()].store.get()];
+            // In a store with damaged records what looks unused may be in use.
+            store.consistency != Consistency::Damaged
+                && refs::standing(inventory, &context.survey.refs, *at) == standing
+        })
+        .collect()
+}
+
+fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
+    let unused = images_of(context, Standing::Unused);
+    let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
+    let bytes = context.frees(at, &roots);
+    let inventory = &context.survey.inventory;
+    let is_here =
+        |image: &&ImageIx| inventory.stores[inventory.images[image.get()].store.get()].filesystem == at;
+    let count = unused.iter().filter(is_here).count();
+    (bytes >= LEAST).then(|| Cause {
+        kind: CauseKind::UnusedImages,
+        filesystem: at,
+        title: "images not in use".into(),
+        text: match count {
+            1 => "1 image that no container uses".into(),
+            many => format!("{many} images that no container uses"),
+        },
+        remedy: format!(
+            "`{}` deletes them, the least recently used first, as far as the policy asks",
+            context.command
+        ),
+        bytes,
+        id: None,
+        path: None,
+        hands: Hands::Ours,
+    })
+}
+
+fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.survey.inventory;
+    let now = context.survey.taken_at;
+    let live = context.survey.refs.live();
+    let cause = |image: ImageIx| {
+        let bytes = context.alone(&live, at, Root::Image(image));
+        let facts = &inventory.images[image.get()];
+        let name = facts.names.first().map_or_else(|| short(&facts.id), Clone::clone);
+        let used = match context.ages.of(image).last_used {
+            Some(last) => format!("last seen in use {}", ago(last, now)),
+            None => "never seen in use".into(),
+        };
+        // Every pod needs it, whether one is there just now or not.
+        let pause = facts.pinned_by.iter().any(|by| by.contains("pause_image"));
+        (bytes >= context.least(at) && !pause).then(|| Cause {
+            kind: CauseKind::PinnedImage,
+            filesystem: at,
+            title: format!("pinned image {name}"),
+            text: format!(
+                "image {name}, which no container uses ({used}), pinned by {}",
+                facts.pinned_by.join(", ")
+            ),
+            remedy: "if nothing needs it, take that pin away; then `layersweep gc` may delete it".into(),
+            bytes,
+            id: Some(facts.id.clone()),
+            path: None,
+            hands: Hands::Operator,
+        })
+    };
+    images_of(context, Standing::Pinned).into_iter().filter_map(cause).collect()
+}
+
+/// Containers by what their own writable layers hold.
+fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.survey.inventory;
+    let foreign = context.survey.sysroot.is_foreign();
+    let live = context.survey.refs.live();
+    let mut found = Vec::new();
+    for (position, container) in inventory.containers.iter().enumerate() {
+        let bytes = context.alone(&live, at, Root::Container(position.into()));
+        if bytes < context.least(at) {
+            continue;
+        }
+        let (kind, state) = match (container.state, foreign) {
+            (ContainerState::Exited, _) => (CauseKind::DeadContainer, "which has ended"),
+            (ContainerState::Created, _) => (CauseKind::DeadContainer, "which was made and never started"),
+            (ContainerState::Running, false) => (CauseKind::Container, "which runs"),
+            (ContainerState::Unknown, false) => {
+                (CauseKind::Container, "which may run (the disk does not tell)")
+            }
+            // On a disk that is mounted elsewhere nothing runs any more.
+            (ContainerState::Running, true) => {
+                (CauseKind::DeadContainer, "which ran when the disk was last in use")
+            }
+            (ContainerState::Unknown, true) => {
+                (CauseKind::DeadContainer, "whose last state the disk does not tell")
+            }
+        };
+        let dead = kind == CauseKind::DeadContainer;
+        let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+        let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
+        found.push(Cause {
+            kind,
+            filesystem: at,
+            title: format!("container {}", container.name),
+            text: format!(
+                "container {} of {}, {state}, in its own writable layer",
+                container.name,
+                container.owner.word()
+            ),
+            remedy: match dead {
+                true => removal(container),
+                false => {
+                    "find out what it writes inside its own filesystem; a volume is the place for it".into()
+                }
+            },
+            bytes,
+            id: Some(container.id.clone()),
+            path: layer.map(|node| context.inside(&node.path)),
+            hands: if dead { Hands::Operator } else { Hands::Nobody },
+        });
+    }
+    found
+}
+
+/// Who removes a container is who made it.
+fn removal(container: &Container) -> String {
+    let id = short(&container.id);
+    match container.owner {
+        Owner::CriO => format!("`crictl rm {id}` removes it, or `layersweep gc` with [containers] enabled"),
+        Owner::Podman => format!("`podman rm {id}` removes it"),
+        Owner::Buildah => format!("`buildah rm {id}` removes it"),
+        Owner::Containerd => format!("`crictl rm {id}` (or `ctr`) removes it"),
+        Owner::Unknown => "remove it with the tool that made it".into(),
+    }
+}
+
+fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.survey.inventory;
+    let live = context.survey.refs.live();
+    let mut found = Vec::new();
+    for (position, leak) in inventory.leaks.iter().enumerate() {
+        let bytes = context.alone(&live, at, Root::Leak(LeakIx::from(position)));
+        if bytes < LEAST {
+            continue;
+        }
+        let by_containerd = inventory.stores[leak.store.get()].kind == StoreKind::Containerd;
+        let planned = context.leaks.entries.iter().find(|entry| entry.leak.get() == position);
+        let stays = planned.and_then(|entry| match &entry.fate {
+            Fate::Stay(stay) => Some(stay),
+            Fate::Delete(_) | Fate::Repair => None,
+        });
+        let (hands, remedy) = match leak.verdict {
+            Verdict::Reclaim if by_containerd => {
+                (Hands::Operator, "containerd removes it by itself; docs/leaks.md says when".to_owned())
+            }
+            Verdict::Reclaim if matches!(stays, Some(Stay::Young(_))) => (
+                Hands::Ours,
+                format!(
+                    "`layersweep sweep --delete --class {}` removes it once it is {} old",
+                    leak.class,
+                    span(context.min_age)
+                ),
+            ),
+            Verdict::Reclaim => match stays {
+                Some(stay) => {
+                    (Hands::Operator, format!("it stays: {}", plan::reason(leak, stay, context.min_age)))
+                }
+                None => {
+                    (Hands::Ours, format!("`layersweep sweep --delete --class {}` removes it", leak.class))
+                }
+            },
+            Verdict::Repair => {
+                (Hands::Operator, format!("`layersweep sweep --repair {}` mends it", leak.class))
+            }
+            // It looks like a leak and is none.
+            Verdict::Keep => (Hands::Nobody, String::new()),
+            Verdict::Report => {
+                (Hands::Operator, "a person has to look at it; docs/leaks.md says how".to_owned())
+            }
+        };
+        found.push(Cause {
+            kind: CauseKind::Leak,
+            filesystem: at,
+            title: format!("leak {} {}", leak.class, short(&leak.id)),
+            text: format!("{} {}: {}", leak.class, short(&leak.id), leak.evidence),
+            remedy,
+            bytes,
+            id: Some(leak.id.clone()),
+            path: Some(context.inside(&leak.path)),
+            hands,
+        });
+    }
+    found
+}
+
+fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let big = context.tenants.logs.iter().filter(|log| log.filesystem == at);
+    let big = big.filter(|log| log.bytes >= context.least(at));
+    big.map(|log| {
+        let path = context.inside(&log.path);
+        let whose = match (&log.pod, &log.container) {
+            (Some(pod), Some(container)) => format!(" of container {container} in pod {pod}"),
+            (Some(pod), None) => format!(" of pod {pod}"),
+            (None, _) => String::new(),
+        };
+        Cause {
+            kind: CauseKind::Log,
+            filesystem: at,
+            title: match &log.pod {
+                Some(pod) => format!("log of pod {pod}"),
+                None => format!("log {path}"),
+            },
+            text: format!("log {path}{whose}"),
+            remedy: match log.pod.is_some() {
+                true => "the runtime rotates logs of pods by containerLogMaxSize; `truncate -s 0` empties it at once".into(),
+                false => "rotate it; `truncate -s 0` empties it at once".into(),
+            },
+            bytes: log.bytes,
+            id: log.pod.clone(),
+            path: Some(path),
+            hands: Hands::Operator,
+        }
+    })
+    .collect()
+}
+
+fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let pods = context.tenants.pods.iter();
+    let pods = pods.filter(|pod| pod.filesystem == at && pod.kind == TenantKind::KubeletVolumes);
+    pods.filter(|pod| pod.bytes >= context.least(at))
+        .map(|pod| Cause {
+            kind: CauseKind::KubeletVolume,
+            filesystem: at,
+            title: format!("volumes of pod {}", pod.pod),
+            text: format!("volumes of pod {} on this disk", pod.pod),
+            remedy: "they go with the pod; an emptyDir can have a sizeLimit".into(),
+            bytes: pod.bytes,
+            id: Some(pod.pod.clone()),
+            path: Some(context.inside(&pod.path)),
+            hands: Hands::Operator,
+        })
+        .collect()
+}
+
+fn tenants(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let here = context.tenants.tenants.iter().filter(|tenant| tenant.filesystem == at);
+    here.filter_map(|tenant| {
+        // What tools of the stores have left there is told of as a leak.
+        let nodes = context.survey.inventory.nodes.iter().filter(|node| node.kind == NodeKind::Leftover);
+        let leaks = nodes.filter(|node| node.path.starts_with(&tenant.path)).map(|node| node.size.bytes);
+        let bytes = tenant.bytes.saturating_sub(leaks.sum());
+        if bytes < context.least(at) {
+            return None;
+        }
+        let path = context.inside(&tenant.path);
+        let (kind, text, remedy) = match tenant.kind {
+            TenantKind::Journal => (
+                CauseKind::Journal,
+                format!("the journal in {path}"),
+                "`journalctl --vacuum-size=500M` cuts it; SystemMaxUse in journald.conf bounds it",
+            ),
+            TenantKind::VarTmp => (
+                CauseKind::VarTmp,
+                format!("temporary files in {path}"),
+                "look what left them; systemd-tmpfiles removes what is older than 30 days",
+            ),
+            TenantKind::CoreDumps => {
+                (CauseKind::CoreDumps, format!("core dumps in {path}"), "look at them, then delete them")
+            }
+            TenantKind::DeletedOpen => (
+                CauseKind::DeletedOpen,
+                format!(
+                    "{path}, deleted, but held open by {}",
+                    tenant.holder.as_deref().unwrap_or("a process")
+                ),
+                "it goes when that process closes it or ends",
+            ),
+            TenantKind::PodLogs
+            | TenantKind::Logs
+            | TenantKind::KubeletVolumes
+            | TenantKind::Layersweep
+            | TenantKind::Swap
+            | TenantKind::Snapshotter
+            | TenantKind::Directory => return None,
+        };
+        Some(Cause {
+            kind,
+            filesystem: at,
+            title: text.clone(),
+            text,
+            remedy: remedy.into(),
+            bytes,
+            id: None,
+            path: Some(path),
+            hands: Hands::Operator,
+        })
+    })
+    .collect()
+}
+
+/// What is no container's: named where it is much.
+fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
+    let used = context.survey.inventory.filesystems[at.get()].used_bytes;
+    let parts = context.divided.get(at.get()).into_iter().flat_map(|divided| &divided.parts);
+    let parts =
+        parts.filter(|part| matches!(part.kind, PartKind::Directory | PartKind::Swap | PartKind::Other));
+    parts
+        .filter(|part| part.bytes >= (used / 20).max(LEAST))
+        .map(|part| {
+            let path = part.path.as_deref().map(|path| context.inside(path));
+            let text =
+                path.as_ref().map_or_else(|| part.label.clone(), |path| format!("other data in {path}"));
+            let remedy = path.as_ref().map_or_else(String::new, |path| {
+                format!("no container's; `du -xh --max-depth=1 {path} | sort -h` goes on from there")
+            });
+            Cause {
+                kind: CauseKind::Other,
+                filesystem: at,
+                title: text.clone(),
+                text,
+                remedy,
+                bytes: part.bytes,
+                id: None,
+                path,
+                hands: Hands::Nobody,
+            }
+        })
+        .collect()
+}
+
+/// Ids as the runtimes' tools print them.
+fn short(id: &str) -> String {
+    id.strip_prefix("sha256:").unwrap_or(id).chars().take(12).collect()
+}
+
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    match now.duration_since(at).as_hours().max(0) {
+        hours @ 0..48 => format!("{hours} h ago"),
+        hours => format!("{} days ago", hours / 24),
+    }
+}

@@ -1,0 +1,241 @@
+//! A filesystem's used bytes, divided among those who hold them: the sum is exact.
+
+use crate::app::diagnosis::{Part, PartKind};
+use crate::model::refs::{Refs, Root, Standing, standing};
+use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
+use crate::stores::tenants::{Tenant, TenantKind, Tenants};
+
+/// Directories that hold less than this share of what is used count as `other`.
+const SMALL: u64 = 100;
+
+/// A filesystem's parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divided {
+    /// In the order of [`PartKind::ALL`], the largest first; `other` last. Their bytes add up to
+    /// what is used.
+    pub parts: Vec<Part>,
+    /// By how much the parts as measured exceed what is used: they were made smaller in
+    /// proportion. 0 as a rule.
+    pub excess_bytes: u64,
+}
+
+/// Divides what is used on one filesystem.
+#[must_use]
+pub fn divide(inventory: &Inventory, refs: &Refs, tenants: &Tenants, at: FilesystemIx) -> Divided {
+    let used = inventory.filesystems[at.get()].used_bytes;
+    let mut parts = of_stores(inventory, refs, at);
+    let here = tenants.tenants.iter().filter(|tenant| tenant.filesystem == at);
+    parts.extend(here.filter(|tenant| is_named(tenant, used)).map(of_tenant));
+    parts.retain(|part| part.bytes > 0);
+    fit(parts, used)
+}
+
+fn is_named(tenant: &Tenant, used: u64) -> bool {
+    match tenant.kind {
+        TenantKind::Directory | TenantKind::DeletedOpen => tenant.bytes >= (used / SMALL).max(1),
+        _ => true,
+    }
+}
+
+fn of_tenant(tenant: &Tenant) -> Part {
+    let path = tenant.path.display();
+    let (kind, label) = match tenant.kind {
+        TenantKind::PodLogs => (PartKind::PodLogs, "logs of pods".to_owned()),
+        TenantKind::Logs => (PartKind::Logs, "other logs".to_owned()),
+        TenantKind::Journal => (PartKind::Journal, "journal".to_owned()),
+        TenantKind::KubeletVolumes => (PartKind::KubeletVolumes, "volumes of pods".to_owned()),
+        TenantKind::VarTmp => (PartKind::VarTmp, "temporary files".to_owned()),
+        TenantKind::Layersweep => (PartKind::Layersweep, "layersweep's records".to_owned()),
+        TenantKind::CoreDumps => (PartKind::CoreDumps, "core dumps".to_owned()),
+        TenantKind::Swap => (PartKind::Swap, "swap".to_owned()),
+        TenantKind::DeletedOpen => (
+            PartKind::DeletedOpen,
+            format!("deleted, but held open by {}", tenant.holder.as_deref().unwrap_or("a process")),
+        ),
+        TenantKind::Snapshotter => {
+            (PartKind::Directory, format!("snapshotter {}", tenant.holder.as_deref().unwrap_or("?")))
+        }
+        TenantKind::Directory => (PartKind::Directory, path.to_string()),
+    };
+    Part {
+        kind,
+        label,
+        path: Some(tenant.path.clone()),
+        bytes: tenant.bytes,
+        measured_bytes: tenant.bytes,
+        store: None,
+    }
+}
+
+/// What the stores hold on a filesystem, each byte once: with the strongest of those who reach it.
+fn of_stores(inventory: &Inventory, refs: &Refs, at: FilesystemIx) -> Vec<Part> {
+    let of_image = |(image, facts): (usize, &Image)| match standing(inventory, refs, image.into()) {
+        _ if inventory.stores[facts.store.get()].read_only => PartKind::Images,
+        Standing::InUse | Standing::ReadOnly => PartKind::Images,
+        Standing::Pinned => PartKind::ImagesPinned,
+        Standing::Unused => PartKind::ImagesUnused,
+    };
+    let of_images: Vec<_> = inventory.images.iter().enumerate().map(of_image).collect();
+    let of_root = |root: Root| match root {
+        Root::Image(image) => of_images[image.get()],
+        Root::Container(_) => PartKind::Containers,
+        Root::Leak(_) => PartKind::Leaks,
+    };
+    let mut parts = Vec::new();
+    for (store, facts) in inventory.stores.iter().enumerate() {
+        let is_here = |(_, node): &(usize, &crate::model::Node)| {
+            node.store.get() == store && node.filesystem == at && node.kind != NodeKind::Leftover
+        };
+        let nodes = || inventory.nodes.iter().enumerate().filter(is_here);
+        // What several share by reflink `st_blocks` counts several times, the disk once.
+        let reflinks = nodes().any(|(_, node)| node.kind == NodeKind::SharedExtents);
+        let mut sums = vec![0_u64; PartKind::ALL.len()];
+        for (position, node) in nodes() {
+            let kind = match node.kind {
+                NodeKind::StoreMetadata | NodeKind::StoreRecords => PartKind::Metadata,
+                // Several images hold it, so that each of them may go, but not all.
+                _ if refs.use_of(inventory, position.into()).is_some() => PartKind::Images,
+                // The order of kinds is that of strength.
+                _ => refs.reached_by(position.into()).map(of_root).min().unwrap_or(PartKind::StoreOther),
+            };
+            sums[kind as usize] += if reflinks { node.size.frees_bytes } else { node.size.bytes };
+        }
+        parts.extend(PartKind::ALL.iter().zip(sums).map(|(kind, bytes)| Part {
+            kind: *kind,
+            label: label(*kind).to_owned(),
+            path: Some(facts.root.clone()),
+            bytes,
+            measured_bytes: bytes,
+            store: Some(store),
+        }));
+    }
+    parts
+}
+
+fn label(kind: PartKind) -> &'static str {
+    match kind {
+        PartKind::Images => "images in use",
+        PartKind::ImagesPinned => "images pinned, not in use",
+        PartKind::ImagesUnused => "images not in use",
+        PartKind::Containers => "containers",
+        PartKind::Leaks => "leaks",
+        PartKind::Metadata => "stores' own files",
+        PartKind::StoreOther => "other files in stores",
+        _ => kind.word(),
+    }
+}
+
+/// Makes the sum exact: the rest is `other`; where there is less than nothing, all parts shrink in
+/// proportion.
+fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
+    let sum: u128 = parts.iter().map(|part| u128::from(part.bytes)).sum();
+    let mut rest = u128::from(used).saturating_sub(sum);
+    let excess = sum.saturating_sub(u128::from(used));
+    if excess > 0 {
+        for part in &mut parts {
+            let share = u128::from(part.bytes) * u128::from(used) / sum;
+            part.bytes = u64::try_from(share).unwrap_or(u64::MAX);
+        }
+        // What rounding left.
+        rest = u128::from(used) - parts.iter().map(|part| u128::from(part.bytes)).sum::<u128>();
+    }
+    parts.sort_by(|a, b| a.kind.cmp(&b.kind).then(b.bytes.cmp(&a.bytes)).then_with(|| a.path.cmp(&b.path)));
+    let rest = u64::try_from(rest).unwrap_or(u64::MAX);
+    parts.push(Part {
+        kind: PartKind::Other,
+        label: "everything else, and the filesystem's own".into(),
+        path: None,
+        bytes: rest,
+        measured_bytes: rest,
+        store: None,
+    });
+    Divided { parts, excess_bytes: u64::try_from(excess).unwrap_or(u64::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Consistency, Labels, Node, Size, Store, StoreKind, Use};
+    use proptest::prelude::*;
+
+    fn part(kind: PartKind, bytes: u64) -> Part {
+        Part { kind, label: String::new(), path: None, bytes, measured_bytes: bytes, store: None }
+    }
+
+    /// Two images share a layer that another store needs, and one is used there by its name.
+    #[test]
+    fn what_another_store_uses_is_in_use() {
+        let node = |bytes| Node {
+            kind: NodeKind::Layer,
+            id: String::new(),
+            store: 0.into(),
+            filesystem: 0.into(),
+            path: "/store/x".into(),
+            size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes },
+            needs: Vec::new(),
+            layer: None,
+        };
+        let image = |holds: &[usize]| Image {
+            id: String::new(),
+            store: 0.into(),
+            names: Vec::new(),
+            digests: Vec::new(),
+            created: None,
+            evidence: Vec::new(),
+            is_list: false,
+            pinned_by: Vec::new(),
+            labels: Labels::default(),
+            layers: Vec::new(),
+            listed_bytes: None,
+            holds: holds.iter().map(|at| (*at).into()).collect(),
+        };
+        let store = Store {
+            kind: StoreKind::ContainersStorage,
+            root: "/store".into(),
+            driver: "overlay".into(),
+            filesystem: 0.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        };
+        let mut inventory = Inventory {
+            stores: vec![store],
+            nodes: [1, 20, 300, 4000].map(node).into(),
+            images: vec![image(&[0, 1]), image(&[0, 2]), image(&[3])],
+            ..Inventory::default()
+        };
+        let bytes = |inventory: &Inventory| {
+            let parts = of_stores(inventory, &Refs::new(inventory), 0.into());
+            [PartKind::Images, PartKind::ImagesUnused]
+                .map(|kind| parts.iter().find(|part| part.kind == kind).map_or(0, |part| part.bytes))
+        };
+        assert_eq!(bytes(&inventory), [0, 4321]);
+        let shared = Use { holds: vec![0.into()], ..Use::default() };
+        let named = Use { images: vec![2.into()], ..Use::default() };
+        inventory.uses = vec![shared, named];
+        assert_eq!(bytes(&inventory), [4001, 320]);
+    }
+
+    #[test]
+    fn the_rest_is_other_and_never_negative() {
+        let divided = fit(vec![part(PartKind::Logs, 30), part(PartKind::Images, 50)], 100);
+        let bytes: Vec<_> = divided.parts.iter().map(|part| (part.kind, part.bytes)).collect();
+        assert_eq!(bytes, [(PartKind::Images, 50), (PartKind::Logs, 30), (PartKind::Other, 20)]);
+        assert_eq!(divided.excess_bytes, 0);
+        let divided = fit(vec![part(PartKind::Logs, 100), part(PartKind::Images, 100)], 101);
+        let bytes: Vec<_> = divided.parts.iter().map(|part| (part.bytes, part.measured_bytes)).collect();
+        assert_eq!(bytes, [(50, 100), (50, 100), (1, 1)]);
+        assert_eq!(divided.excess_bytes, 99);
+        assert_eq!(fit(Vec::new(), 0).parts.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_is_exact(bytes in proptest::collection::vec(any::<u64>(), 0..20), used: u64) {
+            let parts = bytes.iter().map(|bytes| part(PartKind::Directory, *bytes)).collect();
+            let divided = fit(parts, used);
+            let sum: u128 = divided.parts.iter().map(|part| u128::from(part.bytes)).sum();
+            prop_assert_eq!(sum, u128::from(used));
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The verdict, as a table: which disk gets which sentences.
+
+use crate::app::diagnosis::*;
+use crate::model::Size;
+
+const GIB: u64 = 1 << 30;
+
+/// A disk of 100 GiB with these parts, in GiB, under the usual marks.
+fn disk(parts: &[(PartKind, u64)]) -> Disk {
+    let used: u64 = parts.iter().map(|(_, gib)| gib * GIB).sum();
+    let part = |(kind, gib): &(PartKind, u64)| Part {
+        kind: *kind,
+        label: kind.word().into(),
+        path: None,
+        bytes: gib * GIB,
+        measured_bytes: gib * GIB,
+        store: None,
+    };
+    let mark = |name: &str, percent, source| Mark { name: name.into(), percent, source, of: Counted::Bytes };
+    let available = 100 * GIB - used;
+    Disk {
+        mount: "/var".into(),
+        capacity_bytes: 100 * GIB,
+        used_bytes: used,
+        available_bytes: available,
+        #[allow(clippy::cast_precision_loss)]
+        used_percent: Some(100.0 - available as f64 / GIB as f64),
+        inodes: 1000,
+        inodes_free: 700,
+        parts: parts.iter().map(part).collect(),
+        marks: vec![
+            mark("gc low", 70.0, "layersweep"),
+            mark("gc high", 75.0, "layersweep"),
+            mark("image GC high", 85.0, "kubelet"),
+            mark("hard eviction (imagefs.available)", 85.0, "eviction"),
+        ],
+        planned: Planned {
+            command: "layersweep gc",
+            gc: Back::default(),
+            none: "the disk is below its marks",
+            sweep: Back::default(),
+        },
+    }
+}
+
+/// The plans take all that is ours, as on a disk past its marks.
+fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
+    for cause in causes.iter().filter(|cause| cause.hands == Hands::Ours) {
+        let planned = &mut disk.planned;
+        let back = if cause.kind == CauseKind::Leak { &mut planned.sweep } else { &mut planned.gc };
+        back.add(Size { frees_bytes: cause.bytes, inodes: 10, ..Size::default() });
+    }
+    disk
+}
+
+fn cause(kind: CauseKind, hands: Hands, gib: u64, title: &str) -> Cause {
+    Cause {
+        kind,
+        filesystem: FilesystemIx::from(0),
+        title: title.into(),
+        text: format!("{title}, in full"),
+        remedy: String::new(),
+        bytes: gib * GIB,
+        id: None,
+        path: None,
+        hands,
+    }
+}
+
+/// A name, the parts in GiB, the causes, whether all could be read, and what each sentence has in it.
+type Case = (&'static str, Vec<(PartKind, u64)>, Vec<Cause>, bool, [&'static [&'static str]; 3]);
+
+#[test]
+#[allow(clippy::too_many_lines)] // a table
+fn which_disk_gets_which_sentences() {
+    use CauseKind as C;
+    use Hands::{Nobody, Operator, Ours};
+    use PartKind as P;
+    let cases: Vec<Case> = vec![
+        (
+            "healthy",
+            vec![(P::Images, 20), (P::Other, 10)],
+            vec![],
+            true,
+            [
+                &["/var is 30.0% in use", "below every mark (next: layersweep's gc at 75%)"],
+                &["held by images in use 20.0 GiB (67%) and other files 10.0 GiB (33%)"],
+                &["nothing to take back"],
+            ],
+        ),
+        (
+            "full of unused images",
+            vec![(P::Images, 20), (P::ImagesUnused, 60), (P::Other, 10)],
+            vec![cause(C::UnusedImages, Ours, 60, "images not in use")],
+            true,
+            [
+                &[
+                    "90.0% full",
+                    "past layersweep's gc at 75%, the kubelet's image GC at 85% and hard eviction",
+                ],
+                &["held by unused images 60.0 GiB (67%)"],
+                &["`layersweep gc` (unused images, 60.0 GiB) gives back up to 60.0 GiB", "leaves 30.0%"],
+            ],
+        ),
+        (
+            "full of leaks",
+            vec![(P::Images, 20), (P::Leaks, 60)],
+            vec![
+                cause(C::Leak, Ours, 40, "leak orphan-dir 1"),
+                cause(C::Leak, Ours, 20, "leak orphan-dir 2"),
+            ],
+            true,
+            [
+                &["80.0% full"],
+                &["leaks 60.0 GiB (75%)", "largest single thing: leak orphan-dir 1 with 40.0 GiB"],
+                &["`layersweep sweep --delete` (leaks, 60.0 GiB) gives back", "leaves 20.0%"],
+            ],
+        ),
+        (
+            "full of dead containers' layers",
+            vec![(P::Images, 20), (P::Containers, 65)],
+            vec![
+                cause(C::DeadContainer, Operator, 50, "container batch"),
+                cause(C::DeadContainer, Operator, 15, "container b"),
+            ],
+            true,
+            [
+                &["85.0% full"],
+                &["containers' own layers 65.0 GiB (76%)", "container batch with 50.0 GiB"],
+                &["65.0 GiB to decide by hand: container batch (50.0 GiB), container b (15.0 GiB)"],
+            ],
+        ),
+        (
+            "a log that runs away",
+            vec![(P::Images, 20), (P::PodLogs, 65), (P::KubeletVolumes, 5)],
+            vec![cause(C::Log, Operator, 68, "log of pod shop/cart")],
+            true,
+            [
+                &["90.0% full"],
+                &[
+                    "Most of it is not containers' storage, which holds only 20.0 GiB (22%)",
+                    "logs and volumes of pods 70.0 GiB (78%)",
+                    "log of pod shop/cart with 68.0 GiB",
+                ],
+                &["68.0 GiB to decide by hand"],
+            ],
+        ),
+        (
+            "pinned for no reason",
+            vec![(P::Images, 20), (P::ImagesPinned, 56)],
+            vec![cause(C::PinnedImage, Operator, 56, "pinned image old:1")],
+            true,
+            [
+                &["76.0% full"],
+                &["pinned images 56.0 GiB"],
+                &["56.0 GiB to decide by hand: pinned image old:1"],
+            ],
+        ),
+        (
+            "mostly not ours",
+            vec![(P::Images, 5), (P::Directory, 75), (P::Other, 10)],
+            vec![cause(C::Other, Nobody, 75, "files in /home")],
+            true,
+            [
+                &["90.0% full"],
+                &[
+                    "Most of it is not containers' storage, which holds only 5.0 GiB (6%)",
+                    "other files 85.0 GiB",
+                ],
+                &["Nothing of it can be taken back safely"],
+            ],
+        ),
+        (
+            "the node's own logs are nobody's pods",
+            vec![(P::Images, 5), (P::Logs, 75)],
+            vec![],
+            true,
+            [
+                &["80.0% full"],
+                &["which holds only 5.0 GiB (6%): other logs 75.0 GiB (94%)"],
+                &["Nothing of it"],
+            ],
+        ),
+        (
+            "nothing to take back",
+            vec![(P::Images, 88), (P::Other, 2)],
+            vec![],
+            true,
+            [&["90.0% full"], &["images in use 88.0 GiB (98%)"], &["Nothing of it can be taken back safely"]],
+        ),
+        (
+            "not all could be read",
+            vec![(P::Images, 40), (P::Other, 40)],
+            vec![cause(C::UnusedImages, Ours, 1, "images not in use")],
+            false,
+            [&["80.0% full"], &["images in use"], &["gives back up to 1.0 GiB", "figures are lower bounds"]],
+        ),
+        (
+            "images and leaks and more",
+            vec![(P::Images, 10), (P::ImagesUnused, 30), (P::Leaks, 20), (P::Logs, 20)],
+            vec![
+                cause(C::UnusedImages, Ours, 30, "images not in use"),
+                cause(C::Leak, Ours, 20, "leak"),
+                cause(C::Leak, Nobody, 1, "kept"),
+                cause(C::Log, Operator, 9, "l1"),
+                cause(C::Log, Operator, 8, "l2"),
+                cause(C::Log, Operator, 1, "l3"),
+                cause(C::Log, Operator, 1, "l4"),
+            ],
+            true,
+            [
+                &["80.0% full"],
+                &["unused images 30.0 GiB"],
+                &[
+                    "`layersweep gc` (unused images, 30.0 GiB) and `layersweep sweep --delete` (leaks, 20.0 GiB) give back up to 50.0 GiB, which leaves 30.0%; 19.0 GiB to decide by hand: l1 (9.0 GiB), l2 (8.0 GiB), l3 (1.0 GiB) and 1 more.",
+                ],
+            ],
+        ),
+    ];
+    for (name, parts, causes, complete, expected) in cases {
+        let sentences = verdict(&[all_goes(disk(&parts), &causes)], &causes, complete, false);
+        for (sentence, expected) in sentences.iter().zip(expected) {
+            for words in expected {
+                assert!(sentence.contains(words), "{name}: {words:?} is not in {sentence:?}");
+            }
+        }
+        assert!(sentences.iter().all(|sentence| sentence.ends_with('.')), "{name}: {sentences:#?}");
+    }
+}
+
+#[test]
+fn numbers_that_contradict_each_other_and_no_disk_at_all() {
+    let mut broken = disk(&[(PartKind::Images, 10)]);
+    broken.used_percent = None;
+    let sentences = verdict(&[broken], &[], true, false);
+    assert!(sentences[0].contains("contradict"), "{sentences:?}");
+    assert!(!sentences[2].contains('%'), "{sentences:?}");
+    assert!(verdict(&[], &[], true, false)[0].contains("No filesystem"));
+    let empty = verdict(&[disk(&[])], &[], true, false);
+    assert!(empty[1].contains("Nobody"), "{empty:?}");
+}
+
+#[test]
+fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
+    let (calm, mut full) = (disk(&[(PartKind::Images, 10)]), disk(&[(PartKind::Leaks, 90)]));
+    full.mount = "/data".into();
+    let elsewhere = cause(CauseKind::Leak, Hands::Ours, 5, "leak elsewhere");
+    let here =
+        Cause { filesystem: FilesystemIx::from(1), ..cause(CauseKind::Leak, Hands::Ours, 80, "leak here") };
+    let full = all_goes(full, std::slice::from_ref(&here));
+    let sentences = verdict(&[calm, full], &[here, elsewhere], true, true);
+    assert!(sentences[0].starts_with("/data (the fullest of 2 filesystems"), "{sentences:?}");
+    assert!(sentences[1].contains("leak here"), "{sentences:?}");
+    assert!(
+        sentences[2].starts_with("Once the node runs again, `layersweep sweep --delete`"),
+        "{sentences:?}"
+    );
+    assert!(sentences[2].contains("80.0 GiB") && !sentences[2].contains("85.0"), "{sentences:?}");
+}
+
+#[test]
+fn marks_in_words() {
+    let mark = |name: &str, source| Mark { name: name.into(), percent: 85.4, source, of: Counted::Bytes };
+    assert_eq!(mark("gc high", "layersweep").words(), "layersweep's gc at 85%");
+    assert_eq!(mark("image GC high", "kubelet").words(), "the kubelet's image GC at 85%");
+    assert_eq!(
+        mark("hard eviction (nodefs.available)", "eviction").words(),
+        "hard eviction (nodefs.available) at 85%"
+    );
+    assert!(!mark("image GC low", "kubelet").acts() && mark("gc high", "layersweep").acts());
+}
+
+#[test]
+fn inodes_run_out_before_bytes() {
+    let mut disk = disk(&[(PartKind::Images, 30)]);
+    let mut calm = disk.clone();
+    calm.mount = "/calm".into();
+    calm.used_percent = Some(74.0);
+    disk.inodes = 2128;
+    disk.inodes_free = 0;
+    let sentences = verdict(&[calm, disk.clone()], &[], true, false);
+    assert!(
+        sentences[0].starts_with(
+            "/var (the fullest of 2 filesystems with stores) has no inode left: all 2128 inodes are used"
+        ),
+        "{sentences:?}"
+    );
+    assert!(sentences[0].contains("its bytes are 30.0% in use"), "{sentences:?}");
+    assert!(sentences[1].starts_with("Its bytes are held by"), "{sentences:?}");
+    assert!(sentences[2].contains("Nothing of it can be taken back"), "{sentences:?}");
+    // Past a mark that somebody set, and below it.
+    let mark = |percent| Mark {
+        name: "gc by inodes high".into(),
+        percent,
+        source: "layersweep",
+        of: Counted::Inodes,
+    };
+    disk.inodes_free = 528;
+    disk.marks.push(mark(70.0));
+    let sentence = |disk: &Disk| verdict(std::slice::from_ref(disk), &[], true, false)[0].clone();
+    assert!(sentence(&disk).starts_with("/var has used 75.2% of its 2128 inodes"), "{}", sentence(&disk));
+    assert!(sentence(&disk).contains(", past layersweep's gc by inodes at 70%."), "{}", sentence(&disk));
+    disk.marks.pop();
+    disk.marks.push(mark(80.0));
+    let below = sentence(&disk);
+    assert!(below.starts_with("/var is 30.0% in use"), "{below}");
+    assert!(below.contains("below every mark (next: layersweep's gc by inodes at 80%)"), "{below}");
+    // btrfs counts none.
+    (disk.inodes, disk.inodes_free) = (0, 0);
+    assert!(sentence(&disk).contains("next: layersweep's gc at 75%"), "{}", sentence(&disk));
+}
+
+#[test]
+fn nothing_is_promised_that_the_plans_do_not_keep() {
+    let causes = [
+        cause(CauseKind::UnusedImages, Hands::Ours, 20, "images not in use"),
+        cause(CauseKind::Leak, Hands::Ours, 5, "leak"),
+    ];
+    let parts = [(PartKind::ImagesUnused, 20), (PartKind::Leaks, 5)];
+    let calm = disk(&parts);
+    let last = |disk: &Disk| verdict(std::slice::from_ref(disk), &causes, true, false)[2].clone();
+    assert_eq!(
+        last(&calm),
+        "`layersweep gc` would delete no image now, since the disk is below its marks: 20.0 GiB unused; leaks \
+         of 5.0 GiB are not to be deleted yet, `layersweep sweep` says why."
+    );
+    // The low mark is reached long before all is gone; an inode is an inode.
+    let mut part = calm.clone();
+    part.planned.gc.add(Size { frees_bytes: 3 * GIB, inodes: 7, ..Size::default() });
+    assert!(
+        last(&part).starts_with(
+            "`layersweep gc` (unused images, 3.0 GiB) gives back up to 3.0 GiB, which leaves 22.0%; leaks of"
+        ),
+        "{}",
+        last(&part)
+    );
+    part.inodes_free = 0;
+    assert!(last(&part).contains("gives back up to 3.0 GiB and 7 inodes"), "{}", last(&part));
+}
+
+#[test]
+fn what_is_reserved_explains_the_percentage() {
+    let mut disk = disk(&[(PartKind::Images, 20)]);
+    let sentence = |disk: &Disk| verdict(std::slice::from_ref(disk), &[], true, false)[0].clone();
+    assert!(!sentence(&disk).contains("reserved"), "{}", sentence(&disk));
+    disk.available_bytes -= 65 * GIB;
+    disk.used_percent = Some(85.0);
+    let told = sentence(&disk);
+    assert!(told.contains("15.0 GiB available, 65.0 GiB reserved for root or not available, past"), "{told}");
+}

@@ -1,0 +1,290 @@
+//! The story in three sentences: what is full, who holds it, what can be done.
+
+use crate::app::diagnosis::{Back, Cause, CauseKind, Counted, Disk, Hands, Mark, PartKind, Planned};
+use crate::model::FilesystemIx;
+use crate::model::words::bytes;
+
+/// From this share on a disk whose marks nobody has set counts as full.
+const FULL: f64 = 85.0;
+/// From this share on what is reserved is told of.
+const RESERVED: f64 = 1.0;
+/// Causes named in the last sentence.
+const NAMED: usize = 3;
+
+/// What is full, who holds it, what can be done. `complete`: everything could be read; `foreign`:
+/// it is the disk of a node that does not run.
+#[must_use]
+pub fn verdict(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) -> [String; 3] {
+    let Some((at, disk)) = fullest(disks) else {
+        return [
+            "No filesystem with a store could be looked at.".into(),
+            "Who holds what is unknown.".into(),
+            "Nothing can be said of what could be taken back.".into(),
+        ];
+    };
+    let here: Vec<_> = causes.iter().filter(|cause| cause.filesystem == at).collect();
+    let mut last = done(disk, &here, foreign);
+    if !complete {
+        last.push_str(" Something could not be read, so figures are lower bounds.");
+    }
+    [full(disks, disk), held(disk, &here), last]
+}
+
+/// The disk that the story is about: the fullest, by bytes or by inodes.
+fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
+    let percent = |disk: &Disk| disk.used_percent.unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
+    let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
+    fullest.map(|(at, disk)| (at.into(), disk))
+}
+
+/// What is full.
+fn full(disks: &[Disk], disk: &Disk) -> String {
+    let Some(percent) = disk.used_percent else {
+        return format!("How full {} is cannot be told: its numbers contradict each other.", disk.mount);
+    };
+    let distance = |mark: &Mark| mark.percent - disk.percent_of(mark.of).unwrap_or(0.0);
+    let passed: Vec<_> = disk.acting(true).collect();
+    let next = disk.acting(false).min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let marks = match (passed.as_slice(), next) {
+        ([], None) if percent >= FULL => "; no marks are set here".to_owned(),
+        ([], None) => String::new(),
+        ([], Some(next)) => format!(", below every mark (next: {})", next.words()),
+        (passed, _) => {
+            let names: Vec<_> = passed.iter().map(|mark| mark.words()).collect();
+            format!(", past {}", and(&names))
+        }
+    };
+    let others = match disks.len() {
+        0 | 1 => String::new(),
+        many => format!(" (the fullest of {many} filesystems with stores)"),
+    };
+    let by_bytes = percent >= FULL || passed.iter().any(|mark| mark.of == Counted::Bytes);
+    let numbers = format!(
+        "{percent:.1}% {}: {} of {} used, {} available{}{marks}",
+        if by_bytes { "full" } else { "in use" },
+        bytes(disk.used_bytes),
+        bytes(disk.capacity_bytes),
+        bytes(disk.available_bytes),
+        reserved(disk),
+    );
+    match (short_of_inodes(disk), disk.inodes_percent()) {
+        (true, Some(_)) if disk.inodes_free == 0 => format!(
+            "{}{others} has no inode left: all {} inodes are used, so that no new file fits; its bytes are {numbers}.",
+            disk.mount, disk.inodes,
+        ),
+        (true, Some(inodes)) => format!(
+            "{}{others} has used {inodes:.1}% of its {} inodes; its bytes are {numbers}.",
+            disk.mount, disk.inodes,
+        ),
+        _ => format!("{}{others} is {numbers}.", disk.mount),
+    }
+}
+
+/// What is neither used nor available, where it is enough to make the numbers look wrong.
+fn reserved(disk: &Disk) -> String {
+    let rest = disk.capacity_bytes.saturating_sub(disk.used_bytes).saturating_sub(disk.available_bytes);
+    match share(rest, disk.capacity_bytes) > RESERVED {
+        true => format!(", {} reserved for root or not available", bytes(rest)),
+        false => String::new(),
+    }
+}
+
+/// Files run out, whatever bytes there are.
+fn short_of_inodes(disk: &Disk) -> bool {
+    disk.inodes_percent().is_some_and(|percent| percent >= FULL)
+        || disk.acting(true).any(|mark| mark.of == Counted::Inodes)
+}
+
+/// Who holds it.
+fn held(disk: &Disk, causes: &[&Cause]) -> String {
+    let mut groups: Vec<(&'static str, u64)> = Vec::new();
+    for part in &disk.parts {
+        let name = group(part.kind);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += part.bytes,
+            None => groups.push((name, part.bytes)),
+        }
+    }
+    groups.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    let ours: u64 = disk.parts.iter().filter(|part| is_ours(part.kind)).map(|part| part.bytes).sum();
+    let named: Vec<_> = groups
+        .iter()
+        .filter(|(_, sum)| *sum > 0)
+        .take(NAMED)
+        .map(|(name, sum)| format!("{name} {} ({:.0}%)", bytes(*sum), share(*sum, disk.used_bytes)))
+        .collect();
+    if named.is_empty() {
+        return "Nobody holds anything on it.".into();
+    }
+    let foremost = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
+    let foremost = foremost.filter(|cause| share(cause.bytes, disk.used_bytes) >= 10.0);
+    // What was not looked into may be a single thing, too.
+    let unknown = causes.iter().filter(|cause| cause.kind == CauseKind::Other).map(|cause| cause.bytes).max();
+    let foremost = foremost.filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes));
+    let foremost = foremost.map_or_else(String::new, |cause| {
+        format!("; the largest single thing: {} with {}", cause.title, bytes(cause.bytes))
+    });
+    if share(ours, disk.used_bytes) < 50.0 {
+        return format!(
+            "Most of it is not containers' storage, which holds only {} ({:.0}%): {}{foremost}.",
+            bytes(ours),
+            share(ours, disk.used_bytes),
+            and(&named),
+        );
+    }
+    let what = if short_of_inodes(disk) { "Its bytes are" } else { "It is" };
+    format!("{what} held by {}{foremost}.", and(&named))
+}
+
+/// What can be done, and how much it gives.
+fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
+    let ours: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Ours).collect();
+    let theirs: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Operator).collect();
+    let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
+    let when = if foreign { "once the node runs again, " } else { "" };
+    let Planned { command, gc, none, sweep } = disk.planned;
+    let goes = [
+        (format!("`{command}` (unused images"), gc),
+        ("`layersweep sweep --delete` (leaks".to_owned(), sweep),
+    ];
+    let commands: Vec<_> = goes
+        .iter()
+        .filter(|(_, back)| !back.is_nothing())
+        .map(|(command, back)| format!("{command}, {})", bytes(back.bytes)))
+        .collect();
+    let images = of_kind(&ours, CauseKind::UnusedImages);
+    let leaks = of_kind(&ours, CauseKind::Leak);
+    // What nothing uses, and what stays all the same.
+    let stays: Vec<_> = [
+        (images > 0 && gc.is_nothing()).then(|| {
+            format!("`layersweep gc` would delete no image now, since {none}: {} unused", bytes(images))
+        }),
+        (leaks > 0 && sweep.is_nothing()).then(|| {
+            format!("leaks of {} are not to be deleted yet, `layersweep sweep` says why", bytes(leaks))
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut out = match commands.is_empty() {
+        true if !stays.is_empty() => capital(&stays.join("; ")),
+        true if theirs.is_empty() => {
+            return match held_by_nobody(disk) {
+                true => "There is nothing to take back.".into(),
+                false => {
+                    "Nothing of it can be taken back safely: what is in the stores is in use, and the rest \
+                          is not ours to judge; a larger disk, or less on it, is the way."
+                        .into()
+                }
+            };
+        }
+        true => "Nothing of it goes by itself".to_owned(),
+        false => {
+            let back = Back {
+                bytes: gc.bytes.saturating_add(sweep.bytes),
+                inodes: gc.inodes.saturating_add(sweep.inodes),
+            };
+            let verb = if commands.len() == 1 { "gives" } else { "give" };
+            let after = after(disk, back.bytes)
+                .map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
+            let inodes = match short_of_inodes(disk) {
+                true => format!(" and {} inodes", back.inodes),
+                false => String::new(),
+            };
+            let first =
+                format!("{when}{} {verb} back up to {}{inodes}{after}", and(&commands), bytes(back.bytes));
+            capital(&[vec![first], stays].concat().join("; "))
+        }
+    };
+    if !theirs.is_empty() {
+        let named: Vec<_> = theirs
+            .iter()
+            .take(NAMED)
+            .map(|cause| format!("{} ({})", cause.title, bytes(cause.bytes)))
+            .collect();
+        let more = match theirs.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let hold = format!("{} to decide by hand: {}{more}", bytes(sum(&theirs)), named.join(", "));
+        out.push_str(&format!("; {hold}"));
+    }
+    out + "."
+}
+
+fn held_by_nobody(disk: &Disk) -> bool {
+    disk.used_percent.is_some_and(|percent| percent < FULL)
+        && !short_of_inodes(disk)
+        && disk.acting(true).next().is_none()
+}
+
+fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
+    causes.iter().filter(|cause| cause.kind == kind).map(|cause| cause.bytes).sum()
+}
+
+/// Percent used when `back` bytes have come back.
+fn after(disk: &Disk, back: u64) -> Option<f64> {
+    disk.used_percent?;
+    let taken = disk.capacity_bytes.saturating_sub(disk.available_bytes).saturating_sub(back);
+    Some(share(taken, disk.capacity_bytes))
+}
+
+fn group(kind: PartKind) -> &'static str {
+    match kind {
+        PartKind::Images => "images in use",
+        PartKind::ImagesPinned => "pinned images",
+        PartKind::ImagesUnused => "unused images",
+        PartKind::Containers => "containers' own layers",
+        PartKind::Leaks => "leaks",
+        PartKind::Metadata | PartKind::StoreOther => "stores' own files",
+        PartKind::PodLogs | PartKind::KubeletVolumes => "logs and volumes of pods",
+        PartKind::Logs => "other logs",
+        PartKind::Journal => "the journal",
+        PartKind::VarTmp => "temporary files",
+        PartKind::Layersweep => "layersweep's records",
+        PartKind::CoreDumps => "core dumps",
+        PartKind::Swap => "swap",
+        PartKind::DeletedOpen => "deleted files held open",
+        PartKind::Directory | PartKind::Other => "other files",
+    }
+}
+
+/// Part of containers' storage.
+fn is_ours(kind: PartKind) -> bool {
+    matches!(
+        kind,
+        PartKind::Images
+            | PartKind::ImagesPinned
+            | PartKind::ImagesUnused
+            | PartKind::Containers
+            | PartKind::Leaks
+            | PartKind::Metadata
+            | PartKind::StoreOther
+    )
+}
+
+/// One thing, not a sum of many.
+fn is_single(kind: CauseKind) -> bool {
+    !matches!(kind, CauseKind::UnusedImages | CauseKind::Other)
+}
+
+#[allow(clippy::cast_precision_loss)] // shown with one decimal at most
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn and(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [front @ .., last] => format!("{} and {last}", front.join(", ")),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + letters.as_str())
+}

@@ -1,0 +1,348 @@
+//! Our marks, the kubelet's and those of eviction, held against each other on each filesystem.
+//!
+//! The kubelet looks for eviction every 10 seconds and for image collection every 5 minutes
+//! (`pkg/kubelet/eviction`, `ImageGCPeriod`). Where eviction comes first, the kubelet deletes every
+//! unused image at once, and if that is not enough it evicts pods.
+
+use crate::app::doctor::{Check, Status};
+use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Signals, Thresholds};
+use crate::policy::space::Targets;
+use jiff::SignedDuration;
+
+/// Less than this between collection and eviction, in percent of the disk, is too little to count
+/// on: a pull takes it in less than five minutes.
+const MARGIN: f64 = 5.0;
+
+/// A filesystem that holds images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its mount point.
+    pub mount: String,
+    /// Size in bytes.
+    pub capacity_bytes: u64,
+    /// Inodes in all; 0 where there is no fixed number.
+    pub inodes: u64,
+    /// The kubelet's own directory lies on it too, so that its signals count here.
+    pub is_nodefs: bool,
+}
+
+/// What we go by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ours {
+    /// When space collection starts.
+    pub targets: Targets,
+    /// Images idle for longer go.
+    pub max_age: Option<SignedDuration>,
+}
+
+/// A share in use at which something happens, and what says so.
+#[derive(Clone, Debug, PartialEq)]
+struct Mark {
+    percent: f64,
+    words: String,
+}
+
+/// All that the settings make of these disks.
+#[must_use]
+pub fn marks(kubelet: &Thresholds, ours: &Ours, disks: &[Disk]) -> Vec<Check> {
+    let mut checks = validity(kubelet);
+    checks.push(dropped(kubelet));
+    checks.extend(age(kubelet, ours));
+    for disk in disks {
+        checks.push(order(kubelet, ours, disk));
+        checks.push(our_bytes(kubelet, ours, disk));
+        checks.extend(our_inodes(kubelet, ours, disk));
+    }
+    checks
+}
+
+/// Whether the kubelet would start with its settings (`ValidateKubeletConfiguration`).
+fn validity(kubelet: &Thresholds) -> Vec<Check> {
+    const NAME: &str = "kubelet-settings";
+    let (high, low) = (&kubelet.image_high, &kubelet.image_low);
+    let mut checks = Vec::new();
+    let mut refused = |object: &str, message: String, remedy: &str| {
+        checks.push(Check::new(NAME, Status::Error, object, message, remedy));
+    };
+    for (what, said) in [("high", high), ("low", low)] {
+        if !(0..=100).contains(&said.value) {
+            let message = format!("{} is no percentage: the kubelet does not start with it", said.value);
+            refused(said.source(), message, &format!("set the {what} threshold to a number from 0 to 100"));
+        }
+    }
+    if low.value >= high.value {
+        let message = format!(
+            "the low threshold of image collection is {} and the high one {}: the kubelet does not start with that",
+            low.value, high.value
+        );
+        refused(low.source(), message, "set the low threshold below the high one");
+    }
+    let (min, max) = (&kubelet.min_age, &kubelet.max_age);
+    if max.value.is_negative() || (!max.value.is_zero() && max.value <= min.value) {
+        let message = format!(
+            "the maximum age of images is {:#} and the minimum age {:#}: the kubelet does not start with that",
+            max.value, min.value
+        );
+        refused(max.source(), message, "set imageMaximumGCAge above imageMinimumGCAge, or to 0s");
+    }
+    if checks.is_empty() {
+        let message = format!(
+            "image collection from {}% to {}% used, minimum age {:#}{}",
+            high.value,
+            low.value,
+            min.value,
+            match max.value.is_zero() {
+                true => String::new(),
+                false => format!(", maximum age {:#}", max.value),
+            }
+        );
+        checks.push(Check::ok(NAME, high.source(), message));
+    }
+    checks
+}
+
+/// Setting one threshold of hard eviction takes the defaults of all others away.
+fn dropped(kubelet: &Thresholds) -> Check {
+    const NAME: &str = "kubelet-eviction";
+    let hard = &kubelet.hard;
+    if kubelet.dropped.is_empty() {
+        let signals: Vec<_> = [IMAGEFS, NODEFS, IMAGEFS_INODES, NODEFS_INODES]
+            .iter()
+            .filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(*signal)?)))
+            .collect();
+        let message = match signals.is_empty() {
+            true => "disks never evict pods".to_owned(),
+            false => format!("hard eviction at {}", signals.join(", ")),
+        };
+        return Check::ok(NAME, hard.source(), message);
+    }
+    Check::new(
+        NAME,
+        Status::Warning,
+        hard.source(),
+        format!(
+            "hard eviction is set without {}: setting one threshold switches the defaults of all others off",
+            kubelet.dropped.join(", ")
+        ),
+        "name them all in evictionHard, or set mergeDefaultEvictionSettings: true",
+    )
+}
+
+/// Collection by age on both sides.
+fn age(kubelet: &Thresholds, ours: &Ours) -> Option<Check> {
+    let theirs = &kubelet.max_age;
+    if theirs.value.is_zero() || theirs.value.is_negative() {
+        return None;
+    }
+    let ours = match ours.max_age {
+        Some(ours) if ours <= theirs.value => format!("ours go first, after {ours:#}"),
+        Some(ours) => format!("ours would stay for {ours:#}"),
+        None => "ours never go by age".to_owned(),
+    };
+    Some(Check::note(
+        "image-age",
+        theirs.source(),
+        format!(
+            "the kubelet deletes images that it has not seen in use for {:#}, even just pulled ones, and forgets at \
+             each restart since when; {ours}",
+            theirs.value
+        ),
+    ))
+}
+
+/// The first of a kind of eviction on a disk.
+fn first(signals: &Signals, names: &[&str], whole: u64, kind: &str) -> Option<Mark> {
+    let marks = names.iter().filter_map(|name| {
+        let amount = signals.get(*name)?;
+        let percent = amount.used_percent(whole)?;
+        Some(Mark { percent, words: format!("{kind} eviction at {name}<{amount}") })
+    });
+    marks.min_by(|a, b| a.percent.total_cmp(&b.percent))
+}
+
+fn bytes_of(disk: &Disk) -> &'static [&'static str] {
+    if disk.is_nodefs { &[IMAGEFS, NODEFS] } else { &[IMAGEFS] }
+}
+
+/// From which share the kubelet collects images: it rounds what is used up, so that a threshold of
+/// 85 is met by the first byte above 84%. `None`: switched off.
+fn kubelets(kubelet: &Thresholds) -> Option<f64> {
+    let high = kubelet.image_high.value;
+    let off = high >= 100 && kubelet.max_age.value.is_zero();
+    #[allow(clippy::cast_precision_loss)] // a percentage
+    (!off).then_some(high as f64 - 1.0)
+}
+
+/// From which share we do.
+fn from(targets: &Targets, capacity_bytes: u64) -> Option<f64> {
+    let high = targets.used.map(|marks| f64::from(marks.high));
+    #[allow(clippy::cast_precision_loss)] // compared in percent
+    let floor = targets
+        .free
+        .filter(|_| capacity_bytes > 0)
+        .map(|floor| 100.0 - floor.start_below as f64 * 100.0 / capacity_bytes as f64);
+    high.into_iter().chain(floor).min_by(f64::total_cmp)
+}
+
+/// The kubelet's image collection against eviction.
+fn order(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
+    const NAME: &str = "kubelet-order";
+    let check = |status, message: String, remedy: String| {
+        Check::new(NAME, status, disk.mount.as_str(), message, remedy)
+    };
+    let (capacity, high) = (disk.capacity_bytes, &kubelet.image_high);
+    let hard = first(&kubelet.hard.value, bytes_of(disk), capacity, "hard");
+    let soft = first(&kubelet.soft.value, bytes_of(disk), capacity, "soft");
+    let evicts = [&hard, &soft].into_iter().flatten().min_by(|a, b| a.percent.total_cmp(&b.percent));
+    let Some(evicts) = evicts else {
+        return check(Status::Ok, "no eviction by the bytes of this filesystem".into(), String::new());
+    };
+    let ours_first = from(&ours.targets, capacity).is_some_and(|ours| ours < evicts.percent);
+    let Some(collects) = kubelets(kubelet) else {
+        let message = format!(
+            "the kubelet's image collection is off ({}): before {} ({:.1}% used) only ours runs",
+            high.source(),
+            evicts.words,
+            evicts.percent
+        );
+        let status = if ours_first { Status::Note } else { Status::Error };
+        let remedy = if ours_first { String::new() } else { lower_ours(evicts.percent) };
+        return check(status, message, remedy);
+    };
+    let is_hard = hard.as_ref() == Some(evicts);
+    if collects >= evicts.percent {
+        let message = format!(
+            "the kubelet collects images from {}% used on ({}), but {} comes before, at {:.1}% used: pods are evicted \
+             while images that nobody uses lie on the disk",
+            high.value,
+            high.source(),
+            evicts.words,
+            evicts.percent
+        );
+        let status = if is_hard { Status::Error } else { Status::Warning };
+        return check(status, message, lower_theirs(evicts.percent));
+    }
+    if evicts.percent - collects < MARGIN {
+        let message = format!(
+            "{} ({:.1}% used) is hard above the kubelet's image collection ({}% used): eviction is looked at every 10 \
+             seconds and collection every 5 minutes, so that eviction often comes first{}",
+            evicts.words,
+            evicts.percent,
+            high.value,
+            if ours_first { "; ours comes before both" } else { "" }
+        );
+        let status = if ours_first { Status::Note } else { Status::Warning };
+        let remedy = if ours_first { String::new() } else { lower_theirs(evicts.percent) };
+        return check(status, message, remedy);
+    }
+    check(
+        Status::Ok,
+        format!(
+            "the kubelet collects images from {}% used on, {} comes at {:.1}% used",
+            high.value, evicts.words, evicts.percent
+        ),
+        String::new(),
+    )
+}
+
+fn lower_theirs(below: f64) -> String {
+    let high = (below - MARGIN).floor().clamp(2.0, 95.0);
+    format!(
+        "set the kubelet's imageGCHighThresholdPercent to {high} or less and imageGCLowThresholdPercent below that"
+    )
+}
+
+fn lower_ours(below: f64) -> String {
+    let high = (below - MARGIN).floor().clamp(2.0, 95.0);
+    format!("set images.high_percent to {high} or less")
+}
+
+/// Our marks against both.
+fn our_bytes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
+    const NAME: &str = "our-marks";
+    let check = |status, message: String, remedy: String| {
+        Check::new(NAME, status, disk.mount.as_str(), message, remedy)
+    };
+    let capacity = disk.capacity_bytes;
+    let hard = first(&kubelet.hard.value, bytes_of(disk), capacity, "hard");
+    let soft = first(&kubelet.soft.value, bytes_of(disk), capacity, "soft");
+    let theirs = kubelets(kubelet).map(|percent| Mark {
+        percent,
+        words: format!("the kubelet's image collection at {}%", kubelet.image_high.value),
+    });
+    let all: Vec<&Mark> = [&theirs, &soft, &hard].into_iter().flatten().collect();
+    let lowest = all.iter().map(|mark| mark.percent).fold(100.0, f64::min);
+    let Some(starts) = from(&ours.targets, capacity) else {
+        return check(
+            Status::Warning,
+            "neither images.high_percent nor images.min_free is set: no lack of bytes makes us delete".into(),
+            lower_ours(lowest),
+        );
+    };
+    let before = |mark: &Mark| mark.percent <= starts;
+    let worst = [(&hard, Status::Error), (&soft, Status::Warning), (&theirs, Status::Warning)]
+        .into_iter()
+        .find_map(|(mark, status)| mark.as_ref().filter(|mark| before(mark)).map(|mark| (mark, status)));
+    if let Some((mark, status)) = worst {
+        let message = format!(
+            "we delete from {starts:.1}% used on, but {} comes before, from {:.1}% used on",
+            mark.words, mark.percent
+        );
+        return check(status, message, lower_ours(lowest));
+    }
+    let rest: Vec<_> = all.iter().map(|mark| format!("{} ({:.1}% used)", mark.words, mark.percent)).collect();
+    let message = match rest.is_empty() {
+        true => format!("we delete from {starts:.1}% used on"),
+        false => format!("we delete from {starts:.1}% used on, before {}", rest.join(" and ")),
+    };
+    check(Status::Ok, message, String::new())
+}
+
+/// Inodes, where their number is fixed. The kubelet never collects for want of inodes but by
+/// eviction.
+fn our_inodes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Option<Check> {
+    const NAME: &str = "our-inodes";
+    if disk.inodes == 0 {
+        return None;
+    }
+    let names: &[&str] = if disk.is_nodefs { &[IMAGEFS_INODES, NODEFS_INODES] } else { &[IMAGEFS_INODES] };
+    let hard = first(&kubelet.hard.value, names, disk.inodes, "hard");
+    let soft = first(&kubelet.soft.value, names, disk.inodes, "soft");
+    let evicts = [&hard, &soft].into_iter().flatten().min_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    let high = (evicts.percent - MARGIN).floor().clamp(2.0, 95.0);
+    let remedy = format!("set images.inodes_high_percent to {high} or less");
+    let mount = disk.mount.as_str();
+    Some(match ours.targets.inodes {
+        None => Check::new(
+            NAME,
+            Status::Note,
+            mount,
+            format!(
+                "no lack of inodes makes us delete, nor the kubelet before {} ({:.1}% of the inodes used)",
+                evicts.words, evicts.percent
+            ),
+            remedy,
+        ),
+        Some(marks) if f64::from(marks.high) >= evicts.percent => Check::new(
+            NAME,
+            if hard.as_ref() == Some(evicts) { Status::Error } else { Status::Warning },
+            mount,
+            format!(
+                "we delete from {}% of the inodes used on, but {} comes before, from {:.1}% on",
+                marks.high, evicts.words, evicts.percent
+            ),
+            remedy,
+        ),
+        Some(marks) => Check::ok(
+            NAME,
+            mount,
+            format!(
+                "we delete from {}% of the inodes used on, before {} ({:.1}%)",
+                marks.high, evicts.words, evicts.percent
+            ),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests;

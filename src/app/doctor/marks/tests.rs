@@ -1,0 +1,174 @@
+use crate::app::doctor::marks::*;
+use crate::node::kubelet::{Kubelet, SettingsFile};
+use crate::node::thresholds;
+use crate::policy::space::{FreeFloor, Marks};
+
+const GIB: u64 = 1 << 30;
+
+fn kubelet(text: &str) -> Thresholds {
+    let configs = vec![SettingsFile { path: "/var/lib/kubelet/config.yaml".into(), text: text.into() }];
+    let (found, problems) = thresholds::read(&Kubelet { configs, ..Kubelet::default() });
+    assert_eq!(problems, [], "{text}");
+    found
+}
+
+fn used(high: u8) -> Targets {
+    Targets { used: Some(Marks { high, low: high - 5 }), ..Targets::default() }
+}
+
+fn disk() -> Disk {
+    Disk { mount: "/".into(), capacity_bytes: 100 * GIB, inodes: 1000, is_nodefs: true }
+}
+
+fn found(text: &str, targets: Targets, disk: Disk) -> Vec<Check> {
+    let checks = marks(&kubelet(text), &Ours { targets, max_age: None }, &[disk]);
+    for check in &checks {
+        assert!(check.remedy.is_empty() || check.status > Status::Ok, "{check:?}");
+        assert!(check.status < Status::Warning || !check.remedy.is_empty(), "{check:?}");
+    }
+    checks
+}
+
+fn status(checks: &[Check], name: &str) -> Option<Status> {
+    checks.iter().find(|check| check.name == name).map(|check| check.status)
+}
+
+#[test]
+fn image_collection_against_eviction() {
+    use Status::{Error, Note, Ok, Warning};
+    for (text, ours, expected) in [
+        // The defaults: 85 is met from 84 on, and eviction at 85 is seen sooner.
+        ("", used(75), Note),
+        ("", used(84), Note),
+        ("", Targets::default(), Warning),
+        ("imageGCHighThresholdPercent: 80\nimageGCLowThresholdPercent: 70", used(75), Ok),
+        // Met by the first byte above 85%, which is where eviction is.
+        ("imageGCHighThresholdPercent: 86", used(75), Error),
+        // The article's.
+        ("imageGCHighThresholdPercent: 95", used(75), Error),
+        (
+            "imageGCHighThresholdPercent: 90\nevictionHard: {imagefs.available: 5%, nodefs.available: 5%}",
+            used(75),
+            Ok,
+        ),
+        // The node's own filesystem has the stricter mark, which counts where images lie on it too.
+        (
+            "imageGCHighThresholdPercent: 90\nevictionHard: {imagefs.available: 5%, nodefs.available: 15%}",
+            used(75),
+            Error,
+        ),
+        // 20 GiB of 100.
+        ("evictionHard: {imagefs.available: 20Gi}", used(75), Error),
+        ("evictionHard: {imagefs.available: 5Gi}", used(75), Ok),
+        ("evictionSoft: {imagefs.available: 20%}", used(75), Warning),
+        ("imageGCHighThresholdPercent: 100", used(75), Note),
+        ("imageGCHighThresholdPercent: 100", used(86), Error),
+        ("imageGCHighThresholdPercent: 100", Targets::default(), Error),
+        ("imageGCHighThresholdPercent: 100\nimageMaximumGCAge: 24h", used(75), Error),
+        ("evictionHard: {imagefs.available: 0%, nodefs.available: 0%}", used(75), Ok),
+    ] {
+        assert_eq!(status(&found(text, ours, disk()), "kubelet-order"), Some(expected), "{text:?} {ours:?}");
+    }
+    let text =
+        "imageGCHighThresholdPercent: 90\nevictionHard: {imagefs.available: 5%, nodefs.available: 15%}";
+    let apart = Disk { is_nodefs: false, ..disk() };
+    assert_eq!(status(&found(text, used(75), apart), "kubelet-order"), Some(Ok));
+}
+
+#[test]
+fn our_marks_against_both() {
+    use Status::{Error, Ok, Warning};
+    let floor = |gib| Targets {
+        free: Some(FreeFloor { start_below: gib * GIB, until: gib * GIB }),
+        ..Targets::default()
+    };
+    for (text, ours, expected) in [
+        ("", used(75), Ok),
+        ("", used(83), Ok),
+        // The kubelet's 85 begins at 84.
+        ("", used(84), Warning),
+        ("", used(85), Error),
+        ("", used(99), Error),
+        ("", Targets::default(), Warning),
+        ("", floor(20), Ok),
+        ("", floor(16), Warning),
+        ("", floor(10), Error),
+        ("", Targets { used: used(99).used, ..floor(20) }, Ok),
+        ("evictionSoft: {imagefs.available: 30%}", used(75), Warning),
+        ("imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60", used(75), Warning),
+        ("evictionHard: {imagefs.available: 30Gi}", used(75), Error),
+        ("evictionHard: {imagefs.available: 0%}\nimageGCHighThresholdPercent: 100", used(99), Ok),
+    ] {
+        let checks = found(text, ours, disk());
+        assert_eq!(status(&checks, "our-marks"), Some(expected), "{text:?} {ours:?}: {checks:?}");
+    }
+    let checks = found("", used(90), disk());
+    let check = checks.iter().find(|check| check.name == "our-marks").unwrap();
+    // Five below the first of all marks.
+    assert_eq!(check.remedy, "set images.high_percent to 79 or less");
+    // A filesystem that tells no size still has percentages.
+    let sizeless = Disk { capacity_bytes: 0, ..disk() };
+    assert_eq!(status(&found("", floor(1), sizeless), "our-marks"), Some(Warning));
+}
+
+#[test]
+fn inodes() {
+    use Status::{Error, Note, Ok, Warning};
+    let ours = |high| Targets { inodes: Some(Marks { high, low: high - 5 }), ..used(75) };
+    for (text, targets, inodes, expected) in [
+        ("", used(75), 1000, Some(Note)),
+        ("", used(75), 0, None),
+        ("", ours(90), 1000, Some(Ok)),
+        ("", ours(95), 1000, Some(Error)),
+        ("evictionHard: {nodefs.inodesFree: 200}", ours(90), 1000, Some(Error)),
+        ("evictionSoft: {nodefs.inodesFree: 20%}", ours(90), 1000, Some(Warning)),
+        ("evictionHard: {imagefs.available: 10%}", ours(90), 1000, None),
+    ] {
+        let checks = found(text, targets, Disk { inodes, ..disk() });
+        assert_eq!(status(&checks, "our-inodes"), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn settings_that_the_kubelet_refuses() {
+    for (text, expected) in [
+        ("", 0),
+        ("imageGCHighThresholdPercent: 80", 1),
+        ("imageGCLowThresholdPercent: 90", 1),
+        ("imageGCHighThresholdPercent: 101", 1),
+        ("imageGCLowThresholdPercent: -1", 1),
+        ("imageMaximumGCAge: 1m", 1),
+        ("imageMaximumGCAge: 2m", 1),
+        ("imageMaximumGCAge: 3m", 0),
+    ] {
+        let checks = found(text, used(75), disk());
+        let errors =
+            checks.iter().filter(|one| one.name == "kubelet-settings" && one.status == Status::Error);
+        assert_eq!(errors.count(), expected, "{text}: {checks:?}");
+    }
+}
+
+#[test]
+fn defaults_that_one_setting_took_away() {
+    let of = |text| status(&found(text, used(75), disk()), "kubelet-eviction");
+    assert_eq!(of(""), Some(Status::Ok));
+    assert_eq!(of("evictionHard: {memory.available: 1Gi}"), Some(Status::Warning));
+    assert_eq!(
+        of("evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true"),
+        Some(Status::Ok)
+    );
+}
+
+#[test]
+fn both_collect_by_age() {
+    let of = |text, max_age| {
+        let ours = Ours { targets: used(75), max_age };
+        marks(&kubelet(text), &ours, &[]).into_iter().find(|check| check.name == "image-age")
+    };
+    let days = |days: i64| Some(SignedDuration::from_hours(24 * days));
+    assert_eq!(of("", days(3)), None);
+    for (max_age, words) in [(None, "never go by age"), (days(3), "go first"), (days(30), "would stay")] {
+        let check = of("imageMaximumGCAge: 168h", max_age).unwrap();
+        assert!(check.status == Status::Note && check.message.contains(words), "{check:?}");
+    }
+}

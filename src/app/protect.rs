@@ -1,0 +1,155 @@
+//! What the node's own files protect: images of static pods and of quadlets, those that pod sandboxes
+//! are made from, and those that the kubelet is pulling.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::model::{Finding, LabelsOf};
+use crate::node::quadlets::{self, OF_USERS, Place, SYSTEM};
+use crate::node::{NamedImage, Unreadable, pulls, static_pods};
+use crate::policy::input::{NamedBy, Protect, Quadlet, Scope};
+use crate::stores::containers_storage::config::{self as graphroot, UserStores};
+use crate::stores::{self, Request};
+use crate::sys::root::{Root, Who};
+
+/// What was read from the files of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FromNode {
+    /// Images that static pods name.
+    pub static_pods: Vec<NamedBy>,
+    /// Images that quadlets name.
+    pub quadlets: Vec<Quadlet>,
+    /// Images that pod sandboxes are made from.
+    pub sandboxes: Vec<NamedBy>,
+    /// Images that the kubelet is pulling.
+    pub pulling: Vec<NamedBy>,
+    /// What was not understood.
+    pub findings: Vec<Finding>,
+}
+
+impl FromNode {
+    /// Reads what protects images of the stores of `request`. `manifests` is where static pods are
+    /// defined, besides what the kubelet's own settings say; `None`: static pods protect nothing.
+    /// `kubelet` is the kubelet's own directory, where it is configured for us.
+    ///
+    /// Reads some dozen small files, and no store: it can be asked again whenever a deletion is to be
+    /// proven.
+    ///
+    /// # Errors
+    /// When it cannot be known what static pods or root's quadlets name: then nothing may be deleted.
+    pub fn read(
+        request: &Request,
+        manifests: Option<&Path>,
+        kubelet: Option<&Path>,
+    ) -> Result<Self, Unreadable> {
+        let pods = manifests.map(|manifests| static_pods::read(&request.sysroot, manifests));
+        let pods = pods.transpose()?.unwrap_or_default();
+        let pulls = pulls::read(&request.sysroot, kubelet);
+        let (quadlets, findings) = quadlets(request)?;
+        Ok(Self {
+            pulling: pulls.images.into_iter().map(NamedBy::from).collect(),
+            quadlets,
+            static_pods: pods.images.into_iter().map(NamedBy::from).collect(),
+            sandboxes: stores::sandbox_images(request).into_iter().map(NamedBy::from).collect(),
+            findings: [findings, pods.findings, pulls.findings].concat(),
+        })
+    }
+
+    /// Adds it to what configuration protects, in the place of what an earlier reading added.
+    pub fn apply(&self, protect: &mut Protect) {
+        protect.static_pods.clone_from(&self.static_pods);
+        protect.quadlets.clone_from(&self.quadlets);
+        protect.sandboxes.clone_from(&self.sandboxes);
+        protect.pulling.clone_from(&self.pulling);
+    }
+}
+
+/// What quadlets name by now: root's for the stores that are no user's, a user's for that user's
+/// stores and those that they borrow from.
+///
+/// # Errors
+/// When it cannot be known what root's name.
+pub fn quadlets(request: &Request) -> Result<(Vec<Quadlet>, Vec<Finding>), Unreadable> {
+    let sysroot = &request.sysroot;
+    let environment = &request.environment;
+    let users = graphroot::users_stores(sysroot, environment);
+    let roots = |paths: &mut dyn Iterator<Item = &PathBuf>| -> Vec<PathBuf> {
+        paths.filter_map(|path| sysroot.resolve(path).ok()).collect()
+    };
+    let own = |user: &UserStores| roots(&mut user.stores.iter().map(|store| &store.graphroot));
+    let all: Vec<PathBuf> = users.iter().flat_map(own).collect();
+    let mut places = Vec::new();
+    let mut add = |path: PathBuf, foreign: bool, stores: &Arc<Scope>| {
+        places.push((Place { path, foreign }, Arc::clone(stores)));
+    };
+    let of_root = Arc::new(Scope::Except(all.clone()));
+    // What a user may not read of root's stops nobody: root's stores are not that user's to delete.
+    let is_root = environment.uid == 0;
+    SYSTEM.iter().for_each(|path| add(path.into(), !is_root, &of_root));
+    let of_users = Arc::new(Scope::Only(all));
+    for user in &users {
+        // What it borrows from counts as far as the user can read it: nobody keeps others' images.
+        let can_read = |root: &PathBuf| {
+            let admits = |root: Root| root.way().admits(&Who::user(user.uid));
+            sysroot.is_foreign() || Root::open(root).is_ok_and(admits)
+        };
+        let stores = &user.stores;
+        let mut lenders = roots(
+            &mut stores
+                .iter()
+                .flat_map(|store| store.additional_image_stores.iter().chain(&store.imagestore)),
+        );
+        lenders.retain(can_read);
+        let scope = Arc::new(Scope::Only([own(user), lenders].concat()));
+        let foreign = user.uid != environment.uid;
+        add(user.config.join("containers/systemd"), foreign, &scope);
+        add(format!("/run/user/{}/containers/systemd", user.uid).into(), foreign, &scope);
+        OF_USERS.iter().for_each(|path| add(Path::new(path).join(user.uid.to_string()), false, &scope));
+    }
+    if !users.is_empty() {
+        OF_USERS.iter().for_each(|path| add(path.into(), false, &of_users));
+    }
+    // Where stores are named, nothing else is deleted: whoever has no business there is not asked.
+    let asked = asked(request);
+    places.retain(|(_, stores)| match (&asked, stores.as_ref()) {
+        (Some(asked), Scope::Only(_)) => asked.iter().any(|root| stores.has(root)),
+        _ => true,
+    });
+    let (mut found, mut findings) = (Vec::new(), Vec::new());
+    for (place, stores) in places {
+        let read = quadlets::read(sysroot, &place)?;
+        findings.extend(read.findings);
+        if read.names_more {
+            let named = NamedBy { reference: String::new(), source: place.path.display().to_string() };
+            found.push(Quadlet { named, stores: Arc::clone(&stores), any: true });
+        }
+        let named = read.images.into_iter().map(NamedBy::from);
+        found.extend(named.map(|named| Quadlet { named, stores: Arc::clone(&stores), any: false }));
+    }
+    Ok((found, findings))
+}
+
+/// The graphroots that are named; `None` where none is, or one is not to be found.
+fn asked(request: &Request) -> Option<Vec<PathBuf>> {
+    let sysroot = &request.sysroot;
+    let place = |path: &PathBuf| match sysroot.is_foreign() {
+        true => sysroot.resolve(path).ok(),
+        false => sysroot.resolve(&std::path::absolute(path).ok()?).ok(),
+    };
+    match (&request.graphroots[..], request.containerd_roots.is_empty()) {
+        ([], true) => None,
+        (named, _) => named.iter().map(place).collect(),
+    }
+}
+
+impl From<NamedImage> for NamedBy {
+    fn from(image: NamedImage) -> Self {
+        Self { reference: image.reference, source: image.source }
+    }
+}
+
+/// Whose labels a survey has to read for these protections.
+#[must_use]
+pub fn labels_for(protect: &Protect) -> LabelsOf {
+    if protect.labels.is_empty() { LabelsOf::Nobody } else { LabelsOf::Everybody }
+}

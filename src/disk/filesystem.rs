@@ -1,0 +1,241 @@
+//! statvfs, mount facts, and what a filesystem gives back beyond `st_blocks`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, StatVfs};
+
+use crate::disk::Tally;
+use crate::disk::inode_chunks::ChunkRule;
+use crate::model::Filesystem;
+use crate::sys::beneath::mount_id;
+use crate::sys::mounts::{self, Mount};
+use crate::sys::{btrfs, xfs};
+
+/// Bytes of an XFS inode where the filesystem does not tell; mkfs's default.
+const XFS_INODE: u64 = 512;
+
+/// What a filesystem gives back when inodes go: see `docs/how-it-measures.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct CostModel {
+    /// Bytes per inode that the filesystem keeps outside `st_blocks` (XFS: the inode size
+    /// where its chunks cannot be told, else 0; ext4: 0, its inode tables never shrink).
+    pub bytes_per_inode: u64,
+    /// Inodes come back by chunks, which are counted by themselves
+    /// ([`crate::disk::inode_chunks`]).
+    pub inode_chunks: bool,
+    /// Percent of [`Tally::metadata_bytes`] that come back: 100 for one copy of metadata a
+    /// copy of data, 200 for btrfs's default `DUP`; 0 where there is no such metadata.
+    pub metadata_percent: u32,
+    /// Files may share extents.
+    pub reflinks: bool,
+}
+
+impl CostModel {
+    /// Bytes that `statvfs` is expected to show when what `tally` counts is deleted.
+    #[must_use]
+    pub fn frees(&self, tally: &Tally) -> u64 {
+        let per_inode = tally.inodes.saturating_mul(self.bytes_per_inode);
+        if self.metadata_percent == 0 {
+            return tally.bytes.saturating_add(per_inode);
+        }
+        let metadata = tally.metadata_bytes.saturating_mul(u64::from(self.metadata_percent)) / 100;
+        let data = tally.bytes.saturating_sub(tally.inline_bytes);
+        data.saturating_add(metadata).saturating_add(per_inode)
+    }
+
+    /// The model of the type `fstype`; XFS is asked through `path`, which lies on it.
+    fn of(fstype: &str, path: &Path) -> Self {
+        match fstype {
+            "xfs" => {
+                let asked = open_directory(path).and_then(|fd| {
+                    let geometry = xfs::geometry(fd.as_fd())?;
+                    Ok((geometry, ChunkRule::of(fd.as_fd(), &geometry).is_some()))
+                });
+                asked.map_or_else(
+                    |error| {
+                        tracing::debug!(%error, path = %path.display(), "no XFS geometry");
+                        // Looking for reflinks where there are none costs time only.
+                        Self { bytes_per_inode: XFS_INODE, reflinks: true, ..Self::default() }
+                    },
+                    |(geometry, inode_chunks)| Self {
+                        bytes_per_inode: if inode_chunks { 0 } else { u64::from(geometry.inode_bytes) },
+                        inode_chunks,
+                        reflinks: geometry.reflink,
+                        ..Self::default()
+                    },
+                )
+            }
+            "btrfs" => {
+                Self { metadata_percent: btrfs_metadata_percent(path), reflinks: true, ..Self::default() }
+            }
+            // ext2, ext3 and ext4: tables of inodes made once, no reflinks. Of the others
+            // we know nothing better than st_blocks.
+            _ => Self::default(),
+        }
+    }
+}
+
+/// Copies of metadata a copy of data. `statvfs` counts in copies of data.
+fn btrfs_metadata_percent(path: &Path) -> u32 {
+    let copies = open_directory(path).and_then(|fd| Ok(btrfs::copies(fd.as_fd())?));
+    copies.map_or_else(
+        |error| {
+            tracing::debug!(%error, path = %path.display(), "no BTRFS_IOC_SPACE_INFO");
+            200
+        },
+        |copies| copies.metadata * 100 / copies.data.max(1),
+    )
+}
+
+/// The filesystem that holds `path`, and its cost model. Symlinks in `path` are followed.
+///
+/// # Errors
+/// When `path` cannot be examined.
+pub fn of(path: &Path) -> io::Result<(Filesystem, CostModel)> {
+    let filesystem = at(path)?;
+    let cost = CostModel::of(&filesystem.fstype, path);
+    Ok((filesystem, cost))
+}
+
+/// The filesystem that holds `path`, as it is now. Symlinks in `path` are followed.
+///
+/// # Errors
+/// When `path` cannot be examined.
+pub fn at(path: &Path) -> io::Result<Filesystem> {
+    // O_PATH: neither a device nor an automount is woken.
+    let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let space = rustix::fs::fstatvfs(&fd)?;
+    describe(path, fd.as_fd(), &space)
+}
+
+fn describe(path: &Path, fd: BorrowedFd<'_>, space: &StatVfs) -> io::Result<Filesystem> {
+    // Not the longest mount point that `path` starts with: of several mounts on one point
+    // only one is in effect, and `path` may be relative or lead through symlinks.
+    let mount = match (mount_id(fd), mounts::read()) {
+        (Ok(id), Ok(mounts)) => mounts::underlying(&mounts, id).cloned(),
+        (id, mounts) => {
+            tracing::debug!(?id, mounts = ?mounts.err(), "the mount table cannot be used");
+            None
+        }
+    };
+    let mount = match mount {
+        Some(mount) => mount,
+        None => without_mount_table(path, fd)?,
+    };
+    Ok(filesystem(mount, space))
+}
+
+/// What there is to say of a mount that our mount table does not show: that of another
+/// namespace, or outside our root directory.
+fn without_mount_table(path: &Path, fd: BorrowedFd<'_>) -> io::Result<Mount> {
+    let magic = rustix::fs::fstatfs(fd)?.f_type;
+    #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
+    let fstype = match magic as u64 & 0xffff_ffff {
+        0xEF53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683E => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x794C_7630 => "overlay",
+        _ => "unknown",
+    };
+    Ok(Mount {
+        id: 0,
+        parent: 0,
+        device: (0, 0),
+        root: "/".into(),
+        mount_point: std::path::absolute(path)?,
+        fstype: fstype.to_owned(),
+        source: "unknown".to_owned(),
+    })
+}
+
+fn filesystem(mount: Mount, space: &StatVfs) -> Filesystem {
+    // `f_blocks` and its like count fragments (`f_frsize`), not `f_bsize`.
+    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    Filesystem {
+        mount: mount.mount_point,
+        device: mount.source,
+        fstype: mount.fstype,
+        capacity_bytes: bytes(space.f_blocks),
+        used_bytes: bytes(space.f_blocks.saturating_sub(space.f_bfree)),
+        available_bytes: bytes(space.f_bavail),
+        inodes: space.f_files,
+        inodes_free: space.f_ffree,
+    }
+}
+
+/// A directory on the filesystem of `path`, open for reading, as ioctls want it.
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let open = |path: &Path| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let quiet = rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty());
+        quiet.or_else(|_| rustix::fs::open(path, flags, Mode::empty()))
+    };
+    match open(path) {
+        Ok(fd) => Ok(fd),
+        // A file: the directory that holds it, unless the file is a mount of its own.
+        Err(error) => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let fd = open(parent.unwrap_or(Path::new("."))).map_err(|_| error)?;
+            let on = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
+            let file = File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+            if on(fd.as_fd())? == on(file.as_fd())? { Ok(fd) } else { Err(error.into()) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_filesystem() {
+        let (filesystem, _) = of(Path::new("/")).unwrap();
+        assert_eq!(filesystem.mount, Path::new("/"));
+        assert!(filesystem.capacity_bytes > 0);
+        assert!(filesystem.used_bytes <= filesystem.capacity_bytes);
+        assert!(filesystem.available_bytes <= filesystem.capacity_bytes);
+    }
+
+    #[test]
+    fn a_symlink_is_followed_and_a_file_will_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/proc/self/status", &link).unwrap();
+        let (filesystem, cost) = of(&link).unwrap();
+        assert_eq!(filesystem.mount, Path::new("/proc"));
+        assert_eq!(filesystem.fstype, "proc");
+        assert_eq!(cost, CostModel::default());
+    }
+
+    #[test]
+    fn what_does_not_exist_is_an_error() {
+        let error = of(Path::new("/nonexistent/path")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn without_a_mount_table_the_type_comes_from_the_magic_number() {
+        let root = File::open("/").unwrap();
+        let known = of(Path::new("/")).unwrap().0.fstype;
+        let mount = without_mount_table(Path::new("/"), root.as_fd()).unwrap();
+        assert!(mount.fstype == known || mount.fstype == "unknown", "{}", mount.fstype);
+        assert_eq!(mount.mount_point, Path::new("/"));
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let model = CostModel { bytes_per_inode: 512, ..CostModel::default() };
+        let tally = |bytes, inodes| Tally { bytes, inodes, metadata_bytes: inodes, ..Tally::default() };
+        assert_eq!(model.frees(&tally(4096, 3)), 4096 + 3 * 512);
+        assert_eq!(model.frees(&tally(u64::MAX, u64::MAX)), u64::MAX);
+        assert_eq!(CostModel::default().frees(&tally(4096, 3)), 4096);
+        let btrfs = CostModel { metadata_percent: 200, ..CostModel::default() };
+        let inline = Tally { inline_bytes: 4096, metadata_bytes: 700, ..tally(8192, 2) };
+        assert_eq!(btrfs.frees(&inline), 4096 + 1400);
+        assert_eq!(btrfs.frees(&tally(u64::MAX, u64::MAX)), u64::MAX);
+    }
+}

@@ -1,0 +1,222 @@
+//! Reading one directory and counting what is in it.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{FileType, RawDir, RawDirEntry, Stat, StatxAttributes, StatxFlags};
+
+use super::extents;
+use super::links::Sight;
+use super::place::Place;
+use super::queue::{Child, Frame, Origin};
+use super::types::Tally;
+use super::worker::Worker;
+use crate::disk::btrfs;
+use crate::sys::beneath::AS_IT_IS;
+
+/// The directory that is being read.
+#[derive(Debug)]
+struct Here<'d> {
+    origin: Origin,
+    unit: usize,
+    fd: BorrowedFd<'d>,
+    place: &'d Arc<Place>,
+    /// Device that the directory lies on.
+    dev: u64,
+    tally: Tally,
+    /// Latest `st_ctime` seen, in seconds.
+    newest: i64,
+    children: Vec<Child>,
+}
+
+impl Worker<'_, '_> {
+    /// Reads a directory; what it holds is counted, its subdirectories are put on the stack.
+    pub fn read(&mut self, origin: Origin, fd: OwnedFd, place: Arc<Place>) {
+        let stat = match rustix::fs::fstat(&fd) {
+            Ok(stat) => stat,
+            Err(error) => return self.fail(origin.tree, &place, None, "examining", error),
+        };
+        if self.is_apart(origin, &place, &stat) {
+            return;
+        }
+        let mut here = Here {
+            origin,
+            unit: self.unit(origin),
+            fd: fd.as_fd(),
+            place: &place,
+            dev: stat.st_dev,
+            tally: weight(&stat),
+            newest: changed(&stat),
+            children: Vec::new(),
+        };
+        self.note_inode(origin.xfs, here.unit, stat.st_ino);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut entries = RawDir::new(&fd, &mut buffer);
+        loop {
+            match entries.next() {
+                Some(Ok(entry)) => self.entry(&mut here, &entry),
+                Some(Err(error)) => {
+                    self.fail(origin.tree, &place, None, "reading", error);
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.buffer = buffer;
+        self.walk.counters.add(here.unit, here.tally);
+        self.walk.counters.changed(here.unit, here.newest);
+        let mut children = here.children;
+        if !children.is_empty() {
+            // They are taken from the end; the order of the directory is that of the disk.
+            children.reverse();
+            let identity = (stat.st_dev, stat.st_ino);
+            self.stack.push(Frame { origin, place, identity, fd: Some(Arc::new(fd)), children });
+        }
+    }
+
+    fn entry(&mut self, here: &mut Here<'_>, entry: &RawDirEntry<'_>) {
+        let name = entry.file_name();
+        let mut kind = entry.file_type();
+        if kind == FileType::Directory && matches!(name.to_bytes(), b"." | b"..") {
+            return;
+        }
+        if kind != FileType::Directory {
+            if kind == FileType::Unknown && matches!(name.to_bytes(), b"." | b"..") {
+                return;
+            }
+            let stat = match rustix::fs::statat(here.fd, name, AS_IT_IS) {
+                Ok(stat) => stat,
+                Err(error) => {
+                    let (tree, place) = (here.origin.tree, here.place);
+                    return self.fail(tree, place, Some(name), "examining", error);
+                }
+            };
+            kind = FileType::from_raw_mode(stat.st_mode);
+            if kind != FileType::Directory {
+                // Another number than the directory's says that something may be mounted
+                // over the file.
+                if stat.st_ino != entry.ino() && is_mount_point(here, name, &stat) {
+                    let (tree, place) = (here.origin.tree, here.place);
+                    return self.note_mount(tree, place, Some(name));
+                }
+                return self.count(here, Some(name), &stat);
+            }
+        }
+        here.children.push(Child { name: name.into(), ino: entry.ino() });
+    }
+
+    /// Counts an inode by itself; as for [`Self::count`].
+    pub fn count_alone(
+        &mut self,
+        origin: Origin,
+        fd: BorrowedFd<'_>,
+        place: &Arc<Place>,
+        name: Option<&CStr>,
+        stat: &Stat,
+    ) {
+        let mut here = Here {
+            origin,
+            unit: self.unit(origin),
+            fd,
+            place,
+            dev: stat.st_dev,
+            tally: Tally::default(),
+            newest: i64::MIN,
+            children: Vec::new(),
+        };
+        self.count(&mut here, name, stat);
+        self.walk.counters.add(here.unit, here.tally);
+        self.walk.counters.changed(here.unit, here.newest);
+    }
+
+    /// Whether a tree of its own counts the directory. The top of a root is that tree.
+    fn is_apart(&self, origin: Origin, place: &Place, stat: &Stat) -> bool {
+        let is_top = || place.is_start() && self.walk.trees[origin.tree].path.as_os_str().is_empty();
+        self.walk.apart.contains(&(stat.st_dev, stat.st_ino)) && !is_top()
+    }
+
+    fn unit(&self, origin: Origin) -> usize {
+        self.walk.trees[origin.tree].unit
+    }
+
+    /// Counts an inode, and asks it for shared extents where that is wanted. `name` is that
+    /// in the directory `here`; without one, `here.fd` is the inode itself.
+    fn count(&mut self, here: &mut Here<'_>, name: Option<&CStr>, stat: &Stat) {
+        self.note_inode(here.origin.xfs, here.unit, stat.st_ino);
+        here.newest = here.newest.max(changed(stat));
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let tally = weight(stat);
+        let key = (stat.st_dev, stat.st_ino);
+        #[allow(clippy::unnecessary_cast)] // narrower on some architectures
+        let links = stat.st_nlink as u64;
+        let linked = links > 1 && kind != FileType::Directory;
+        if linked {
+            match self.walk.links.see(key, links, here.unit, tally) {
+                Sight::First => {}
+                Sight::Further => {
+                    here.tally.metadata_bytes += btrfs::FURTHER_LINK;
+                    return;
+                }
+                Sight::Complete(tally) => {
+                    here.tally.metadata_bytes += btrfs::FURTHER_LINK;
+                    return here.tally += tally;
+                }
+            }
+        } else {
+            here.tally += tally;
+        }
+        let collector = &self.walk.collector;
+        if !collector.wants(kind, tally.bytes) {
+            return;
+        }
+        let extents = match name {
+            Some(name) => extents::ask(self.walk.opener, here.fd, name, stat),
+            None => extents::ask_held(here.fd),
+        };
+        let filesystem = here.origin.filesystem;
+        match extents {
+            Ok(extents) if linked && collector.keeps_links() => {
+                self.walk.links.attach(key, filesystem, extents);
+            }
+            Ok(extents) => collector.note(extents, filesystem, Some(here.unit)),
+            Err(error) => {
+                self.fail(here.origin.tree, here.place, name, "asking for extents", error);
+            }
+        }
+    }
+}
+
+/// When an inode last changed, in seconds.
+fn changed(stat: &Stat) -> i64 {
+    #[allow(clippy::unnecessary_cast)] // narrower on some architectures
+    let seconds = stat.st_ctime as i64;
+    seconds
+}
+
+/// What an inode weighs.
+fn weight(stat: &Stat) -> Tally {
+    #[allow(clippy::unnecessary_cast)] // i64 here, other types on other architectures
+    let (blocks, size) = (stat.st_blocks as i64, stat.st_size as i64);
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let bytes = u64::try_from(blocks).unwrap_or(0).saturating_mul(512);
+    let size = u64::try_from(size).unwrap_or(0);
+    let metadata = btrfs::metadata(kind, size, bytes);
+    Tally {
+        bytes,
+        apparent_bytes: if kind == FileType::Directory { 0 } else { size },
+        inodes: 1,
+        metadata_bytes: metadata.bytes,
+        inline_bytes: metadata.inline_bytes,
+    }
+}
+
+/// Whether something is mounted on the file `name`.
+fn is_mount_point(here: &Here<'_>, name: &CStr, stat: &Stat) -> bool {
+    let root = StatxAttributes::MOUNT_ROOT;
+    match rustix::fs::statx(here.fd, name, AS_IT_IS, StatxFlags::empty()) {
+        Ok(facts) if facts.stx_attributes_mask.contains(root) => facts.stx_attributes.contains(root),
+        // Linux before 5.8: a bind mount of the same device goes unnoticed.
+        _ => stat.st_dev != here.dev,
+    }
+}

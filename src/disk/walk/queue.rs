@@ -1,0 +1,252 @@
+//! Directories still to be read: each thread has a stack of its own, and gives from its
+//! oldest end to threads that have nothing.
+//!
+//! Depth first, so that what waits stays small; and each stack keeps only a few directory
+//! descriptors open, so that the walk needs a few hundred however deep or wide the trees.
+
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::place::Place;
+use crate::disk::inode_chunks::FsNumber;
+
+/// Where a directory comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// Position of the tree.
+    pub tree: usize,
+    /// The tree's filesystem, where extents are collected; else 0.
+    pub filesystem: u64,
+    /// The tree's XFS, where inode chunks are noted.
+    pub xfs: Option<FsNumber>,
+}
+
+/// A directory that has been read, with the subdirectories that have not.
+#[derive(Debug)]
+pub struct Frame {
+    /// The tree that it belongs to.
+    pub origin: Origin,
+    /// Where the directory lies.
+    pub place: Arc<Place>,
+    /// Device and inode number: it is the same one when it is opened again.
+    pub identity: (u64, u64),
+    /// The directory, unless it was closed to save descriptors.
+    pub fd: Option<Arc<OwnedFd>>,
+    /// Subdirectories to read, the next one last.
+    pub children: Vec<Child>,
+}
+
+/// A subdirectory to read.
+#[derive(Debug)]
+pub struct Child {
+    /// Its name.
+    pub name: Box<CStr>,
+    /// The inode number that its directory gives: what a mount may lie over.
+    pub ino: u64,
+}
+
+impl Frame {
+    /// Half of the subdirectories, those that would come last; `None` if there is only one.
+    fn split(&mut self) -> Option<Self> {
+        let half = self.children.len() / 2;
+        if half == 0 {
+            return None;
+        }
+        let rest = self.children.split_off(half);
+        let children = std::mem::replace(&mut self.children, rest);
+        Some(Self {
+            origin: self.origin,
+            place: Arc::clone(&self.place),
+            identity: self.identity,
+            fd: self.fd.clone(),
+            children,
+        })
+    }
+}
+
+/// One thread's directories, the deepest last.
+#[derive(Debug)]
+pub struct Stack {
+    frames: VecDeque<Frame>,
+    /// How many frames may keep their directory open.
+    open_limit: usize,
+}
+
+impl Stack {
+    pub fn new(open_limit: usize) -> Self {
+        Self { frames: VecDeque::new(), open_limit: open_limit.max(1) }
+    }
+
+    pub fn push(&mut self, frame: Frame) {
+        if frame.children.is_empty() {
+            return;
+        }
+        self.frames.push_back(frame);
+        // The shallow ones are closed: they are needed last and found again with the
+        // shortest way.
+        if let Some(at) = self.frames.len().checked_sub(self.open_limit + 1) {
+            self.frames[at].fd = None;
+        }
+    }
+
+    /// The deepest directory, to take a child from.
+    pub fn pop(&mut self) -> Option<Frame> {
+        self.frames.pop_back()
+    }
+
+    /// Something for a thread that has nothing: the oldest directory, or half of the only
+    /// one.
+    pub fn give(&mut self) -> Option<Frame> {
+        if self.frames.len() > 1 { self.frames.pop_front() } else { self.frames.front_mut()?.split() }
+    }
+}
+
+/// Where threads meet that have nothing to do, and those that have too much.
+#[derive(Debug)]
+pub struct Exchange {
+    threads: usize,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Threads that wait, less the frames that lie ready for them. Only a hint.
+    hungry: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    frames: Vec<Frame>,
+    waiting: usize,
+    over: bool,
+}
+
+impl Exchange {
+    /// For exactly `threads` threads, each of which calls [`Self::take`] until it gives
+    /// `None`.
+    pub fn new(threads: usize) -> Self {
+        Self { threads, state: Mutex::default(), changed: Condvar::new(), hungry: AtomicUsize::new(0) }
+    }
+
+    /// Whether a [`Self::give`] would find a taker.
+    pub fn is_hungry(&self) -> bool {
+        self.hungry.load(Ordering::Relaxed) > 0
+    }
+
+    pub fn give(&self, frame: Frame) {
+        let mut state = self.lock();
+        state.frames.push(frame);
+        self.count(&state);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Waits for a frame; `None` when all threads wait and nothing is left.
+    pub fn take(&self) -> Option<Frame> {
+        let mut state = self.lock();
+        state.waiting += 1;
+        loop {
+            if let Some(frame) = state.frames.pop() {
+                state.waiting -= 1;
+                self.count(&state);
+                return Some(frame);
+            }
+            if state.over || state.waiting >= self.threads {
+                self.end(&mut state);
+                return None;
+            }
+            self.count(&state);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets all threads go home, whatever is left.
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        state.frames.clear();
+        self.end(&mut state);
+    }
+
+    fn end(&self, state: &mut State) {
+        state.over = true;
+        self.hungry.store(0, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    fn count(&self, state: &State) {
+        let hungry = state.waiting.saturating_sub(state.frames.len());
+        self.hungry.store(hungry, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(tree: usize, children: usize) -> Frame {
+        let fd = std::fs::File::open("/").unwrap().into();
+        let child = |ino| Child { name: c"x".into(), ino };
+        Frame {
+            origin: Origin { tree, filesystem: 0, xfs: None },
+            place: Place::start(),
+            identity: (0, 0),
+            fd: Some(Arc::new(fd)),
+            children: (0..children as u64).map(child).collect(),
+        }
+    }
+
+    #[test]
+    fn a_deep_stack_keeps_few_directories_open() {
+        let mut stack = Stack::new(3);
+        for depth in 0..1000 {
+            stack.push(frame(depth, 1));
+        }
+        assert_eq!(stack.frames.iter().filter(|frame| frame.fd.is_some()).count(), 3);
+        assert!(stack.frames.iter().rev().take(3).all(|frame| frame.fd.is_some()));
+        assert_eq!(stack.pop().unwrap().origin.tree, 999);
+        assert_eq!(stack.give().unwrap().origin.tree, 0);
+    }
+
+    #[test]
+    fn what_has_no_children_is_not_kept() {
+        let mut stack = Stack::new(3);
+        stack.push(frame(1, 0));
+        assert!(stack.pop().is_none());
+    }
+
+    #[test]
+    fn the_only_directory_is_halved_and_the_next_child_stays() {
+        let mut stack = Stack::new(3);
+        stack.push(frame(1, 5));
+        let given = stack.give().unwrap();
+        let kept = stack.pop().unwrap();
+        assert_eq!((given.children.len(), kept.children.len()), (2, 3));
+        assert_eq!(kept.children.last().unwrap().ino, 4);
+        stack.push(frame(1, 1));
+        assert!(stack.give().is_none());
+    }
+
+    #[test]
+    fn all_threads_go_home_when_nothing_is_left() {
+        let exchange = Exchange::new(4);
+        let taken = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (exchange, taken) = (&exchange, &taken);
+                scope.spawn(move || {
+                    if thread == 0 {
+                        (0..100).for_each(|tree| exchange.give(frame(tree, 1)));
+                    }
+                    while exchange.take().is_some() {
+                        taken.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(taken.into_inner(), 100);
+    }
+}

@@ -1,0 +1,81 @@
+//! Starting on a tree that the caller named.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use super::place::Place;
+use super::queue::Origin;
+use super::types::{Tree, TreeScope};
+use super::worker::Worker;
+use crate::disk::top::Top;
+use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id};
+
+impl Worker<'_, '_> {
+    pub fn start(&mut self, at: usize) {
+        let walk = self.walk;
+        let tree = &walk.trees[at];
+        let root = match walk.roots.get(tree.root) {
+            Some(Ok(root)) => root,
+            Some(Err(error)) => return self.fail(at, &Place::start(), None, "opening", *error),
+            None => return self.fail(at, &Place::start(), None, "opening", Errno::INVAL),
+        };
+        if tree.scope == TreeScope::EntryOnly {
+            return self.count_start(at, root, tree);
+        }
+        match root.open(walk.opener, &tree.path, DIRECTORY) {
+            Err(Errno::XDEV) => self.note_mount(at, &Place::start(), None),
+            Ok(fd) => {
+                let origin = self.origin(at, fd.as_fd());
+                self.read(origin, fd, Place::start());
+            }
+            Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(at, root, tree),
+            Err(error) => {
+                self.fail(at, &Place::start(), None, "opening", error);
+                if error == Errno::ACCESS || error == Errno::PERM {
+                    self.count_start(at, root, tree);
+                }
+            }
+        }
+    }
+
+    /// Counts the start of a tree without what lies below it.
+    fn count_start(&mut self, at: usize, root: &Top, tree: &Tree) {
+        let place = Place::start();
+        let held;
+        let handle = if tree.path.as_os_str().is_empty() {
+            root.fd()
+        } else {
+            match root.open(self.walk.opener, &tree.path, HANDLE) {
+                Ok(fd) => held = fd,
+                Err(Errno::XDEV) => return self.note_mount(at, &place, None),
+                Err(error) => return self.fail(at, &place, None, "opening", error),
+            }
+            held.as_fd()
+        };
+        let stat = match rustix::fs::fstat(handle) {
+            Ok(stat) => stat,
+            Err(error) => return self.fail(at, &place, None, "examining", error),
+        };
+        let origin = self.origin(at, handle);
+        self.count_alone(origin, handle, &place, None, &stat);
+    }
+
+    fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> Origin {
+        let xfs = self.walk.xfs.as_ref().and_then(|known| known.number(fd));
+        Origin { tree, filesystem: self.filesystem(fd), xfs }
+    }
+
+    /// What tells the filesystem of a tree from others. Not `st_dev`: btrfs has one for
+    /// each subvolume, and they share extents.
+    fn filesystem(&self, fd: BorrowedFd<'_>) -> u64 {
+        if !self.walk.collector.collects() {
+            return 0;
+        }
+        let device = mount_id(fd).ok().and_then(|id| {
+            let mount = self.walk.mounts.iter().find(|mount| mount.id == id)?;
+            Some(rustix::fs::makedev(mount.device.0, mount.device.1))
+        });
+        device.or_else(|| rustix::fs::fstat(fd).ok().map(|stat| stat.st_dev)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,193 @@
+//! What one thread does.
+
+use std::ffi::{CStr, OsStr};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::Walk;
+use super::place::Place;
+use super::queue::{Exchange, Frame, Stack};
+use super::types::WalkError;
+use crate::disk::inode_chunks::{FsNumber, Notes};
+use crate::sys::beneath::DIRECTORY;
+use crate::sys::root::into_mounts;
+
+/// Bytes of directory entries that are read at once.
+const BUFFER: usize = 32 * 1024;
+
+/// What a thread found besides bytes.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub errors: Vec<WalkError>,
+    pub mounts: Vec<(usize, PathBuf)>,
+    pub inodes: Notes,
+}
+
+impl Findings {
+    pub fn append(&mut self, mut other: Self) {
+        self.errors.append(&mut other.errors);
+        self.mounts.append(&mut other.mounts);
+        self.inodes.append(other.inodes);
+    }
+}
+
+/// One thread of a walk.
+#[derive(Debug)]
+pub struct Worker<'w, 'a> {
+    pub walk: &'w Walk<'a>,
+    exchange: &'w Exchange,
+    pub stack: Stack,
+    pub buffer: Vec<MaybeUninit<u8>>,
+    findings: Findings,
+}
+
+/// Ends the walk for the other threads when this one panics; they would wait for ever.
+struct StopOnPanic<'w>(&'w Exchange);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop();
+        }
+    }
+}
+
+impl<'w, 'a> Worker<'w, 'a> {
+    /// A worker that keeps at most `open_limit` directories open besides the one it reads.
+    pub fn new(walk: &'w Walk<'a>, exchange: &'w Exchange, open_limit: usize) -> Self {
+        Self {
+            walk,
+            exchange,
+            stack: Stack::new(open_limit),
+            buffer: vec![MaybeUninit::uninit(); BUFFER],
+            findings: Findings::default(),
+        }
+    }
+
+    /// Works until nothing is left for any thread.
+    pub fn run(mut self) -> Findings {
+        let _stop = StopOnPanic(self.exchange);
+        loop {
+            if self.walk.collector.give_up() {
+                self.exchange.stop();
+                return self.findings;
+            }
+            if let Some(frame) = self.stack.pop() {
+                self.step(frame);
+                self.share();
+            } else if let Some(tree) = self.walk.next_tree() {
+                self.start(tree);
+                self.share();
+            } else if let Some(frame) = self.exchange.take() {
+                self.stack.push(frame);
+            } else {
+                return self.findings;
+            }
+        }
+    }
+
+    /// Gives to all threads that have nothing: on a cold disk the next directory, and with
+    /// it the next chance to give, is far away.
+    fn share(&mut self) {
+        while self.exchange.is_hungry()
+            && let Some(frame) = self.stack.give()
+        {
+            self.exchange.give(frame);
+        }
+    }
+
+    /// Reads the next subdirectory of `frame`.
+    fn step(&mut self, mut frame: Frame) {
+        let Some(child) = frame.children.pop() else {
+            return;
+        };
+        let origin = frame.origin;
+        let parent = match frame.fd.take() {
+            Some(fd) => fd,
+            None => match self.open_again(&frame) {
+                Ok(fd) => Arc::new(fd),
+                Err(error) => {
+                    return self.fail(origin.tree, &frame.place, None, "opening again", error);
+                }
+            },
+        };
+        let place = Arc::clone(&frame.place);
+        let dev = frame.identity.0;
+        if !frame.children.is_empty() {
+            frame.fd = Some(Arc::clone(&parent));
+            self.stack.push(frame);
+        }
+        match self.walk.opener.directory(parent.as_fd(), &child.name) {
+            Ok(fd) => {
+                drop(parent);
+                self.read(origin, fd, Place::below(&place, child.name));
+            }
+            Err(Errno::XDEV) => self.mount_point(origin, &parent, &place, dev, child),
+            // Replaced by something else, or not for us: it weighs something all the same.
+            Err(error) => {
+                if !matches!(error, Errno::NOTDIR | Errno::LOOP) {
+                    self.fail(origin.tree, &place, Some(&child.name), "opening", error);
+                }
+                if error != Errno::NOENT {
+                    self.count_unopened(origin, &parent, &place, &child.name);
+                }
+            }
+        }
+    }
+
+    /// On XFS: whose inode it is.
+    #[inline]
+    pub fn note_inode(&mut self, xfs: Option<FsNumber>, unit: usize, inode: u64) {
+        if let Some(xfs) = xfs {
+            self.findings.inodes.see(xfs, Some(unit), inode);
+        }
+    }
+
+    pub fn note_mount(&mut self, tree: usize, place: &Place, name: Option<&CStr>) {
+        let path = self.path(tree, place, name);
+        self.findings.mounts.push((self.walk.trees[tree].unit, path));
+    }
+
+    pub fn fail(&mut self, tree: usize, place: &Place, name: Option<&CStr>, doing: &str, error: Errno) {
+        self.findings.errors.push(WalkError {
+            unit: self.walk.trees[tree].unit,
+            path: self.path(tree, place, name),
+            message: format!("{doing}: {}", std::io::Error::from(error)),
+            vanished: error == Errno::NOENT,
+        });
+    }
+
+    fn path(&self, tree: usize, place: &Place, name: Option<&CStr>) -> PathBuf {
+        let tree = &self.walk.trees[tree];
+        let mut start = self.walk.root_paths.get(tree.root).cloned().unwrap_or_default();
+        if !tree.path.as_os_str().is_empty() {
+            start.push(&tree.path);
+        }
+        let mut path = place.path(&start);
+        if let Some(name) = name {
+            path.push(OsStr::from_bytes(name.to_bytes()));
+        }
+        path
+    }
+
+    /// Opens the directory of a frame again that was closed to save descriptors.
+    fn open_again(&self, frame: &Frame) -> rustix::io::Result<OwnedFd> {
+        let tree = &self.walk.trees[frame.origin.tree];
+        let root = self.walk.roots.get(tree.root).and_then(|root| root.as_ref().ok());
+        let opener = self.walk.opener;
+        let root = root.ok_or(Errno::NOENT)?;
+        let pieces = frame.place.pieces();
+        let mut fd = root.open(opener, &tree.path, DIRECTORY)?;
+        for piece in &pieces {
+            // Mounts may be passed, because it must be the very directory that was read.
+            fd = into_mounts(opener, fd.as_fd(), piece, DIRECTORY)?;
+        }
+        let stat = rustix::fs::fstat(&fd)?;
+        if (stat.st_dev, stat.st_ino) == frame.identity { Ok(fd) } else { Err(Errno::NOENT) }
+    }
+}

@@ -1,0 +1,399 @@
+//! Dead containers and sandboxes of CRI-O without CRI-O: in the graphroot itself, by what the disk
+//! says.
+//!
+//! The policy is the same; what it is fed with is read from CRI-O's own files. Only what those say
+//! has ended is ever a candidate, and only while no runtime answers that could know better.
+//! Containers of others are none: one of podman's that has ended is its user's.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::AtomicBool;
+
+use jiff::Timestamp;
+
+use crate::cri::RuntimeContainerState;
+use crate::disk::Progress;
+use crate::execute::containers::account::Account;
+use crate::execute::containers::carry::{self, How, Way};
+use crate::execute::containers::deeds::Done;
+use crate::execute::containers::plan::{self, Stage};
+use crate::execute::containers::proof::Found;
+use crate::execute::containers::{Doomed, Kind, Plan, Ran, Scope, Stays, Witness, look};
+use crate::execute::editors::Editors;
+use crate::execute::hands::Blind;
+use crate::execute::measure::Patience;
+use crate::execute::owner::Owners;
+use crate::model::{self, Consistency, ContainerState, Inventory, NodeKind, Owner, Store, StoreIx, StoreKey};
+use crate::node::places::Places;
+use crate::node::pods::KnownPods;
+use crate::policy::containers::Container;
+use crate::policy::containers::Decides;
+use crate::policy::containers::Pods;
+use crate::policy::containers::Policy;
+use crate::policy::containers::Reason;
+use crate::policy::containers::Sandbox;
+use crate::policy::containers::exact;
+use crate::stores::containers_storage::cri_o::Facts;
+use crate::stores::containers_storage::edit::{Deleted, Error, Refusal};
+use crate::stores::{self, Request, Survey, Weigh};
+
+/// Logs are files of the kubelet; they go through CRI, which says what writes to them.
+const SCOPE: Scope = Scope { containers: true, logs: false };
+
+/// All that a run works with.
+#[derive(Debug)]
+pub struct Direct<'a> {
+    /// Those of the stores.
+    pub editors: &'a Editors,
+    /// Asked before each removal; `None`: the owner may be at work, so nothing goes.
+    pub owners: Option<&'a Owners>,
+    /// How to look at the disk again.
+    pub request: &'a Request,
+    /// What the kubelet keeps where.
+    pub places: &'a Places,
+    /// What to go by.
+    pub policy: &'a Policy,
+    /// Set by a signal: nothing more is begun.
+    pub stop: &'a AtomicBool,
+}
+
+impl Direct<'_> {
+    /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
+    /// changes. `survey` has measured the stores.
+    ///
+    /// # Errors
+    /// When an owner is at work, or the disk cannot be read.
+    pub fn dry(&self, survey: &Survey) -> Result<Plan, Blind> {
+        let mut account = self.account(survey);
+        carry::dry(&mut OnDisk::new(self, &survey.inventory), SCOPE, &mut account)
+    }
+
+    /// Carries out what the policy asks for.
+    ///
+    /// # Errors
+    /// As [`Self::dry`]: then nothing was deleted.
+    pub fn run(&self, survey: &Survey, witness: &mut dyn Witness) -> Result<Ran, Blind> {
+        let mut account = self.account(survey);
+        let how = How { scope: SCOPE, stop: self.stop, patience: Patience::default() };
+        carry::run(&mut OnDisk::new(self, &survey.inventory), how, &mut account, witness)
+    }
+
+    fn account<'s>(&self, survey: &'s Survey) -> Account<'s> {
+        Account::open(survey, own_store(self.editors, &survey.inventory), self.places)
+    }
+}
+
+/// The store of CRI-O, as far as the disk tells: the first with a container of it.
+#[must_use]
+pub fn own_store(editors: &Editors, inventory: &Inventory) -> Option<StoreIx> {
+    let mut containers = inventory.containers.iter().filter(|one| one.owner == Owner::CriO);
+    let editable = |store: StoreIx| editors.store(&inventory.stores[store.get()]).is_ok();
+    containers.find(|one| editable(one.store)).map(|one| one.store)
+}
+
+/// Looks, and remembers what cannot change any more.
+struct OnDisk<'a> {
+    direct: &'a Direct<'a>,
+    /// Of which store anything goes.
+    own: Option<Store>,
+    ended: HashMap<String, Facts>,
+}
+
+/// A rule that keeps something, and why.
+type Bar = (&'static str, String);
+
+/// One look.
+#[derive(Default)]
+struct Seen {
+    containers: Vec<Container>,
+    sandboxes: Vec<Sandbox>,
+    names: HashMap<String, Vec<String>>,
+    pods: Pods,
+    pods_unknown: Option<String>,
+    /// What stays whatever the policy says.
+    barred: HashMap<String, Bar>,
+    /// Containers that are not CRI-O's.
+    others: Vec<Stays>,
+    /// Name of each pod, by uid.
+    pod_names: HashMap<String, String>,
+    /// Pods that run, by CRI-O's last word.
+    running: Vec<String>,
+}
+
+impl Way for OnDisk<'_> {
+    type Seen = Seen;
+
+    fn look(&mut self) -> Result<Seen, Blind> {
+        let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.direct.request.clone() };
+        let survey = stores::run(&request, &Progress::default()).map_err(|error| Blind::disk(&error))?;
+        let inventory = &survey.inventory;
+        if let Some(owners) = self.direct.owners {
+            owners
+                .absent(inventory)
+                .map_err(|presence| Blind { what: presence.to_string(), stale: false })?;
+        }
+        let mut seen = Seen::default();
+        for one in &inventory.containers {
+            match one.owner {
+                Owner::CriO => self.add(inventory, one, &mut seen),
+                Owner::Containerd => {}
+                Owner::Podman | Owner::Buildah | Owner::Unknown => seen.others.push(of_somebody_else(one)),
+            }
+        }
+        // The kubelet makes a pod's directory before all else, so that is looked at last.
+        match self.pods(&seen) {
+            Ok(pods) => seen.pods = pods,
+            Err(why) => seen.pods_unknown = Some(why),
+        }
+        Ok(seen)
+    }
+
+    fn stage(&self, stage: Stage, seen: &Seen, gone: &[Doomed]) -> Plan {
+        let without: BTreeSet<&str> = gone.iter().map(|doomed| doomed.id.as_str()).collect();
+        let mut plan = Plan { pods_unknown: seen.pods_unknown.clone(), ..Plan::default() };
+        let input = exact::Input {
+            containers: &seen.containers,
+            sandboxes: &seen.sandboxes,
+            pods: &seen.pods,
+            policy: self.direct.policy,
+            now: Timestamp::now(),
+        };
+        let names = |id: &str| seen.names.get(id).cloned().unwrap_or_default();
+        match stage {
+            Stage::Containers => {
+                plan::take(&mut plan, Kind::Container, &plan::containers_of(input), names);
+                plan.kept.extend(seen.others.iter().cloned());
+            }
+            Stage::Sandboxes => {
+                plan::take(&mut plan, Kind::Sandbox, &plan::sandboxes_of(input, &without), names);
+            }
+            Stage::Logs => {}
+        }
+        for stays in &mut plan.kept {
+            if let Some((rule, detail)) = seen.barred.get(&stays.id) {
+                (stays.rule, stays.detail) = (*rule, detail.clone());
+            }
+        }
+        // Directories of pods that are not the kubelet's make everything else doubtful, too.
+        let unknown = seen.pods_unknown.as_ref().map(|why| ("pods-unknown", why.clone()));
+        for doomed in plan.goes.clone() {
+            if let Some((rule, detail)) = seen.barred.get(&doomed.id).or(unknown.as_ref()) {
+                plan.spare(doomed, rule, detail.clone());
+            }
+        }
+        for doomed in &mut plan.goes {
+            doomed.stop_first = false;
+        }
+        plan
+    }
+
+    fn prove(&mut self, doomed: &Doomed) -> Result<Found, Blind> {
+        let seen = self.look()?;
+        let stage = match doomed.kind {
+            Kind::Container => Stage::Containers,
+            Kind::Sandbox => Stage::Sandboxes,
+            Kind::Log => Stage::Logs,
+        };
+        let Plan { goes, kept, .. } = self.stage(stage, &seen, &[]);
+        if goes.iter().any(|one| one.id == doomed.id) {
+            return Ok(Found::MayGo);
+        }
+        let Some(stays) = kept.into_iter().find(|stays| stays.id == doomed.id) else {
+            return Ok(Found::Gone);
+        };
+        // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
+        let by_limit = matches!(doomed.reason, Reason::PerUnit | Reason::Total);
+        if by_limit && self.direct.policy.decides == Decides::Kubelet && stays.rule == "within-limits" {
+            return Ok(Found::MayGo);
+        }
+        Ok(Found::Kept { rule: stays.rule, detail: stays.detail })
+    }
+
+    fn remove(&self, doomed: &Doomed) -> Result<Done, Blind> {
+        let editor = match self.own.as_ref().map(|own| self.direct.editors.store(own)) {
+            Some(Ok(editor)) => editor,
+            Some(Err(why)) => return Ok(kept("out-of-reach", why.to_owned())),
+            None => return Ok(kept("out-of-reach", "no store is taken for CRI-O's".into())),
+        };
+        Ok(match editor.delete_dead_container(&doomed.id) {
+            Ok(deleted) => {
+                tell(&doomed.id, &deleted);
+                Done::Gone
+            }
+            // That is no container's fault, and the next one would fare no better.
+            Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => return Err(store_bars(&error)),
+            Err(error) if error.bars_store() => return Err(store_bars(&error)),
+            Err(Error::Refused(refusal @ (Refusal::Process { .. } | Refusal::Mounted { .. }))) => {
+                kept("running", format!("by its record it has ended, but {refusal}"))
+            }
+            Err(Error::Refused(refusal)) => kept("not-proven", refusal.to_string()),
+            Err(Error::Stopped { done, cause }) => {
+                tell(&doomed.id, &done);
+                if done.containers.contains(&doomed.id) {
+                    tracing::warn!(container = doomed.id, "its record is gone, but {cause}");
+                    return Ok(Done::Gone);
+                }
+                let message = format!("stopped on the way: {cause}");
+                match cause.is_interrupted() {
+                    true => Done::Unknown { message },
+                    false => Done::Refused { step: "remove", message },
+                }
+            }
+            Err(error) => Done::Refused { step: "remove", message: error.to_string() },
+        })
+    }
+}
+
+fn store_bars(error: &Error) -> Blind {
+    Blind { what: error.to_string(), stale: false }
+}
+
+fn kept(rule: &'static str, detail: String) -> Done {
+    Done::Kept { rule, detail }
+}
+
+impl<'a> OnDisk<'a> {
+    fn new(direct: &'a Direct<'a>, inventory: &Inventory) -> Self {
+        let own = own_store(direct.editors, inventory).map(|at| inventory.stores[at.get()].clone());
+        Self { direct, own, ended: HashMap::new() }
+    }
+
+    /// The rule by which nothing of a store's goes.
+    fn closed(&self, store: &Store) -> Option<Bar> {
+        if self.direct.owners.is_none() {
+            let why = "the runtime may be at work (--while-runtime-runs), and knows better: use --via cri";
+            return Some(("owner-at-work", why.into()));
+        }
+        match self.direct.editors.store(store) {
+            Err(why) => Some(("out-of-reach", why.to_owned())),
+            Ok(_) if self.own.as_ref().map(StoreKey::of) != Some(StoreKey::of(store)) => {
+                Some(("out-of-reach", "another store is taken for CRI-O's".into()))
+            }
+            Ok(_) if store.consistency != Consistency::Consistent => {
+                Some(("damaged-store", "the records of its store are damaged, or just being written".into()))
+            }
+            Ok(_) => None,
+        }
+    }
+
+    /// A container or sandbox of CRI-O's.
+    fn add(&mut self, inventory: &Inventory, one: &model::Container, seen: &mut Seen) {
+        let facts = self.facts(inventory, one);
+        let unread = facts
+            .as_ref()
+            .err()
+            .map(|error| ("pod-unknown", format!("its own files do not tell which pod it is of: {error}")));
+        let facts = facts.unwrap_or_default();
+        let unfinished = match one.state {
+            ContainerState::Exited => None,
+            ContainerState::Running => Some(("running", "by its record it is running".into())),
+            ContainerState::Created => Some(("starting", "by its record it has not started yet".into())),
+            ContainerState::Unknown => {
+                Some(("state-unknown", "its record does not say that it has ended".to_owned()))
+            }
+        };
+        let closed = self.closed(&inventory.stores[one.store.get()]);
+        if let Some(bar) = closed.or(unfinished).or(unread) {
+            seen.barred.insert(one.id.clone(), bar);
+        }
+        let Facts { pod_uid, pod_name, pod_namespace, name, attempt, finished } = facts;
+        let is_sandbox = one.sandbox || one.sandbox_id.as_ref() == Some(&one.id);
+        let pod = match pod_name.is_empty() {
+            true => String::new(),
+            false => format!("{pod_namespace}/{pod_name}"),
+        };
+        let shown = match (is_sandbox, pod.is_empty()) {
+            (_, true) => one.name.clone(),
+            (true, false) => pod,
+            (false, false) if attempt == 0 => format!("{pod}/{name}"),
+            (false, false) => format!("{pod}/{name} (attempt {attempt})"),
+        };
+        seen.names.insert(one.id.clone(), vec![shown]);
+        if !pod_uid.is_empty() {
+            seen.pod_names.insert(pod_uid.clone(), pod_name);
+        }
+        if is_sandbox {
+            // What is not known to have ended may be running.
+            let ready = one.state != ContainerState::Exited;
+            if one.state == ContainerState::Running && !pod_uid.is_empty() {
+                seen.running.push(pod_uid.clone());
+            }
+            let uid = pod_uid.clone();
+            seen.sandboxes.push(Sandbox {
+                id: one.id.clone(),
+                pod: pod_uid,
+                uid,
+                created: one.created,
+                ready,
+            });
+            return;
+        }
+        seen.containers.push(Container {
+            id: one.id.clone(),
+            pod: pod_uid,
+            name,
+            attempt,
+            sandbox: one.sandbox_id.clone().unwrap_or_default(),
+            state: match one.state {
+                ContainerState::Exited => RuntimeContainerState::Exited,
+                ContainerState::Running => RuntimeContainerState::Running,
+                ContainerState::Created => RuntimeContainerState::Created,
+                ContainerState::Unknown => RuntimeContainerState::Unknown,
+            },
+            created: one.created,
+            died: finished,
+        });
+    }
+
+    /// Of what has ended they do not change any more.
+    fn facts(&mut self, inventory: &Inventory, one: &model::Container) -> Result<Facts, String> {
+        if let Some(facts) = self.ended.get(&one.id) {
+            return Ok(facts.clone());
+        }
+        let nodes = one.holds.iter().map(|node| &inventory.nodes[node.get()]);
+        let directory = nodes.into_iter().find(|node| node.kind == NodeKind::ContainerMetadata);
+        let directory = directory.ok_or("its directory is not known")?;
+        let facts = Facts::read(&directory.path).map_err(|error| error.to_string())?;
+        if one.state == ContainerState::Exited {
+            self.ended.insert(one.id.clone(), facts.clone());
+        }
+        Ok(facts)
+    }
+
+    /// Which of the pods are gone.
+    fn pods(&self, seen: &Seen) -> Result<Pods, String> {
+        let Direct { request, places, .. } = *self.direct;
+        let known = KnownPods::read(&request.sysroot, places).map_err(|error| look::describe(&error))?;
+        known.vouch(seen.running.iter().map(String::as_str)).map_err(|error| look::describe(&error))?;
+        let gone = seen.pod_names.iter().filter(|(uid, name)| !known.has(uid, name));
+        Ok(Pods {
+            sources_ready: true,
+            content_removable: gone.map(|(uid, _)| uid.clone()).collect(),
+            ..Pods::default()
+        })
+    }
+}
+
+fn of_somebody_else(one: &model::Container) -> Stays {
+    let detail = match one.owner {
+        Owner::Podman => "it is podman's, and what has ended there is its user's: use podman rm",
+        Owner::Buildah => "it is a working container of buildah's: use buildah rm",
+        Owner::CriO | Owner::Containerd | Owner::Unknown => "its record does not say that it is CRI-O's",
+    };
+    Stays {
+        kind: Kind::Container,
+        id: one.id.clone(),
+        names: vec![one.name.clone()],
+        rule: "not-cri-o",
+        detail: detail.into(),
+    }
+}
+
+/// What would not go of a container whose record is gone is an orphan now, which `sweep` finds.
+fn tell(id: &str, deleted: &Deleted) {
+    for failure in &deleted.failures {
+        tracing::warn!(container = id, "left behind: {failure}");
+    }
+    if deleted.more_failures > 0 {
+        tracing::warn!(container = id, "{} more are left behind", deleted.more_failures);
+    }
+}

@@ -1,0 +1,289 @@
+//! Logs of pods and links to them: what goes, its proof, its removal.
+//!
+//! Logs are removed through directory descriptors, below the two directories that they lie in and
+//! nowhere else.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::execute::containers::look::{Look, Seen};
+use crate::execute::containers::plan::problem;
+use crate::execute::containers::proof::Found;
+use crate::execute::containers::{Collector, Doomed, Kind, Plan, Stays, path_of};
+use crate::execute::hands::Blind;
+use crate::node::logs as node_logs;
+use crate::node::logs::Link;
+use crate::policy::containers::Decides;
+use crate::policy::containers::Reason;
+use crate::policy::containers::logs::{self, Directory, Named};
+use crate::sys::beneath::{self, Opener};
+use crate::sys::{namespaces::Mounts, removal};
+
+/// The rule that keeps something, and why; `None`: it goes.
+type Ruling = Option<(&'static str, String)>;
+
+/// The logs stage: directories of pods that are gone, then links that lead nowhere.
+pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, plan: &mut Plan) {
+    let directories = match &seen.log_directories {
+        Ok(directories) => directories,
+        // As the kubelet: without the directories, no link is looked at.
+        Err(why) => return problem(plan, "list", why.clone()),
+    };
+    let mut gone = Vec::new();
+    for directory in directories {
+        let ruling = directory_stays(collector, seen, without, directory);
+        if ruling.is_none() {
+            gone.push(directory.path.clone());
+            gone.push(collector.places.pod_logs.join(&directory.name));
+        }
+        decide(plan, &directory.path, Reason::PodGone, directory.weight.bytes, ruling);
+    }
+    let links = match node_logs::links(&collector.request.sysroot, collector.places) {
+        Ok(links) => links,
+        Err(error) => return problem(plan, "list", error.to_string()),
+    };
+    for link in links {
+        // What a dry run would remove before counts as removed.
+        let into_gone = |path: &PathBuf| link.target.starts_with(path);
+        let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
+        let ruling = link_stays(collector, seen, without, &Link { dangling, ..link.clone() });
+        // Links of what runs are nobody's question.
+        if ruling.as_ref().is_none_or(|(rule, _)| *rule != "leads-somewhere") {
+            decide(plan, &link.path, Reason::Dangling, node_logs::weigh(&link.path).bytes, ruling);
+        }
+    }
+}
+
+fn without_path(link: &Link, without: &BTreeSet<&str>) -> bool {
+    link.target.to_str().is_some_and(|target| without.contains(target))
+}
+
+fn decide(plan: &mut Plan, path: &Path, reason: Reason, bytes: u64, ruling: Ruling) {
+    let id = path.display().to_string();
+    let names = vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()];
+    match ruling {
+        Some((rule, detail)) => plan.kept.push(Stays { kind: Kind::Log, id, names, rule, detail }),
+        // A name that is not text cannot be told to anybody, nor found again by its text.
+        None if path.to_str().is_none() => {
+            let detail = "its name is no text".into();
+            plan.kept.push(Stays { kind: Kind::Log, id, names, rule: "not-a-pod", detail });
+        }
+        None => plan.goes.push(Doomed {
+            kind: Kind::Log,
+            id,
+            names,
+            reason,
+            stop_first: false,
+            gains: Vec::new(),
+            log_bytes: bytes,
+        }),
+    }
+}
+
+fn directory_stays(
+    collector: &Collector<'_>,
+    seen: &Seen,
+    without: &BTreeSet<&str>,
+    directory: &node_logs::Directory,
+) -> Ruling {
+    let name = directory.name.to_str().unwrap_or_default();
+    let pod = logs::uid_in_directory(name);
+    let open = reader(seen, &directory.path);
+    if collector.policy.decides == Decides::Kubelet {
+        // Two promises of ours hold for it as well: what is read stays, and what lives.
+        if !logs::kubelet_directory(name, &seen.pods) {
+            return Some(("pod-known", "its pod is still there, for all that is known".into()));
+        }
+        return match open {
+            Ok(None) => None,
+            Ok(Some(who)) => Some(("open", format!("{who} has it open"))),
+            Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+        };
+    }
+    let facts = Directory {
+        pod,
+        occupied: pod.is_some_and(|uid| seen.has_pod(uid, without)),
+        newest: directory.weight.newest,
+        open: match &open {
+            Ok(who) => Ok(who.as_deref()),
+            Err(why) => Err(why),
+        },
+    };
+    let now = jiff::Timestamp::now();
+    logs::exact_directory(&facts, &seen.pods, collector.policy.min_age, now)
+}
+
+fn reader(seen: &Seen, path: &Path) -> Result<Option<String>, String> {
+    match &seen.processes {
+        Ok(processes) => node_logs::reader(processes, path).map_err(str::to_owned),
+        Err(why) => Err(why.clone()),
+    }
+}
+
+fn link_stays(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, link: &Link) -> Ruling {
+    let id = link.name.to_str().and_then(logs::id_in_link);
+    let named = match id {
+        None => Named::Nobody,
+        Some(id) if without.contains(id) => Named::Unknown,
+        Some(id) => match seen.containers.iter().find(|one| one.id == id) {
+            Some(one) => Named::State(one.state),
+            // CRI-O leaves out of its listing what is being made.
+            None if link.dangling => match collector.client.container(id) {
+                Ok(None) => Named::Unknown,
+                Ok(Some(details)) => Named::State(details.state),
+                Err(_) => Named::Failed,
+            },
+            None => Named::Unknown,
+        },
+    };
+    match collector.policy.decides {
+        Decides::Exact => logs::exact_link(link.dangling, collector.places.is_pod_log(&link.target), named)
+            .map(|(rule, detail)| (rule, detail.to_owned())),
+        Decides::Kubelet if logs::kubelet_link(link.dangling, named) => None,
+        Decides::Kubelet if !link.dangling => Some(("leads-somewhere", "its log is there".into())),
+        Decides::Kubelet => Some(("running", "its container has not ended".into())),
+    }
+}
+
+/// Logs of the containers that go, each after its container.
+pub(super) fn with_containers(collector: &Collector<'_>, seen: &Seen, plan: &mut Plan) {
+    let containers = std::mem::take(&mut plan.goes);
+    for container in containers {
+        let id = container.id.clone();
+        let whole_pod = container.reason == Reason::PodGone;
+        plan.goes.push(container);
+        // Those of a pod that is gone go with their directory.
+        let Some(log) = seen.log_paths.get(&id).map(PathBuf::from).filter(|_| !whole_pod) else { continue };
+        for path in files_of(collector, &log) {
+            let ruling = match reader(seen, &path) {
+                Ok(None) => None,
+                Ok(Some(who)) => Some(("open", format!("{who} has it open"))),
+                Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+            };
+            decide(plan, &path, Reason::WithContainer, node_logs::weigh(&path).bytes, ruling);
+        }
+    }
+}
+
+/// A container's log, and those that were rotated away from it: `0.log`, `0.log.20261121-101112`,
+/// `0.log.20261121-101112.gz`.
+fn files_of(collector: &Collector<'_>, log: &Path) -> Vec<PathBuf> {
+    let places = collector.places;
+    let inside = places.is_pod_log(log) && log.components().all(|part| part.as_os_str() != "..");
+    let (Some(directory), Some(name)) = (log.parent(), log.file_name().and_then(OsStr::to_str)) else {
+        return Vec::new();
+    };
+    let directory_name = directory.parent().and_then(Path::file_name).and_then(OsStr::to_str);
+    if !inside || !name.ends_with(".log") || directory_name.and_then(logs::uid_in_directory).is_none() {
+        return Vec::new();
+    }
+    let Ok(entries) = collector.request.sysroot.list(directory) else { return Vec::new() };
+    let rotated = format!("{name}.");
+    let of_it = |entry: &str| entry == name || entry.starts_with(&rotated);
+    let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
+    names.filter(|entry| of_it(entry)).map(|entry| directory.join(entry)).collect()
+}
+
+/// Proves it again.
+pub(super) fn prove(collector: &Collector<'_>, doomed: &Doomed, look: &mut Look<'_>) -> Result<Found, Blind> {
+    let path = path_of(doomed);
+    if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(Found::Gone);
+    }
+    let seen = look.look()?;
+    let nobody = BTreeSet::new();
+    let ruling = match doomed.reason {
+        Reason::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
+            Some((id, _)) => Some(("container-there", format!("its container {id} is still there"))),
+            None => match reader(&seen, &path) {
+                Ok(None) => None,
+                Ok(Some(who)) => Some(("open", format!("{who} has it open"))),
+                Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+            },
+        },
+        Reason::Dangling => {
+            let links = node_logs::links(&collector.request.sysroot, collector.places);
+            match links.map(|links| links.into_iter().find(|link| link.path == path)) {
+                Ok(Some(link)) => link_stays(collector, &seen, &nobody, &link),
+                Ok(None) => return Ok(Found::Gone),
+                Err(error) => Some(("unreadable", error.to_string())),
+            }
+        }
+        _ => {
+            let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
+            match directories.find(|directory| directory.path == path) {
+                Some(directory) => directory_stays(collector, &seen, &nobody, directory),
+                None => Some(("unreadable", "it is not listed any more".into())),
+            }
+        }
+    };
+    let ruling = ruling.or_else(|| mounted(&path).map(|why| ("mounted", why)));
+    Ok(match ruling {
+        Some((rule, detail)) => Found::Kept { rule, detail },
+        None => Found::MayGo,
+    })
+}
+
+fn belongs(path: &Path, log: &str) -> bool {
+    let log = Path::new(log);
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let (Some(own), Some(current)) = (name(path), name(log)) else { return false };
+    // Directories may be called by another name here, if a symlink is on the way.
+    let parents = |path: &Path| path.components().rev().skip(1).take(2).collect::<PathBuf>();
+    parents(path) == parents(log) && (own == current || own.starts_with(&format!("{current}.")))
+}
+
+/// Why mounts, in whatever namespace, forbid the removal.
+fn mounted(path: &Path) -> Option<String> {
+    let area = path.parent().unwrap_or(path).to_path_buf();
+    let all = match Mounts::read(&[area]) {
+        Ok(all) => all,
+        Err(error) => return Some(format!("the mounts of all processes cannot be read: {error}")),
+    };
+    if let Some(unknown) = all.unknown_views().first() {
+        return Some(format!("the mounts of all processes cannot be read: {unknown}"));
+    }
+    let user = all.user(path, &[])?;
+    Some(format!("process {} has it, or something in it, mounted", user.pid))
+}
+
+/// Removes a directory, a file or a link.
+pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<(), String> {
+    let path = path_of(doomed);
+    let base = match doomed.reason {
+        Reason::Dangling => &collector.places.container_logs,
+        _ => &collector.places.pod_logs,
+    };
+    let (root, base) = opened(collector, base)?;
+    // The id of a container's log is as the runtime wrote it; those of others have no symlinks.
+    let inside = path.strip_prefix(&base).or_else(|_| path.strip_prefix(&collector.places.pod_logs));
+    let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
+    let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
+        return Err(format!("{} is the whole of it", path.display()));
+    };
+    let opener = Opener::detect(root.as_fd());
+    let directory = opener
+        .beneath(root.as_fd(), parent, beneath::DIRECTORY, false)
+        .map_err(|error| format!("{}: {error}", base.join(parent).display()))?;
+    if doomed.reason == Reason::Dangling && !node_logs::is_dangling(&path) {
+        return Err("it leads somewhere by now".into());
+    }
+    let done = removal::remove(directory.as_fd(), &base.join(parent), name);
+    match done.failures.first() {
+        None if done.interrupted => Err("ended by a signal".into()),
+        None => Ok(()),
+        Some(failure) => Err(failure.to_string()),
+    }
+}
+
+fn opened(collector: &Collector<'_>, base: &Path) -> Result<(OwnedFd, PathBuf), String> {
+    let base =
+        collector.request.sysroot.resolve(base).map_err(|error| format!("{}: {error}", base.display()))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&base, flags, Mode::empty());
+    root.map(|root| (root, base.clone())).map_err(|error| format!("{}: {error}", base.display()))
+}

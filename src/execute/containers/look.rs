@@ -1,0 +1,210 @@
+//! What runtime and kubelet say right now.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::cri::{ContainerDetails, CriError, RuntimeContainer, RuntimeContainerState, RuntimeSandbox};
+use crate::execute::containers::Collector;
+use crate::execute::hands::Blind;
+use crate::node::logs as node_logs;
+use crate::node::pods::KnownPods;
+use crate::policy::containers::Container;
+use crate::policy::containers::Pods;
+use crate::policy::containers::Sandbox;
+use crate::policy::containers::logs;
+use crate::sys::processes::Processes;
+
+/// Looking through all files that all processes have open takes long on a busy node. What is
+/// opened later loses nothing but its name.
+const PROCESSES_ARE_FRESH: Duration = Duration::from_secs(2);
+
+pub(super) fn blind(error: &CriError) -> Blind {
+    Blind { what: error.to_string(), stale: false }
+}
+
+/// Looks, and remembers what cannot change any more.
+pub(super) struct Look<'a> {
+    collector: &'a Collector<'a>,
+    /// Of containers that have ended; none of them starts again.
+    ended: HashMap<String, ContainerDetails>,
+    processes: Option<(Instant, Result<Processes, String>)>,
+}
+
+/// One look.
+pub(super) struct Seen {
+    pub(super) listed: Vec<RuntimeContainer>,
+    pub(super) listed_sandboxes: Vec<RuntimeSandbox>,
+    pub(super) containers: Vec<Container>,
+    pub(super) sandboxes: Vec<Sandbox>,
+    /// Where the logs of those that have ended are.
+    pub(super) log_paths: HashMap<String, String>,
+    pub(super) pods: Pods,
+    pub(super) pods_unknown: Option<String>,
+    /// Which pods have a log directory that could be listed.
+    pub(super) log_directories: Result<Vec<node_logs::Directory>, String>,
+    pub(super) processes: Result<Processes, String>,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn new(collector: &'a Collector<'a>) -> Self {
+        Self { collector, ended: HashMap::new(), processes: None }
+    }
+
+    pub(super) fn look(&mut self) -> Result<Seen, Blind> {
+        let Collector { client, request, places, scope, .. } = *self.collector;
+        // The kubelet makes a pod's directory before all else, and removes it last. So that is
+        // looked at last: of what was seen before, no directory is missing only by now.
+        let log_directories = match scope.logs {
+            true => node_logs::directories(&request.sysroot, places).map_err(|error| error.to_string()),
+            false => Ok(Vec::new()),
+        };
+        // A container that is made in between is in the later listing, and fills its sandbox.
+        let listed_sandboxes = client.sandboxes().map_err(|error| blind(&error))?;
+        let mut listed = client.containers().map_err(|error| blind(&error))?;
+        let mut log_paths = HashMap::new();
+        let mut containers = Vec::new();
+        let mut vanished = BTreeSet::new();
+        for one in &listed {
+            if one.state == RuntimeContainerState::Running {
+                containers.push(Container::of(one, None));
+                continue;
+            }
+            let Some(details) = self.details(&one.id)? else {
+                vanished.insert(one.id.clone());
+                continue;
+            };
+            if !details.log_path.is_empty() {
+                log_paths.insert(one.id.clone(), details.log_path.clone());
+            }
+            containers.push(Container::of(one, Some(&details)));
+        }
+        listed.retain(|one| !vanished.contains(&one.id));
+        let sandboxes: Vec<_> = listed_sandboxes.iter().map(Sandbox::of).collect();
+        let names = log_directories.as_deref().unwrap_or_default().iter();
+        let uids_of_logs = names.filter_map(|directory| {
+            let name = directory.name.to_str()?;
+            Some((logs::uid_in_directory(name)?, name.split('_').nth(1)?))
+        });
+        let (pods, pods_unknown) = match self.pods(&listed, &listed_sandboxes, uids_of_logs) {
+            Ok(pods) => (pods, None),
+            Err(why) => (Pods::default(), Some(why)),
+        };
+        let processes = self.processes();
+        Ok(Seen {
+            listed,
+            listed_sandboxes,
+            containers,
+            sandboxes,
+            log_paths,
+            pods,
+            pods_unknown,
+            log_directories,
+            processes,
+        })
+    }
+
+    fn details(&mut self, id: &str) -> Result<Option<ContainerDetails>, Blind> {
+        if let Some(details) = self.ended.get(id) {
+            return Ok(Some(details.clone()));
+        }
+        let details = self.collector.client.container(id).map_err(|error| blind(&error))?;
+        if let Some(details) = &details
+            && details.state == RuntimeContainerState::Exited
+        {
+            self.ended.insert(id.to_owned(), details.clone());
+        }
+        Ok(details)
+    }
+
+    /// Asks for one container whatever is remembered of it.
+    pub(super) fn fresh(&mut self, id: &str) -> Result<Option<ContainerDetails>, Blind> {
+        self.ended.remove(id);
+        self.details(id)
+    }
+
+    /// Which of the pods of all these are gone.
+    fn pods<'b>(
+        &self,
+        containers: &'b [RuntimeContainer],
+        sandboxes: &'b [RuntimeSandbox],
+        of_logs: impl Iterator<Item = (&'b str, &'b str)>,
+    ) -> Result<Pods, String> {
+        let Collector { request, places, .. } = *self.collector;
+        let known = KnownPods::read(&request.sysroot, places).map_err(|error| describe(&error))?;
+        let running = sandboxes.iter().filter(|one| one.ready).map(RuntimeSandbox::pod_uid);
+        known.vouch(running.filter(|uid| !uid.is_empty())).map_err(|error| describe(&error))?;
+        let names: HashMap<&str, &str> = sandboxes.iter().map(|one| (one.pod_uid(), &*one.name)).collect();
+        let of_sandboxes = sandboxes.iter().map(|one| (one.pod_uid(), &*one.name));
+        let of_containers = containers.iter().map(|one| {
+            let uid = one.pod_uid.as_str();
+            (uid, names.get(uid).copied().unwrap_or_default())
+        });
+        let all = of_sandboxes.chain(of_containers).chain(of_logs);
+        let gone = all.filter(|(uid, name)| !uid.is_empty() && !known.has(uid, name));
+        Ok(Pods {
+            sources_ready: true,
+            content_removable: gone.map(|(uid, _)| uid.to_owned()).collect(),
+            runtime_removable: std::collections::HashSet::new(),
+        })
+    }
+
+    fn processes(&mut self) -> Result<Processes, String> {
+        if !self.collector.scope.logs {
+            return Err("nobody has looked".into());
+        }
+        match &self.processes {
+            Some((at, processes)) if at.elapsed() < PROCESSES_ARE_FRESH => processes.clone(),
+            _ => {
+                let processes = every_process();
+                self.processes = Some((Instant::now(), processes.clone()));
+                processes
+            }
+        }
+    }
+}
+
+/// A process that comes or goes while it is looked at may hide a moment.
+fn every_process() -> Result<Processes, String> {
+    let mut tries = 3;
+    loop {
+        tries -= 1;
+        match Processes::read() {
+            Ok(processes) if processes.sees_all() || tries == 0 => return Ok(processes),
+            Err(error) if tries == 0 => return Err(error.to_string()),
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+pub(super) fn describe(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+impl Seen {
+    /// Whether the runtime has anything of the pod.
+    pub(super) fn has_pod(&self, uid: &str, without: &BTreeSet<&str>) -> bool {
+        let container = |one: &Container| one.pod == uid && !without.contains(one.id.as_str());
+        let sandbox =
+            |one: &Sandbox| (one.pod == uid || one.uid == uid) && !without.contains(one.id.as_str());
+        self.containers.iter().any(container) || self.sandboxes.iter().any(sandbox)
+    }
+
+    /// `<namespace>/<pod>/<container>`, as far as the runtime tells.
+    pub(super) fn names_of(&self, id: &str) -> Vec<String> {
+        let pod = |id: &str| {
+            let sandbox = self.listed_sandboxes.iter().find(|one| one.id == id)?;
+            Some(format!("{}/{}", sandbox.namespace, sandbox.name))
+        };
+        if let Some(container) = self.listed.iter().find(|one| one.id == id) {
+            let name = Container::of(container, None).describe();
+            return vec![match pod(&container.sandbox_id) {
+                Some(pod) => format!("{pod}/{name}"),
+                None => name,
+            }];
+        }
+        pod(id).into_iter().collect()
+    }
+}

@@ -1,0 +1,136 @@
+//! Removal by ourselves, in the graphroot: for when no runtime can.
+//!
+//! The editor proves under the store's locks what a runtime would: that no container has the
+//! image, that nothing that stays needs its layers, that nothing of it is mounted. Its listings
+//! are the records themselves, so none can be partial or stale.
+
+use crate::execute::editors::Editors;
+use crate::execute::hands::{Blind, Extra, Hands, Removed};
+use crate::execute::owner::Owners;
+use crate::model::{Image, ImageIx, Inventory, Store, StoreKey, StoreKind};
+use crate::stores::containers_storage::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
+
+/// Works on the disk.
+#[derive(Debug)]
+pub struct Direct<'a> {
+    editors: &'a Editors,
+    /// Asked before each removal; `None`: the owner may be at work, somebody has said so.
+    owners: Option<&'a Owners>,
+    /// Stores that are left aside, and why: each is waited for once.
+    aside: Vec<(StoreKey, String)>,
+}
+
+impl<'a> Direct<'a> {
+    /// Hands over `editors`. While an owner of `owners` is at work they refuse everything.
+    #[must_use]
+    pub fn new(editors: &'a Editors, owners: Option<&'a Owners>) -> Self {
+        Self { editors, owners, aside: Vec::new() }
+    }
+
+    fn out_of_reach(&self, store: &Store) -> Option<String> {
+        if store.kind == StoreKind::Containerd {
+            return Some("it is in a store of containerd, which is never edited".into());
+        }
+        let key = StoreKey::of(store);
+        let aside = self.aside.iter().find(|(known, _)| *known == key).map(|(_, why)| why.clone());
+        aside.or_else(|| self.editors.store(store).err().map(str::to_owned))
+    }
+
+    /// Leaves a store aside for the rest of the run.
+    fn leave(&mut self, inventory: &Inventory, image: ImageIx, why: String) -> Removed {
+        let store = inventory.images[image.get()].store;
+        self.aside.push((StoreKey::of(&inventory.stores[store.get()]), why.clone()));
+        let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
+        if inventory.images.iter().any(open) { Removed::Aside(why) } else { Removed::Closed(why) }
+    }
+
+    /// What an edit that failed means for the image and for the run.
+    fn came_to(&mut self, inventory: &Inventory, at: ImageIx, error: Error) -> Removed {
+        match error {
+            Error::Stopped { done, cause } => {
+                tell(&inventory.images[at.get()].id, &done);
+                Removed::InPart(format!("stopped on the way: {cause}"))
+            }
+            Error::Failed(_) => Removed::InDoubt(error.to_string()),
+            Error::Interrupted => Removed::NotAsked(error.to_string()),
+            // Other stores may lie on other disks.
+            Error::NoSpace(_) => match self.leave(inventory, at, error.to_string()) {
+                Removed::Closed(why) => Removed::NotAsked(why),
+                aside => aside,
+            },
+            _ if error.bars_store() => self.leave(inventory, at, error.to_string()),
+            Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
+            Error::Refused(refusal) if refusal.bars() == Bar::Use => Removed::Kept(refusal.to_string()),
+            error => Removed::Refused(error.to_string()),
+        }
+    }
+}
+
+impl Hands for Direct<'_> {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
+        if let Some(owners) = self.owners {
+            owners
+                .absent(inventory)
+                .map_err(|presence| Blind { what: presence.to_string(), stale: false })?;
+        }
+        let reach: Vec<_> = inventory.stores.iter().map(|store| self.out_of_reach(store)).collect();
+        let extra = |store: usize| Extra { out_of_reach: reach[store].clone(), ..Extra::default() };
+        Ok(inventory.images.iter().map(|image| extra(image.store.get())).collect())
+    }
+
+    fn remove(&mut self, inventory: &Inventory, at: ImageIx) -> Removed {
+        let image = &inventory.images[at.get()];
+        let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
+            Ok(editor) => editor,
+            Err(why) => return Removed::Refused(why.to_owned()),
+        };
+        let planned = PlannedImage { id: image.id.clone(), names: Some(image.names.clone()) };
+        match editor.delete_image(&planned) {
+            Ok(deleted) => {
+                tell(&image.id, &deleted);
+                deleted.left_over().map_or(Removed::Answered, Removed::InPart)
+            }
+            Err(error) => self.came_to(inventory, at, error),
+        }
+    }
+
+    fn untag(&mut self, inventory: &Inventory, at: ImageIx, names: &[String]) -> Removed {
+        let image = &inventory.images[at.get()];
+        let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
+            Ok(editor) => editor,
+            Err(why) => return Removed::Refused(why.to_owned()),
+        };
+        let planned = PlannedImage { id: image.id.clone(), names: Some(image.names.clone()) };
+        match editor.remove_names(&planned, names) {
+            Ok(_) => Removed::Answered,
+            Err(error) => self.came_to(inventory, at, error),
+        }
+    }
+
+    fn own_bytes(&self, device: u64) -> u64 {
+        self.editors.ballast_bytes(device)
+    }
+}
+
+/// What would not go of an image whose record is gone is an orphan now, which `sweep` finds.
+fn tell(id: &str, deleted: &Deleted) {
+    for failure in &deleted.failures {
+        tracing::warn!(image = id, "left behind: {failure}");
+    }
+    if deleted.more_failures > 0 {
+        tracing::warn!(image = id, "{} more are left behind", deleted.more_failures);
+    }
+    tracing::debug!(
+        image = id,
+        layers = deleted.layers.len(),
+        removed = deleted.removed,
+        in_place = deleted.in_place,
+        ballast = deleted.ballast_released,
+        locked_for = ?deleted.locked_for,
+        "deleted"
+    );
+}

@@ -1,0 +1,531 @@
+//! What a deletion really gave back, measured on the filesystem.
+//!
+//! ext4 gives back at once, XFS within milliseconds, as far as it keeps blocks back at all, and btrfs
+//! most of it only when the filesystem is synchronised; a runtime may still be deleting after
+//! it has answered. So: look, and look again until the predicted bytes have come, the number is
+//! still, or the time is up; and synchronise while they have not come. That costs everybody who writes
+//! to the filesystem, so it is done seldom, and never waited for longer than for the bytes.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::model::{Finding, Store};
+use crate::sys::stop;
+use crate::sys::sync::Syncing;
+
+/// Smallest difference between prediction and measurement that means anything: a
+/// filesystem's own journal and trees move by this much while nothing is deleted.
+pub const NOISE_BYTES: u64 = 64 * 1024;
+
+/// The room of a filesystem at one moment (`statvfs`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Size in bytes (`f_blocks`).
+    pub capacity_bytes: u64,
+    /// Free bytes, root's reserve included (`f_bfree`).
+    pub free_bytes: u64,
+    /// Bytes that an unprivileged user can still write (`f_bavail`): the kubelet's measure.
+    pub available_bytes: u64,
+    /// Inodes in all; 0 where there is no fixed number.
+    pub inodes: u64,
+    /// Free inodes; 0 where there is no fixed number.
+    pub inodes_free: u64,
+}
+
+impl Room {
+    /// Bytes that came free between `before` and now; negative where others wrote more.
+    #[must_use]
+    pub fn freed_since(&self, before: &Self) -> i64 {
+        let difference = i128::from(self.free_bytes) - i128::from(before.free_bytes);
+        i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// An open directory of the filesystem that is measured: it stays the same filesystem even
+/// if another one is mounted over its path.
+#[derive(Debug)]
+pub struct Gauge {
+    directory: OwnedFd,
+    path: PathBuf,
+    /// A synchronisation of ours that has not ended yet.
+    syncing: RefCell<Option<Syncing>>,
+}
+
+impl Gauge {
+    /// Opens `path`, a directory on the filesystem. Symlinks in it are followed.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { directory, path: path.to_path_buf(), syncing: RefCell::default() })
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The filesystem's number (`st_dev`), where it can be told.
+    #[must_use]
+    pub fn device(&self) -> Option<u64> {
+        rustix::fs::fstat(&self.directory).ok().map(|stat| stat.st_dev)
+    }
+
+    /// Looks.
+    ///
+    /// # Errors
+    /// What `fstatvfs` says.
+    pub fn room(&self) -> io::Result<Room> {
+        let space = rustix::fs::fstatvfs(&self.directory)?;
+        let unit = space.f_frsize;
+        Ok(Room {
+            capacity_bytes: space.f_blocks.saturating_mul(unit),
+            free_bytes: space.f_bfree.saturating_mul(unit),
+            available_bytes: space.f_bavail.saturating_mul(unit),
+            inodes: space.f_files,
+            inodes_free: space.f_ffree,
+        })
+    }
+
+    /// Makes the filesystem finish what it has put off. It is not waited for: on a disk that hangs it
+    /// would never end. [`Self::is_synchronising`] tells.
+    fn synchronise(&self) {
+        if self.is_synchronising() {
+            return;
+        }
+        match Syncing::start(&self.directory) {
+            Ok(syncing) => *self.syncing.borrow_mut() = Some(syncing),
+            // What is measured without it is too little, never too much.
+            Err(error) => tracing::warn!("synchronising {}: {error}", self.path.display()),
+        }
+    }
+
+    fn is_synchronising(&self) -> bool {
+        let mut syncing = self.syncing.borrow_mut();
+        match syncing.as_mut().map(Syncing::outcome) {
+            None => return false,
+            Some(None) => return true,
+            Some(Some(Err(error))) => tracing::warn!("synchronising {}: {error}", self.path.display()),
+            Some(Some(Ok(()))) => {}
+        }
+        *syncing = None;
+        false
+    }
+
+    /// Waits until what was deleted has come back.
+    ///
+    /// # Errors
+    /// What `fstatvfs` says.
+    pub fn settle(&self, before: &Room, predicted_bytes: u64, patience: Patience) -> io::Result<Settled> {
+        let began = Instant::now();
+        let mut watch = Watch::new(predicted_bytes, patience);
+        // An earlier one that hangs is not waited for.
+        let hangs = self.is_synchronising();
+        loop {
+            // Asked first: what it has made free by then is seen by this look.
+            let synchronising = !hangs && self.is_synchronising();
+            let room = self.room()?;
+            if stop::is_asked() {
+                let measured_bytes = room.freed_since(before);
+                return Ok(Settled { measured_bytes, room, why: Ended::Signal, waited: began.elapsed() });
+            }
+            match watch.see(began.elapsed(), room.freed_since(before), synchronising) {
+                Step::Wait(pause) => std::thread::sleep(pause),
+                Step::Synchronise if hangs => {}
+                Step::Synchronise => self.synchronise(),
+                Step::Done(why) => {
+                    return Ok(Settled {
+                        measured_bytes: room.freed_since(before),
+                        room,
+                        why,
+                        waited: began.elapsed(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// How long [`write_out`] waits.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Synchronises the filesystems of `stores`, all at once and within a deadline; what could not be done
+/// is said. Until data that was just written lies on the disk, XFS reserves more blocks than it will
+/// need, and the first deletions would seem to free those too.
+///
+/// This changes nothing in a store, but whoever else writes to the filesystem has to wait: it is for
+/// runs that will delete, and once.
+#[must_use]
+pub fn write_out<'s>(stores: impl Iterator<Item = &'s Store>) -> Vec<Finding> {
+    let until = Instant::now() + WRITTEN_WITHIN;
+    let by_filesystem: BTreeMap<_, _> = stores.map(|store| (store.filesystem, &store.root)).collect();
+    let start = |path: &Path| Gauge::open(path).and_then(|gauge| Syncing::start(&gauge.directory));
+    let begun: Vec<_> = by_filesystem.into_values().map(|root| (root, start(root))).collect();
+    begun.into_iter().filter_map(|(root, begun)| not_written_out(root, begun, until)).collect()
+}
+
+fn not_written_out(root: &Path, begun: io::Result<Syncing>, until: Instant) -> Option<Finding> {
+    let error = begun.and_then(|mut syncing| syncing.wait(until)).err()?;
+    let why = match error.kind() {
+        io::ErrorKind::TimedOut => format!("not finished after {} s", WRITTEN_WITHIN.as_secs()),
+        _ => error.to_string(),
+    };
+    let message = format!(
+        "syncing its filesystem: {why}; the first deletions may be measured as freeing more than they do"
+    );
+    Some(Finding { path: root.to_path_buf(), message, incomplete: false })
+}
+
+/// How long to wait for late frees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Give up after this.
+    pub deadline: Duration,
+    /// A number that has not risen for this long is still. That it falls says only that others write.
+    pub still: Duration,
+    /// Synchronise a second time after this, and then each time after twice as long.
+    pub between_syncs: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            still: Duration::from_millis(1500),
+            between_syncs: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Bytes that are free now and were not before; negative where others wrote more.
+    pub measured_bytes: i64,
+    /// The room now.
+    pub room: Room,
+    /// Why the waiting ended.
+    pub why: Ended,
+    /// How long it took.
+    pub waited: Duration,
+}
+
+/// Why the waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// What was predicted has come, as far as noise allows to say.
+    Came,
+    /// Nothing moves any more.
+    Still,
+    /// The time is up and the number still moves.
+    Deadline,
+    /// A signal came: what has come until then says little.
+    Signal,
+}
+
+/// How far a measurement may be off a prediction before it means something, in bytes: one
+/// percent, at least [`NOISE_BYTES`].
+#[must_use]
+pub fn tolerance(predicted_bytes: u64) -> u64 {
+    (predicted_bytes / 100).max(NOISE_BYTES)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Wait(Duration),
+    /// Synchronise, and look again at once.
+    Synchronise,
+    Done(Ended),
+}
+
+/// Decides whether to wait on. Pure: it is told the time and what has come.
+#[derive(Debug)]
+struct Watch {
+    enough: i64,
+    patience: Patience,
+    /// The highest number, and since when it is that (noise apart).
+    best: Option<(i64, Duration)>,
+    pause: Duration,
+    /// When to synchronise next.
+    next_sync: Duration,
+    /// How long after that the next one comes.
+    gap: Duration,
+    /// How often it may be synchronised in vain.
+    syncs_left: u32,
+    /// The best number when it was synchronised last, until it is known what came of it.
+    synchronised: Option<i64>,
+    /// It was synchronised since the number is still.
+    last_call: bool,
+}
+
+impl Watch {
+    const FIRST_PAUSE: Duration = Duration::from_millis(5);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+    /// What comes without, has mostly come by then (XFS: 2 ms).
+    const FIRST_SYNC: Duration = Duration::from_millis(15);
+    const SYNCS: u32 = 3;
+
+    fn new(predicted_bytes: u64, patience: Patience) -> Self {
+        // One byte short of the tolerance is short.
+        let enough = predicted_bytes.saturating_sub(tolerance(predicted_bytes));
+        let enough = i64::try_from(enough).unwrap_or(i64::MAX);
+        Self {
+            enough,
+            patience,
+            best: None,
+            pause: Self::FIRST_PAUSE,
+            next_sync: Self::FIRST_SYNC,
+            gap: patience.between_syncs,
+            syncs_left: Self::SYNCS,
+            synchronised: None,
+            last_call: false,
+        }
+    }
+
+    /// A look: at this time so many bytes have come free. `synchronising`: what was asked for by
+    /// [`Step::Synchronise`] has not ended.
+    fn see(&mut self, elapsed: Duration, freed: i64, synchronising: bool) -> Step {
+        let noise = i64::try_from(NOISE_BYTES).unwrap_or(i64::MAX);
+        let since = match self.best {
+            Some((best, since)) if freed.saturating_sub(best) < noise => since,
+            _ => {
+                self.best = Some((freed, elapsed));
+                self.last_call = false;
+                elapsed
+            }
+        };
+        if freed >= self.enough {
+            return Step::Done(Ended::Came);
+        }
+        if elapsed >= self.patience.deadline {
+            let is_still = elapsed.saturating_sub(since) >= self.patience.still;
+            return Step::Done(if is_still { Ended::Still } else { Ended::Deadline });
+        }
+        if !synchronising {
+            if let Some(best) = self.synchronised.take() {
+                // One that has brought something may be repeated.
+                self.syncs_left += u32::from(freed.saturating_sub(best) >= noise);
+            }
+            let is_still = elapsed.saturating_sub(since) >= self.patience.still;
+            // Without a synchronisation nothing may be seen of what has gone since the last one.
+            let last_call = is_still && !self.last_call;
+            if self.syncs_left > 0 && (elapsed >= self.next_sync || last_call) {
+                self.syncs_left -= 1;
+                self.last_call |= is_still;
+                self.synchronised = Some(self.best.map_or(freed, |(best, _)| best));
+                self.next_sync = elapsed.saturating_add(self.gap);
+                self.gap = self.gap.saturating_mul(2);
+                self.pause = Self::FIRST_PAUSE;
+                return Step::Synchronise;
+            }
+            if is_still {
+                return Step::Done(Ended::Still);
+            }
+        }
+        let pause = self.pause;
+        self.pause = (self.pause * 2).min(Self::LONGEST_PAUSE);
+        Step::Wait(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: i64 = 1 << 20;
+
+    fn ends(predicted: i64, seen: &[(u64, i64)]) -> Option<(usize, Ended)> {
+        let patience = Patience {
+            deadline: Duration::from_secs(10),
+            still: Duration::from_secs(2),
+            between_syncs: Duration::from_secs(1),
+        };
+        let mut watch = Watch::new(predicted.unsigned_abs(), patience);
+        for (at, (milliseconds, freed)) in seen.iter().enumerate() {
+            loop {
+                match watch.see(Duration::from_millis(*milliseconds), *freed, false) {
+                    Step::Done(why) => return Some((at, why)),
+                    Step::Synchronise => {}
+                    Step::Wait(_) => break,
+                }
+            }
+        }
+        None
+    }
+
+    /// Predicted bytes; what is seen (milliseconds, bytes freed); which look ends it, and why.
+    type Case<'a> = (i64, &'a [(u64, i64)], Option<(usize, Ended)>);
+
+    #[test]
+    fn table_of_waiting() {
+        let cases: [Case; 10] = [
+            // At once, to the byte, within one percent, within the noise.
+            (MIB, &[(0, MIB)], Some((0, Ended::Came))),
+            (100 * MIB, &[(0, 99 * MIB)], Some((0, Ended::Came))),
+            (MIB, &[(0, MIB - 65536)], Some((0, Ended::Came))),
+            (0, &[(0, 0)], Some((0, Ended::Came))),
+            // One byte less is not enough; it comes late.
+            (MIB, &[(0, MIB - 65537), (500, MIB - 65537), (900, MIB)], Some((2, Ended::Came))),
+            // Nothing comes.
+            (MIB, &[(0, 0), (1000, 0), (1999, 0), (2000, 0)], Some((3, Ended::Still))),
+            // It moves every now and then, and then no more.
+            (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5799, 2 * MIB)], None),
+            (9 * MIB, &[(0, 0), (1900, MIB), (3800, 2 * MIB), (5800, 2 * MIB)], Some((3, Ended::Still))),
+            // It keeps coming, and does not come to an end.
+            (
+                90 * MIB,
+                &[
+                    (0, 0),
+                    (1900, MIB),
+                    (3800, 2 * MIB),
+                    (5700, 3 * MIB),
+                    (7600, 4 * MIB),
+                    (9500, 5 * MIB),
+                    (10_000, 6 * MIB),
+                ],
+                Some((6, Ended::Deadline)),
+            ),
+            // Others write, or write and delete: that is no reason to wait on.
+            (90 * MIB, &[(0, 0), (1900, -MIB), (2000, -2 * MIB)], Some((2, Ended::Still))),
+        ];
+        for (predicted, seen, expected) in cases {
+            assert_eq!(ends(predicted, seen), expected, "{predicted} {seen:?}");
+        }
+    }
+
+    #[test]
+    fn noise_does_not_count_as_movement() {
+        let seen: Vec<_> = (0..40).map(|at| (at * 100, i64::from(at % 2 == 0) * 4096)).collect();
+        assert_eq!(ends(MIB, &seen), Some((20, Ended::Still)));
+    }
+
+    #[test]
+    fn pauses_grow_and_stay_short() {
+        let mut watch = Watch::new(1 << 30, Patience::default());
+        let mut pauses = Vec::new();
+        for at in 0..12 {
+            match watch.see(Duration::from_millis(at), 0, false) {
+                Step::Wait(pause) => pauses.push(pause),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(pauses.is_sorted());
+        assert_eq!(pauses.last(), Some(&Watch::LONGEST_PAUSE));
+    }
+
+    /// When it is synchronised (milliseconds), and how it ends; `freed` is told the time and how
+    /// often it was synchronised before.
+    fn synchronised(predicted: i64, freed: impl Fn(u64, usize) -> i64) -> (Vec<u64>, Ended, u64) {
+        let mut watch = Watch::new(predicted.unsigned_abs(), Patience::default());
+        let (mut now, mut at) = (Duration::ZERO, Vec::new());
+        loop {
+            let milliseconds = u64::try_from(now.as_millis()).unwrap();
+            match watch.see(now, freed(milliseconds, at.len()), false) {
+                Step::Wait(pause) => now += pause,
+                Step::Synchronise => at.push(milliseconds),
+                Step::Done(why) => return (at, why, milliseconds),
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_synchronised_seldom_and_only_while_bytes_are_missing() {
+        // They are there at once, or soon without it.
+        assert_eq!(synchronised(MIB, |_, _| MIB), (vec![], Ended::Came, 0));
+        assert_eq!(synchronised(MIB, |now, _| i64::from(now >= 3) * MIB), (vec![], Ended::Came, 5));
+        // It takes one.
+        assert_eq!(synchronised(MIB, |_, syncs| i64::from(syncs > 0) * MIB), (vec![15], Ended::Came, 15));
+        // Nothing comes; others write on and on.
+        for writes in [0, MIB] {
+            let (at, why, end) = synchronised(MIB, |now, _| -writes * i64::try_from(now).unwrap() / 10);
+            assert_eq!((at.len(), why), (3, Ended::Still), "{at:?}");
+            assert!(
+                at[0] < 50 && at[1] - at[0] >= 500 && at[2] - at[1] >= 500 && end < 1700,
+                "{at:?}, {end}"
+            );
+        }
+        // A runtime deletes for six seconds, and only a synchronisation shows what.
+        let last = std::cell::Cell::new((0, 0));
+        let slow = |now: u64, syncs: usize| {
+            if syncs > last.get().0 {
+                last.set((syncs, i64::try_from(now.min(6000)).unwrap() * MIB / 10));
+            }
+            last.get().1
+        };
+        let (at, why, _) = synchronised(600 * MIB, slow);
+        assert_eq!(why, Ended::Came, "{at:?}");
+        assert!(at.len() <= 7, "{at:?}");
+    }
+
+    #[test]
+    fn nothing_is_still_while_it_is_synchronised() {
+        let mut watch = Watch::new(MIB.unsigned_abs(), Patience::default());
+        let mut see = |milliseconds, busy| watch.see(Duration::from_millis(milliseconds), 0, busy);
+        assert!(matches!(see(0, false), Step::Wait(_)));
+        assert_eq!(see(20, false), Step::Synchronise);
+        assert!(matches!(see(5000, true), Step::Wait(_)));
+        assert_eq!(see(5001, false), Step::Synchronise, "once more, for what has gone meanwhile");
+        assert_eq!(see(5002, false), Step::Done(Ended::Still));
+    }
+
+    /// On a disk that hangs the run goes on without.
+    #[test]
+    fn one_that_hangs_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let gauge = Gauge::open(dir.path()).unwrap();
+        let hangs = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&hangs);
+        *gauge.syncing.borrow_mut() = Some(Syncing::of_child(hangs));
+        let patience = Patience { still: Duration::from_millis(50), ..Patience::default() };
+        let room = gauge.room().unwrap();
+        let settled = gauge.settle(&room, u64::MAX / 4, patience).unwrap();
+        assert!(settled.why == Ended::Still || settled.waited >= patience.deadline, "{settled:?}");
+        assert!(gauge.is_synchronising(), "it was not touched");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_written_out_in_time_is_said() {
+        let root = Path::new("/store");
+        let hangs = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&hangs);
+        let said = not_written_out(root, Ok(Syncing::of_child(hangs)), Instant::now()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        assert!(said.message.contains("not finished after 10 s") && !said.incomplete, "{said:?}");
+        let said = not_written_out(root, Err(io::ErrorKind::NotFound.into()), Instant::now()).unwrap();
+        assert_eq!(said.path, root);
+        let done = std::process::Command::new("true").spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        assert_eq!(not_written_out(root, Ok(Syncing::of_child(done)), until), None);
+    }
+
+    #[test]
+    fn freed_since_has_a_sign() {
+        let room = |free_bytes| Room { free_bytes, ..Room::default() };
+        assert_eq!(room(10).freed_since(&room(4)), 6);
+        assert_eq!(room(4).freed_since(&room(10)), -6);
+        assert_eq!(room(u64::MAX).freed_since(&room(0)), i64::MAX);
+        assert_eq!(room(0).freed_since(&room(u64::MAX)), i64::MIN);
+    }
+
+    #[test]
+    fn measures_a_real_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let gauge = Gauge::open(dir.path()).unwrap();
+        let room = gauge.room().unwrap();
+        assert!(room.capacity_bytes >= room.free_bytes && room.free_bytes >= room.available_bytes);
+        // Others write to this filesystem, so nothing is said of how much.
+        let patience = Patience { deadline: Duration::from_millis(300), ..Patience::default() };
+        let settled = gauge.settle(&room, 0, patience).unwrap();
+        assert!(settled.why == Ended::Came || settled.waited >= patience.deadline);
+    }
+}

@@ -1,0 +1,117 @@
+//! Whether the runtime that owns a store is at work: then images are its to remove.
+//!
+//! Its listings would be old after a deletion behind its back, and a container that it is just
+//! creating may have no record yet. The locks would keep the store whole all the same; what they
+//! cannot do is make the runtime ask again.
+
+use std::path::PathBuf;
+
+use crate::cri::discover;
+use crate::cri::{Client, CriError, Endpoint, Options, Problem, StorePlace, StoreType};
+use crate::model::{Inventory, StoreKind};
+use crate::sys::sysroot::Sysroot;
+
+/// Where owners may be met.
+#[derive(Clone, Debug)]
+pub struct Owners {
+    /// A socket that was named; the node's own are looked at as well.
+    named: Option<Endpoint>,
+    /// The stores were found and not named, so that a socket on this node is likely theirs.
+    strict: bool,
+    options: Options,
+}
+
+/// A runtime that answers, or may be there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Presence {
+    /// It answers, and the store is its own.
+    #[error("{runtime} answers on {endpoint}, and {} is its store", root.display())]
+    Answers {
+        /// Name and version.
+        runtime: String,
+        /// Where.
+        endpoint: String,
+        /// The store.
+        root: PathBuf,
+    },
+    /// Somebody is there, but whose store it has cannot be told.
+    #[error("whether the owner of the store is at work cannot be told: {0}")]
+    Unsure(String),
+}
+
+impl Owners {
+    /// Owners at `named` and at the sockets that the node's files and usual places name. If
+    /// `strict`, one of those that does not tell its store may be the owner; the one at `named`
+    /// may in any case.
+    #[must_use]
+    pub fn new(named: Option<Endpoint>, strict: bool, options: &Options) -> Self {
+        Self { named, strict, options: options.probing() }
+    }
+
+    /// Asks them now.
+    ///
+    /// # Errors
+    /// The first that owns one of the stores, or that may.
+    pub fn absent(&self, inventory: &Inventory) -> Result<(), Presence> {
+        if let Some(named) = &self.named {
+            self.is_no_owner(named.clone(), inventory)?;
+        }
+        for candidate in discover::discover(&Sysroot::live()).candidates {
+            if self.named.as_ref() == Some(&candidate.endpoint) {
+                continue;
+            }
+            match self.is_no_owner(candidate.endpoint, inventory) {
+                Err(Presence::Unsure(what)) if !self.strict => tracing::debug!("{what}"),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_no_owner(&self, endpoint: Endpoint, inventory: &Inventory) -> Result<(), Presence> {
+        let asked = Client::connect(endpoint, self.options.clone())
+            .and_then(|client| client.store_place().map(|place| (client, place)));
+        match asked {
+            Err(error) if is_nobody(&error) => Ok(()),
+            Err(error) => Err(Presence::Unsure(error.to_string())),
+            Ok((client, Some(place))) => match owned(&place, inventory) {
+                Some(root) => {
+                    let version = client.version();
+                    let runtime = format!("{} {}", version.name, version.version);
+                    Err(Presence::Answers { runtime, endpoint: client.endpoint().to_string(), root })
+                }
+                None => Ok(()),
+            },
+            Ok((client, None)) => Err(Presence::Unsure(format!(
+                "{} at {} does not say where its images lie",
+                client.version().name,
+                client.endpoint()
+            ))),
+        }
+    }
+}
+
+/// No runtime of containers/storage is behind that socket.
+fn is_nobody(error: &CriError) -> bool {
+    matches!(
+        error.problem,
+        // An old API is that of containerd 1.5 or CRI-O 1.22: the one has other stores, the other
+        // could be the owner.
+        Problem::NotRunning(_)
+            | Problem::Refused
+            | Problem::NoCri(_)
+            | Problem::NotGrpc(_)
+            // Only containerd says so.
+            | Problem::Starting(_)
+    )
+}
+
+/// The root of the store that is this runtime's, if one of the inventory is.
+fn owned(place: &StorePlace, inventory: &Inventory) -> Option<PathBuf> {
+    if place.store_type != StoreType::ContainersStorage {
+        return None;
+    }
+    let same = |root: &PathBuf| *root == place.root || Some(root) == place.image_root.as_ref();
+    let stores = inventory.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
+    stores.map(|store| &store.root).find(|root| same(root)).cloned()
+}

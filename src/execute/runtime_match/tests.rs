@@ -1,0 +1,255 @@
+//! The listings, held against each other.
+
+use std::path::PathBuf;
+
+use crate::execute::runtime_match::*;
+use crate::model::{Consistency, Container, ContainerState, FilesystemIx, Image, Labels, Store};
+
+fn store(kind: StoreKind, root: &str, driver: &str, read_only: bool) -> Store {
+    Store {
+        kind,
+        root: root.into(),
+        driver: driver.into(),
+        filesystem: FilesystemIx::from(0),
+        read_only,
+        origin: "test".into(),
+        consistency: Consistency::Consistent,
+    }
+}
+
+fn image(store: usize, id: &str) -> Image {
+    Image {
+        id: id.into(),
+        store: StoreIx::from(store),
+        names: Vec::new(),
+        digests: Vec::new(),
+        created: None,
+        evidence: Vec::new(),
+        is_list: false,
+        pinned_by: Vec::new(),
+        labels: Labels::default(),
+        layers: Vec::new(),
+        listed_bytes: None,
+        holds: Vec::new(),
+    }
+}
+
+fn container(store: usize, id: &str, owner: Owner) -> Container {
+    Container {
+        id: id.into(),
+        store: StoreIx::from(store),
+        name: id.into(),
+        owner,
+        image_id: None,
+        image: None,
+        created: None,
+        state: ContainerState::Unknown,
+        sandbox: false,
+        sandbox_id: None,
+        volumes: Vec::new(),
+        listed_bytes: None,
+        holds: Vec::new(),
+    }
+}
+
+/// 0: a graphroot, 1: its additional store, 2: another graphroot, 3: containerd.
+fn inventory() -> Inventory {
+    let storage = StoreKind::ContainersStorage;
+    Inventory {
+        stores: vec![
+            store(storage, "/g", "overlay", false),
+            store(storage, "/extra", "overlay", true),
+            store(storage, "/other", "overlay", false),
+            store(StoreKind::Containerd, "/c", "overlayfs", false),
+            store(storage, "/g", "vfs", false),
+        ],
+        images: vec![
+            image(0, "aa"),
+            image(0, "ab"),
+            image(1, "e0"),
+            image(2, "01"),
+            image(3, "ca"),
+            image(3, "cb"),
+            image(3, "moby/ca"),
+        ],
+        containers: vec![
+            container(0, "k0", Owner::CriO),
+            container(0, "k1", Owner::CriO),
+            container(0, "p0", Owner::Podman),
+            container(3, "k2", Owner::Containerd),
+            container(3, "moby/k3", Owner::Containerd),
+        ],
+        ..Inventory::default()
+    }
+}
+
+fn graphroot() -> RuntimeStores {
+    RuntimeStores { own: StoreIx::from(0), artifacts: None, additional: vec![StoreIx::from(1)] }
+}
+
+fn containerd() -> RuntimeStores {
+    RuntimeStores { own: StoreIx::from(3), artifacts: None, additional: vec![] }
+}
+
+fn listed(ids: &[&str]) -> Vec<RuntimeImage> {
+    ids.iter().map(|id| RuntimeImage { id: (*id).into(), ..RuntimeImage::default() }).collect()
+}
+
+fn ix(ats: &[usize]) -> Vec<ImageIx> {
+    ats.iter().map(|at| ImageIx::from(*at)).collect()
+}
+
+#[test]
+fn the_stores_of_a_runtime() {
+    let place = |store_type, root: &str, driver: Option<&str>| StorePlace {
+        store_type,
+        root: PathBuf::from(root),
+        driver: driver.map(Into::into),
+        image_root: None,
+        origin: "test".into(),
+    };
+    let inventory = inventory();
+    let own = |place| RuntimeStores::find(&place, &inventory).map(|stores| stores.own.get());
+    let storage = StoreType::ContainersStorage;
+    assert_eq!(own(place(storage, "/g", Some("overlay"))), Some(0));
+    assert_eq!(own(place(storage, "/g", Some("vfs"))), Some(4), "one root, two drivers");
+    assert_eq!(own(place(storage, "/g", Some("btrfs"))), None);
+    assert_eq!(own(place(storage, "/other", None)), Some(2));
+    assert_eq!(own(place(storage, "/extra", None)), None, "read-only");
+    assert_eq!(own(place(storage, "/c", None)), None, "another kind");
+    assert_eq!(own(place(StoreType::Containerd, "/c", Some("native"))), Some(3), "all snapshotters");
+    let found = RuntimeStores::find(&place(storage, "/g", None), &inventory);
+    assert_eq!(found, Some(graphroot()));
+}
+
+#[test]
+fn images_by_exact_id() {
+    let inventory = inventory();
+    let table: [(&str, RuntimeStores, &[&str], ImageMatch); 6] = [
+        (
+            "all known, the additional store's too",
+            graphroot(),
+            &["e0", "ab", "aa"],
+            ImageMatch {
+                known: vec![
+                    (ImageIx::from(0), vec![2]),
+                    (ImageIx::from(1), vec![1]),
+                    (ImageIx::from(2), vec![0]),
+                ],
+                ..ImageMatch::default()
+            },
+        ),
+        (
+            "one unknown, one unseen; another graphroot's image is unseen",
+            graphroot(),
+            &["aa", "01", "e0"],
+            ImageMatch {
+                known: vec![(ImageIx::from(0), vec![0]), (ImageIx::from(2), vec![2])],
+                unknown: ix(&[1]),
+                unseen: vec![1],
+                ..ImageMatch::default()
+            },
+        ),
+        (
+            "a prefix is no id",
+            graphroot(),
+            &["a", "aab", "ab", "e0"],
+            ImageMatch {
+                known: vec![(ImageIx::from(1), vec![2]), (ImageIx::from(2), vec![3])],
+                unknown: ix(&[0]),
+                unseen: vec![0, 1],
+                ..ImageMatch::default()
+            },
+        ),
+        (
+            "two handlers",
+            graphroot(),
+            &["aa", "ab", "aa", "e0"],
+            ImageMatch {
+                known: vec![
+                    (ImageIx::from(0), vec![0, 2]),
+                    (ImageIx::from(1), vec![1]),
+                    (ImageIx::from(2), vec![3]),
+                ],
+                ..ImageMatch::default()
+            },
+        ),
+        (
+            "containerd: digests against hex, other namespaces apart",
+            containerd(),
+            &["sha256:ca"],
+            ImageMatch {
+                known: vec![(ImageIx::from(4), vec![0])],
+                unknown: ix(&[5]),
+                foreign: ix(&[6]),
+                ..ImageMatch::default()
+            },
+        ),
+        (
+            "nothing",
+            containerd(),
+            &[],
+            ImageMatch { unknown: ix(&[4, 5]), foreign: ix(&[6]), ..ImageMatch::default() },
+        ),
+    ];
+    for (what, stores, ids, expected) in table {
+        assert_eq!(ImageMatch::new(&inventory, &stores, &listed(ids)), expected, "{what}");
+    }
+}
+
+#[test]
+fn artifacts_are_not_images() {
+    let mut images = listed(&["aa", "ab", "e0", "f0", "f1"]);
+    images[3].digests = vec!["quay.io/model@sha256:f0".into()];
+    images[4].digests = vec!["quay.io/image@sha256:f2".into()];
+    let found = ImageMatch::new(&inventory(), &graphroot(), &images);
+    assert_eq!((found.artifacts, found.unseen), (vec![3], vec![4]));
+}
+
+#[test]
+fn what_listings_must_not_be_acted_on() {
+    let inventory = inventory();
+    for (ids, objection) in [
+        (&["aa", "ab", "e0"][..], None),
+        (&["aa"], None),
+        (&["aa", "ff"], Some("the first is ff")),
+        (&[], Some("none of the 3 images")),
+    ] {
+        let images = listed(ids);
+        let said = ImageMatch::new(&inventory, &graphroot(), &images).objection(&images);
+        match objection {
+            None => assert_eq!(said, None),
+            Some(part) => assert!(said.as_ref().is_some_and(|said| said.contains(part)), "{ids:?}: {said:?}"),
+        }
+    }
+    let empty = ImageMatch::new(&Inventory::default(), &graphroot(), &[]);
+    assert_eq!(empty.objection(&[]), None, "an empty store and an empty listing agree");
+}
+
+#[test]
+fn containers_by_exact_id() {
+    let inventory = inventory();
+    let of = |stores: &RuntimeStores, containers: &[&str], sandboxes: &[&str]| {
+        let containers: Vec<_> = containers
+            .iter()
+            .map(|id| RuntimeContainer { id: (*id).into(), ..RuntimeContainer::default() })
+            .collect();
+        let sandboxes: Vec<_> = sandboxes
+            .iter()
+            .map(|id| RuntimeSandbox { id: (*id).into(), ..RuntimeSandbox::default() })
+            .collect();
+        let found = ContainerMatch::new(&inventory, stores, &containers, &sandboxes);
+        let objection = found.objection(&containers, &sandboxes);
+        let unlisted: Vec<_> = found.unlisted.iter().map(|at| at.get()).collect();
+        (unlisted, found.unseen, found.unseen_sandboxes, objection)
+    };
+    assert_eq!(of(&graphroot(), &["k1"], &["k0"]), (vec![], vec![], vec![], None));
+    assert_eq!(of(&graphroot(), &[], &["k0"]), (vec![1], vec![], vec![], None));
+    assert_eq!(of(&containerd(), &[], &[]), (vec![3], vec![], vec![], None));
+    let (_, unseen, _, objection) = of(&graphroot(), &["k1", "new"], &["k0"]);
+    assert_eq!(unseen, [1]);
+    assert!(objection.unwrap().contains("container new"));
+    let (_, _, unseen, objection) = of(&graphroot(), &["k1"], &["k0", "moby/k3"]);
+    assert_eq!(unseen, [1]);
+    assert!(objection.unwrap().contains("sandbox moby/k3"));
+}

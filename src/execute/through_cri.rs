@@ -1,0 +1,427 @@
+//! Removal by the runtime.
+//!
+//! The runtime's word is not taken for anything: containerd removes images in use and
+//! pinned ones when asked, and answers success where it removed nothing. So every protection is
+//! ours, its listings are matched with the disk, and the disk says what has gone.
+
+use std::collections::{HashMap, HashSet};
+
+use tonic::Code;
+
+use crate::cri::in_use::Names;
+use crate::cri::{
+    Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, is_no_space,
+};
+use crate::execute::hands::{Blind, Extra, Hands, Listing, Removed};
+use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use crate::model::refs::{Refs, Root};
+use crate::model::{Image, ImageIx, Inventory};
+use crate::policy::kubelet::{ListedContainer, ListedImage};
+use crate::policy::names::repository;
+use crate::policy::plan::{Gain, Gains};
+use crate::stores::containers_storage::edit::Ballast;
+
+/// Leak classes that containerd deletes by itself with the next removal of an image
+/// (`docs/leaks.md`). A graphroot has none of them.
+const COLLECTED_BY_CONTAINERD: [&str; 9] = [
+    "orphan-blob",
+    "content-unreferenced",
+    "snapshot-unreferenced",
+    "lease-expired",
+    "image-expired",
+    "orphan-snapshot-dir",
+    "orphan-new-dir",
+    "orphan-rm-dir",
+    "backend-snapshot-unknown",
+];
+
+/// Works through a CRI socket.
+#[derive(Debug)]
+pub struct ThroughCri {
+    client: Client,
+    place: StorePlace,
+    /// What the runtime calls the images of the last look: our id to its ids and handlers.
+    handles: HashMap<String, Vec<(String, String)>>,
+    /// What the runtime listed at the last look.
+    listing: Option<Listing>,
+    /// The images that each container has mounted as volumes, as it calls them; the mounts of a
+    /// container never change.
+    mounted: HashMap<String, Vec<String>>,
+    /// A removal of ours has made containerd collect its garbage.
+    collected: bool,
+    /// Room that is given up where the runtime has none to begin with.
+    ballast: Option<Ballast>,
+}
+
+impl ThroughCri {
+    /// Finds out which store the runtime serves.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn new(client: Client) -> Result<Self, Blind> {
+        let place = client.store_place().map_err(|error| blind(&error))?;
+        let place = place.ok_or_else(|| Blind {
+            what: format!("{}: the runtime does not say where its images lie", client.endpoint()),
+            stale: false,
+        })?;
+        Ok(Self {
+            client,
+            place,
+            handles: HashMap::new(),
+            listing: None,
+            mounted: HashMap::new(),
+            collected: false,
+            ballast: None,
+        })
+    }
+
+    /// With room on the filesystem of the runtime's store that is given up once, when a removal
+    /// fails for want of it. containerd on btrfs can delete nothing with 0 bytes free: its database
+    /// is not written in place there.
+    #[must_use]
+    pub fn with_ballast(self, ballast: Option<Ballast>) -> Self {
+        Self { ballast, ..self }
+    }
+
+    /// Room that is laid by, if any is.
+    #[must_use]
+    pub fn ballast(&self) -> Option<&Ballast> {
+        self.ballast.as_ref()
+    }
+
+    /// Removes by the runtime's id; once more where giving up the ballast made room.
+    fn remove_one(&mut self, id: &str, handler: &str) -> Result<(), CriError> {
+        // Only an artifact's handle has one.
+        let is_reference = id.contains('@');
+        let remove = |client: &Client| match is_reference {
+            true => client.remove_artifact(id, handler),
+            false => client.remove_image(id, handler),
+        };
+        let result = remove(&self.client);
+        let Err(error) = &result else { return result };
+        if !is_no_space(&error.problem.to_string()) {
+            return result;
+        }
+        let Some(ballast) = self.ballast.take() else { return result };
+        match ballast.release() {
+            Ok(true) => {
+                tracing::info!("{error}; giving up {} for it", ballast.path().display());
+                remove(&self.client)
+            }
+            Ok(false) => result,
+            Err(fault) => {
+                tracing::warn!("{} cannot be given up: {fault}", ballast.path().display());
+                result
+            }
+        }
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its store.
+    #[must_use]
+    pub fn place(&self) -> &StorePlace {
+        &self.place
+    }
+
+    /// Asks each container once which images it has mounted. One that goes while it is asked has
+    /// mounted nothing any more.
+    fn ask_mounts(&mut self, containers: &[RuntimeContainer]) -> Result<(), Blind> {
+        let listed: HashSet<&str> = containers.iter().map(|one| one.id.as_str()).collect();
+        self.mounted.retain(|id, _| listed.contains(id.as_str()));
+        for RuntimeContainer { id, .. } in containers {
+            if self.mounted.contains_key(id) {
+                continue;
+            }
+            if let Some(details) = self.client.container(id).map_err(|error| blind(&error))? {
+                let images = details.mounts.into_iter().map(|mount| mount.image);
+                self.mounted.insert(id.clone(), images.filter(|image| !image.is_empty()).collect());
+            }
+        }
+        Ok(())
+    }
+
+    fn mounted_in(&self, container: &RuntimeContainer) -> &[String] {
+        self.mounted.get(&container.id).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What the kubelet sees of a container.
+fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox]) -> ListedContainer {
+    let RuntimeContainer { id, image_id, image_ref, sandbox_id, .. } = container;
+    let image_id = if image_id.is_empty() { image_ref } else { image_id };
+    let sandbox = sandboxes.iter().find(|one| one.id == *sandbox_id);
+    let handler = sandbox.map(|one| one.runtime_handler.clone()).unwrap_or_default();
+    ListedContainer { id: id.clone(), image_id: image_id.clone(), handler }
+}
+
+/// A container for people.
+fn name(container: &RuntimeContainer) -> &str {
+    if container.name.is_empty() { &container.id } else { &container.name }
+}
+
+/// What CRI-O takes for an artifact. Given the id, it says that the artifact is deleted and does
+/// nothing (1.32 to 1.37): it looks for an image of that id, finds none, and that is no error. Once
+/// for each name, since each has an entry of its own.
+fn artifact_handles(artifact: &Image, handler: &str) -> Vec<(String, String)> {
+    let handle = |name: &String| (format!("{}@sha256:{}", repository(name), artifact.id), handler.to_owned());
+    artifact.names.iter().map(handle).collect()
+}
+
+/// Why CRI-O cannot remove an artifact, or would remove something else.
+fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> Option<String> {
+    let artifact = &inventory.images[artifact.get()];
+    if artifact.names.is_empty() {
+        return Some("it has no name, and the runtime removes artifacts by name only".into());
+    }
+    // Names are looked for among the images first.
+    let mut images = inventory.images.iter().filter(|image| image.store == stores.own);
+    let same = images.find(|image| image.digests.iter().any(|digest| artifact.digests.contains(digest)))?;
+    let name = same.names.first().unwrap_or(&same.id);
+    Some(format!("the image {name} has the same digest, and the runtime would remove that one"))
+}
+
+/// Containerd and CRI-O have deadlines of their own; of some of them only the words tell.
+const GIVEN_UP: &str = "context deadline exceeded";
+
+/// What a removal that failed has come to. `touched`: part of it had succeeded before.
+fn what_came(error: &CriError, touched: bool) -> Removed {
+    let message = error.to_string();
+    match &error.problem {
+        // The runtime has stopped waiting for itself, and what it had begun may go on.
+        Problem::Other { code: Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled, .. } => {
+            Removed::InDoubt(message)
+        }
+        Problem::Other { message: words, .. } if words.contains(GIVEN_UP) => Removed::InDoubt(message),
+        Problem::Other { .. } => Removed::Failed(message),
+        problem if problem.leaves_doubt() => Removed::InDoubt(message),
+        _ if touched => Removed::Failed(message),
+        // A container has come since we looked: no fault of the image's.
+        Problem::InUse(_) => Removed::Kept(message),
+        // That is the image's.
+        Problem::BadRequest(_) | Problem::Contradiction(_) | Problem::TooLarge(_) => {
+            Removed::Refused(message)
+        }
+        // That is the runtime's, or ours: no reason to leave this image alone later on.
+        _ => Removed::NotAsked(message),
+    }
+}
+
+fn blind(error: &CriError) -> Blind {
+    Blind { what: error.to_string(), stale: false }
+}
+
+impl Hands for ThroughCri {
+    fn name(&self) -> &'static str {
+        "cri"
+    }
+
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
+        let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| Blind {
+            what: format!(
+                "the store of {} is {}, which was not read",
+                self.client.endpoint(),
+                self.place.root.display()
+            ),
+            stale: false,
+        })?;
+        // Containers first: one that is made in between uses an image of the later listing, and is
+        // on the disk by the next look.
+        let containers = self.client.containers().map_err(|error| blind(&error))?;
+        self.ask_mounts(&containers)?;
+        let sandboxes = self.client.sandboxes().map_err(|error| blind(&error))?;
+        let images = self.client.images().map_err(|error| blind(&error))?;
+        let found = ImageMatch::new(inventory, &stores, &images);
+        let objection = found.objection(&images).or_else(|| {
+            ContainerMatch::new(inventory, &stores, &containers, &sandboxes)
+                .objection(&containers, &sandboxes)
+        });
+        if let Some(what) = objection {
+            return Err(Blind { what, stale: true });
+        }
+        let mut extras = vec![Extra::default(); inventory.images.len()];
+        for (at, image) in inventory.images.iter().enumerate() {
+            if !stores.writes_to(image.store) {
+                extras[at].out_of_reach =
+                    Some(format!("it is not in the store of {}", self.client.endpoint()));
+            }
+        }
+        for at in &found.foreign {
+            extras[at.get()].out_of_reach = Some("it is in another namespace than the runtime's".into());
+        }
+        for at in found.unknown.iter().chain(&found.unlisted_artifacts) {
+            extras[at.get()].out_of_reach =
+                Some("the runtime does not list it, so it cannot remove it".into());
+        }
+        let mut of_listing: HashMap<usize, ImageIx> = HashMap::new();
+        self.handles.clear();
+        for (at, places) in &found.known {
+            let mut handles = Vec::new();
+            for place in places {
+                of_listing.insert(*place, *at);
+                let RuntimeImage { id, runtime_handler, pinned, .. } = &images[*place];
+                match stores.artifacts == Some(inventory.images[at.get()].store) {
+                    true => handles.extend(artifact_handles(&inventory.images[at.get()], runtime_handler)),
+                    false => handles.push((id.clone(), runtime_handler.clone())),
+                }
+                extras[at.get()].runtime_pins |= *pinned;
+            }
+            if stores.artifacts == Some(inventory.images[at.get()].store) {
+                extras[at.get()].out_of_reach = beyond(inventory, &stores, *at);
+            }
+            self.handles.insert(inventory.images[at.get()].id.clone(), handles);
+        }
+        let names = Names::new(&images);
+        for container in &containers {
+            for place in names.used_by(container).images {
+                let Some(at) = of_listing.get(&place) else { continue };
+                let known =
+                    inventory.containers.iter().any(|one| one.id == container.id && one.image == Some(*at));
+                if !known {
+                    let name = name(container);
+                    extras[at.get()].used_by.push(format!("the container {name}, says the runtime"));
+                }
+            }
+            for reference in self.mounted_in(container) {
+                let found = names.find(reference);
+                // containerd's snapshots name the pod, not the container.
+                let known = |at: ImageIx| {
+                    let mut users = inventory.containers.iter().filter(|one| one.uses(at));
+                    users.any(|one| one.id == container.id || one.id == container.sandbox_id)
+                };
+                // By a name without a digest, which may have moved on since: then what is
+                // mounted is left without a name.
+                let nameless = |place: &usize| !found.certain && images[*place].tags.is_empty();
+                for (place, at) in &of_listing {
+                    let sure = found.images.contains(place);
+                    if (sure || nameless(place)) && !known(*at) {
+                        let perhaps = if sure { "" } else { " perhaps" };
+                        let name = name(container);
+                        extras[at.get()]
+                            .used_by
+                            .push(format!("the container {name}, which{perhaps} has it mounted as a volume"));
+                    }
+                }
+            }
+        }
+        for extra in &mut extras {
+            // An image that is listed for several handlers.
+            let mut seen = HashSet::new();
+            extra.used_by.retain(|user| seen.insert(user.clone()));
+        }
+        let view = |(place, image): (usize, &RuntimeImage)| {
+            let listed = ListedImage {
+                id: image.id.clone(),
+                size_bytes: image.listed_bytes,
+                pinned: image.pinned,
+                handler: image.runtime_handler.clone(),
+            };
+            (listed, of_listing.get(&place).copied())
+        };
+        let containers =
+            containers.iter().map(|one| (listed(one, &sandboxes), self.mounted_in(one).to_vec()));
+        self.listing = Some(Listing {
+            store: stores.own,
+            images: images.iter().enumerate().map(view).collect(),
+            containers: containers.collect(),
+        });
+        Ok(extras)
+    }
+
+    fn listing(&self) -> Option<&Listing> {
+        self.listing.as_ref()
+    }
+
+    fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
+        let image = &inventory.images[image.get()];
+        let Some(handles) = self.handles.get(&image.id).filter(|handles| !handles.is_empty()).cloned() else {
+            return Removed::Refused("the runtime does not list it".into());
+        };
+        let (mut touched, mut missing) = (false, None);
+        for (id, handler) in &handles {
+            match self.remove_one(id, handler) {
+                Ok(()) => touched = true,
+                // Another handler's removal takes the image along, and so may somebody else.
+                Err(error) if matches!(error.problem, Problem::NotFound(_)) => {
+                    missing.get_or_insert_with(|| error.to_string());
+                }
+                Err(error) => return what_came(&error, touched),
+            }
+        }
+        if let Some(message) = missing.filter(|_| !touched) {
+            return Removed::NotFound(message);
+        }
+        self.collected = true;
+        Removed::Answered
+    }
+
+    /// containerd collects all of its garbage with the first removal.
+    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
+        let Some(stores) = RuntimeStores::find(&self.place, inventory).filter(|_| !self.collected) else {
+            return Vec::new();
+        };
+        let garbage =
+            inventory.leaks.iter().enumerate().filter(|(_, leak)| {
+                leak.store == stores.own && COLLECTED_BY_CONTAINERD.contains(&leak.class)
+            });
+        let mut live = refs.live();
+        let mut gains = Gains::default();
+        for (at, _) in garbage {
+            let root = Root::Leak(at.into());
+            gains.add(inventory, live.last_held(root));
+            live.remove(inventory, root);
+        }
+        gains.sorted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn whose_failure_it_was() {
+        let other = |code, message: &str| Problem::Other { code, message: message.into() };
+        let words = || String::from("words");
+        let (asked, doubt, failed, refused, kept) = ("not asked", "in doubt", "failed", "refused", "kept");
+        for (problem, untouched, touched) in [
+            (Problem::NotRunning(words()), asked, failed),
+            (Problem::Refused, asked, failed),
+            (Problem::Starting(words()), asked, failed),
+            (Problem::Denied, asked, failed),
+            (Problem::Unimplemented(words()), asked, failed),
+            (Problem::NotGrpc(words()), asked, failed),
+            (Problem::Cancelled, asked, failed),
+            (Problem::InUse(words()), kept, failed),
+            (Problem::BadRequest(words()), refused, failed),
+            (Problem::Deadline(Duration::from_secs(1)), doubt, doubt),
+            (Problem::HungUp(words()), doubt, doubt),
+            (Problem::Left, doubt, doubt),
+            (other(Code::DeadlineExceeded, "words"), doubt, doubt),
+            (other(Code::Unavailable, "words"), doubt, doubt),
+            (other(Code::Cancelled, "context canceled"), doubt, doubt),
+            (other(Code::Unknown, "deleting: context deadline exceeded"), doubt, doubt),
+            (other(Code::Unknown, "no space left on device"), failed, failed),
+        ] {
+            let endpoint = "unix:///run/crio/crio.sock".parse().unwrap();
+            let error = CriError { endpoint, call: "RemoveImage", problem };
+            for (was_touched, expected) in [(false, untouched), (true, touched)] {
+                let word = match what_came(&error, was_touched) {
+                    Removed::NotAsked(_) => asked,
+                    Removed::InDoubt(_) => doubt,
+                    Removed::Failed(_) => failed,
+                    Removed::Refused(_) => refused,
+                    Removed::Kept(_) => kept,
+                    _ => "other",
+                };
+                assert_eq!(word, expected, "{error}, touched: {was_touched}");
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Sums over a store: who holds how much, and what could be taken back. Pure.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{Refs, Root, Weight, roots_of};
+use crate::model::{
+    Consistency, Image, ImageIx, Inventory, Leak, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
+};
+
+/// Why an image stays, the strongest reason first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// A container was made from it or has it mounted as a volume, or something elsewhere needs it.
+    InUse,
+    /// Configuration keeps it.
+    Pinned,
+    /// It lies in an additional image store, which is not ours to delete from.
+    ReadOnly,
+    /// Nothing keeps it.
+    Unused,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::InUse, Self::Pinned, Self::ReadOnly, Self::Unused];
+
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InUse => "in_use",
+            Self::Pinned => "pinned",
+            Self::ReadOnly => "read_only",
+            Self::Unused => "unused",
+        }
+    }
+}
+
+/// Works out why an image stays.
+#[must_use]
+pub fn standing(inventory: &Inventory, refs: &Refs, at: ImageIx) -> Standing {
+    let image: &Image = &inventory.images[at.get()];
+    if refs.is_named(at) || refs.needed_elsewhere(inventory, at).is_some() {
+        Standing::InUse
+    } else if !image.pinned_by.is_empty() {
+        Standing::Pinned
+    } else if inventory.stores[image.store.get()].read_only {
+        Standing::ReadOnly
+    } else {
+        Standing::Unused
+    }
+}
+
+/// A store's bytes, each counted once, leftovers outside of the store not at all: a node goes to the images if any image reaches it,
+/// else to the containers, else to the leaks. The sum is what `du` says of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Breakdown {
+    /// What images reach: layers and metadata.
+    pub images: Size,
+    /// What only containers reach (besides leaks).
+    pub containers: Size,
+    /// What only leaks reach.
+    pub leaks: Size,
+    /// The store's own bookkeeping.
+    pub metadata: Size,
+    /// Everything else below the store's root.
+    pub other: Size,
+}
+
+impl Breakdown {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Size {
+        [self.images, self.containers, self.leaks, self.metadata, self.other].into_iter().sum()
+    }
+}
+
+/// Breaks a store's bytes down by who holds them.
+#[must_use]
+pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
+    let mut sums = Breakdown::default();
+    let inside = |node: &Node| node.store == store && node.kind != NodeKind::Leftover;
+    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| inside(node)) {
+        // Roots come in the order images, containers, leaks.
+        let holder = refs.reached_by(at.into()).next();
+        let sum = match (node.kind, holder) {
+            (NodeKind::StoreMetadata | NodeKind::StoreRecords, _) => &mut sums.metadata,
+            (_, Some(Root::Image(_))) => &mut sums.images,
+            (_, Some(Root::Container(_))) => &mut sums.containers,
+            (_, Some(Root::Leak(_))) => &mut sums.leaks,
+            (_, None) => &mut sums.other,
+        };
+        *sum += node.size;
+    }
+    sums
+}
+
+/// What a [`Row`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowKind {
+    /// Images that a container was made from.
+    ImagesInUse,
+    /// Images that nothing uses but configuration (or a read-only store) keeps.
+    ImagesPinned,
+    /// Images that nothing keeps.
+    ImagesUnused,
+    /// What images have in a snapshotter beside the store's usual one.
+    Snapshotter,
+    /// Containers.
+    Containers,
+    /// Leaks that can be taken back.
+    LeaksReclaimable,
+    /// Leaks that stay until a person or a repair has dealt with them.
+    LeaksKept,
+    /// The store's bookkeeping.
+    Metadata,
+    /// Everything else below the store's root.
+    Other,
+}
+
+/// A line of the summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What it counts.
+    pub kind: RowKind,
+    /// Name of the snapshotter, of [`RowKind::Snapshotter`].
+    pub name: Option<String>,
+    /// How many objects.
+    pub count: usize,
+    /// What they weigh as a set; `exclusive.frees_bytes` is what would come back if the
+    /// whole row went and nothing else. Containers are counted without what images reach,
+    /// leaks without what images or containers reach; images without what they have in a second
+    /// snapshotter, but what would come back has that in it, since it goes with them.
+    pub weight: Weight,
+}
+
+/// The summary of one store.
+#[must_use]
+pub fn rows(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
+    let mut sets: Vec<(RowKind, Vec<Root>)> = [
+        RowKind::ImagesInUse,
+        RowKind::ImagesPinned,
+        RowKind::ImagesUnused,
+        RowKind::Containers,
+        RowKind::LeaksReclaimable,
+        RowKind::LeaksKept,
+    ]
+    .map(|kind| (kind, Vec::new()))
+    .into();
+    for root in roots_of(inventory, store) {
+        let kind = kind_of(inventory, refs, root);
+        let set = sets.iter_mut().find(|(of, _)| *of == kind);
+        set.into_iter().for_each(|(_, set)| set.push(root));
+    }
+    let mut rows: Vec<Row> = sets
+        .into_iter()
+        .map(|(kind, set)| {
+            let mut weight = refs.weight_of_set(inventory, &set);
+            match kind {
+                RowKind::Containers => {
+                    let image = |root: Root| matches!(root, Root::Image(_));
+                    weight = without(inventory, refs, &set, weight, image);
+                }
+                RowKind::LeaksReclaimable | RowKind::LeaksKept => {
+                    let used = |root: Root| !matches!(root, Root::Leak(_));
+                    weight = without(inventory, refs, &set, weight, used);
+                }
+                _ => weight = without_second(inventory, refs, &set, weight),
+            }
+            Row { kind, name: None, count: set.len(), weight }
+        })
+        .collect();
+    let after_images = rows.iter().position(|row| row.kind == RowKind::Containers).unwrap_or(rows.len());
+    rows.splice(after_images..after_images, second_snapshotters(inventory, refs, store));
+    let sums = breakdown(inventory, refs, store);
+    for (kind, size) in [(RowKind::Metadata, sums.metadata), (RowKind::Other, sums.other)] {
+        let weight = Weight { total: size, shared: size, exclusive: Size::default() };
+        rows.push(Row { kind, name: None, count: 0, weight });
+    }
+    rows
+}
+
+/// A snapshotter of a containerd root, with all its snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshotter {
+    /// Its name.
+    pub name: String,
+    /// How many snapshots it has, those of containers included.
+    pub snapshots: usize,
+    /// What they cost.
+    pub size: Size,
+}
+
+/// The snapshotters that have snapshots in a store, by name.
+#[must_use]
+pub fn snapshotters(inventory: &Inventory, store: StoreIx) -> Vec<Snapshotter> {
+    let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
+    for node in inventory.nodes.iter().filter(|node| node.store == store) {
+        let Some(name) = snapshotter(node) else { continue };
+        let sum = found.entry(name).or_default();
+        sum.0 += 1;
+        sum.1 += node.size;
+    }
+    let found = found.into_iter();
+    found.map(|(name, (snapshots, size))| Snapshotter { name: name.into(), snapshots, size }).collect()
+}
+
+fn snapshotter(node: &Node) -> Option<&str> {
+    node.layer.as_ref()?.snapshotter.as_deref()
+}
+
+/// The snapshotter that has a snapshot, where that is not the store's usual one.
+#[must_use]
+pub fn second_snapshotter<'a>(inventory: &'a Inventory, node: &'a Node) -> Option<&'a str> {
+    let usual = inventory.stores[node.store.get()].driver.as_str();
+    snapshotter(node).filter(|name| *name != usual)
+}
+
+/// One row for each snapshotter beside the usual one: what images have there.
+fn second_snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Row> {
+    let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
+    for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store) {
+        let of_images = refs.reached_by(at.into()).any(|root| matches!(root, Root::Image(_)));
+        if let Some(name) = second_snapshotter(inventory, node).filter(|_| of_images) {
+            let sum = found.entry(name).or_default();
+            sum.0 += 1;
+            sum.1 += node.size;
+        }
+    }
+    let row = |(name, (count, size)): (&str, (usize, Size))| Row {
+        kind: RowKind::Snapshotter,
+        name: Some(name.to_owned()),
+        count,
+        weight: Weight { total: size, shared: size, exclusive: Size::default() },
+    };
+    found.into_iter().map(row).collect()
+}
+
+/// What images have in a second snapshotter counts in that one's row. It goes with them all the
+/// same: `frees_bytes` stays whole.
+fn without_second(inventory: &Inventory, refs: &Refs, set: &[Root], mut weight: Weight) -> Weight {
+    let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let set: HashSet<_> = set.iter().copied().collect();
+    let less = |from: &mut Size, size: Size| {
+        from.bytes = from.bytes.saturating_sub(size.bytes);
+        from.apparent_bytes = from.apparent_bytes.saturating_sub(size.apparent_bytes);
+        from.inodes = from.inodes.saturating_sub(size.inodes);
+    };
+    for at in nodes {
+        let node = &inventory.nodes[at.get()];
+        if second_snapshotter(inventory, node).is_some() {
+            less(&mut weight.total, node.size);
+            let inside = refs.reached_by(at).filter(|root| set.contains(root)).count();
+            let all = refs.holders[at.get()] as usize == inside;
+            let part = if all { &mut weight.exclusive } else { &mut weight.shared };
+            less(part, node.size);
+        }
+    }
+    weight
+}
+
+fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> RowKind {
+    match root {
+        Root::Image(at) => match standing(inventory, refs, at) {
+            Standing::InUse => RowKind::ImagesInUse,
+            Standing::Pinned | Standing::ReadOnly => RowKind::ImagesPinned,
+            Standing::Unused => RowKind::ImagesUnused,
+        },
+        Root::Container(_) => RowKind::Containers,
+        Root::Leak(at) => match inventory.leaks[at.get()].verdict {
+            Verdict::Reclaim => RowKind::LeaksReclaimable,
+            Verdict::Repair | Verdict::Keep | Verdict::Report => RowKind::LeaksKept,
+        },
+    }
+}
+
+/// A container reaches its image's layers, a leak the layers below it: in the summary those
+/// count with who else reaches them.
+fn without(
+    inventory: &Inventory,
+    refs: &Refs,
+    set: &[Root],
+    mut weight: Weight,
+    counts_elsewhere: impl Fn(Root) -> bool,
+) -> Weight {
+    let mut nodes: Vec<_> = set.iter().flat_map(|root| refs.reach(*root)).copied().collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes.retain(|node| !refs.reached_by(*node).any(&counts_elsewhere));
+    weight.total = nodes.iter().map(|node| inventory.nodes[node.get()].size).sum();
+    weight.shared.bytes = weight.total.bytes - weight.exclusive.bytes;
+    weight.shared.apparent_bytes = weight.total.apparent_bytes - weight.exclusive.apparent_bytes;
+    weight.shared.inodes = weight.total.inodes - weight.exclusive.inodes;
+    weight.shared.frees_bytes = weight.total.frees_bytes - weight.exclusive.frees_bytes;
+    weight
+}
+
+/// Everything in `stores` that could be deleted at once: unused images, and leaks whose
+/// verdict is reclaim. In a store with damaged records an image that looks unused may be in
+/// use, so nothing there counts.
+#[must_use]
+pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
+    let stores = stores.iter().filter(|at| inventory.stores[at.get()].consistency != Consistency::Damaged);
+    let roots = stores.flat_map(|store| roots_of(inventory, *store));
+    let roots = roots.filter(|root| {
+        matches!(kind_of(inventory, refs, *root), RowKind::ImagesUnused | RowKind::LeaksReclaimable)
+    });
+    refs.weight_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
+}
+
+/// Takes back the verdict "reclaim" of leaks that something else still reaches: an image, a
+/// container, or a leak that stays (a layer of a pull under way holds its parents).
+pub fn spare_what_is_reached(inventory: &mut Inventory, refs: &Refs) {
+    let spared: Vec<_> = (0..inventory.leaks.len())
+        .map(LeakIx::from)
+        .filter(|at| inventory.leaks[at.get()].verdict == Verdict::Reclaim)
+        .filter(|at| {
+            let nodes = &inventory.leaks[at.get()].holds;
+            nodes.iter().flat_map(|node| refs.reached_by(*node)).any(|root| match root {
+                Root::Image(_) | Root::Container(_) => true,
+                Root::Leak(other) => inventory.leaks[other.get()].verdict != Verdict::Reclaim,
+            })
+        })
+        .collect();
+    for at in spared {
+        let leak = &mut inventory.leaks[at.get()];
+        leak.verdict = Verdict::Keep;
+        leak.evidence.push_str("; but something that stays is built on it");
+    }
+    spare_what_is_lent(inventory, refs);
+}
+
+/// The same for what is needed elsewhere, or may be.
+fn spare_what_is_lent(inventory: &mut Inventory, refs: &Refs) {
+    let reclaimed = |leak: &&Leak| leak.verdict == Verdict::Reclaim;
+    let mut spared = Vec::new();
+    for (at, leak) in inventory.leaks.iter().enumerate().filter(|(_, leak)| reclaimed(leak)) {
+        if let Some(user) = leak.holds.iter().find_map(|node| refs.use_of(inventory, *node)) {
+            spared.push((at, Verdict::Keep, format!("; but {} needs it", user.by)));
+        } else if let Some(lent) = inventory.lent.iter().find(|lent| lent.store == leak.store)
+            && leak.holds.iter().any(|node| is_layer(&inventory.nodes[node.get()], leak))
+        {
+            let to = lent.to.display();
+            let evidence =
+                format!("; but the store {to} may use it, whose records could not be read in full");
+            spared.push((at, Verdict::Report, evidence));
+        }
+    }
+    for (at, verdict, evidence) in spared {
+        let leak = &mut inventory.leaks[at];
+        leak.verdict = verdict;
+        leak.evidence.push_str(&evidence);
+    }
+}
+
+/// A layer, or the directory of one whose record is lost.
+fn is_layer(node: &Node, leak: &Leak) -> bool {
+    node.kind == NodeKind::Layer || leak.class.starts_with("orphan-dir")
+}

@@ -1,0 +1,286 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{
+    Consistency, Container, ContainerState, FilesystemIx, Image, Leak, Node, Owner, Store, StoreKind, Verdict,
+};
+
+fn store() -> Store {
+    Store {
+        kind: StoreKind::ContainersStorage,
+        root: "/store".into(),
+        driver: "overlay".into(),
+        filesystem: FilesystemIx::from(0),
+        read_only: false,
+        origin: "test".into(),
+        consistency: Consistency::Consistent,
+    }
+}
+
+fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
+    Node {
+        kind,
+        id: String::new(),
+        store: 0.into(),
+        filesystem: 0.into(),
+        path: "/store/x".into(),
+        size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes + 1 },
+        needs: needs.iter().map(|at| (*at).into()).collect(),
+        layer: None,
+    }
+}
+
+fn image(id: &str, holds: &[usize]) -> Image {
+    Image {
+        id: id.into(),
+        store: 0.into(),
+        names: vec![],
+        digests: vec![],
+        created: None,
+        evidence: vec![],
+        is_list: false,
+        pinned_by: vec![],
+        labels: crate::model::Labels::default(),
+        layers: vec![],
+        listed_bytes: None,
+        holds: holds.iter().map(|at| (*at).into()).collect(),
+    }
+}
+
+fn container(image: Option<usize>, holds: &[usize]) -> Container {
+    Container {
+        id: "c".into(),
+        store: 0.into(),
+        name: "c".into(),
+        owner: Owner::Podman,
+        image_id: None,
+        image: image.map(Into::into),
+        created: None,
+        state: ContainerState::Unknown,
+        sandbox: false,
+        sandbox_id: None,
+        volumes: Vec::new(),
+        listed_bytes: None,
+        holds: holds.iter().map(|at| (*at).into()).collect(),
+    }
+}
+
+fn leak(verdict: Verdict, holds: &[usize]) -> Leak {
+    Leak {
+        class: "orphan-dir",
+        store: 0.into(),
+        path: "/store/x".into(),
+        id: "x".into(),
+        since: None,
+        verdict,
+        evidence: String::new(),
+        holds: holds.iter().map(|at| (*at).into()).collect(),
+    }
+}
+
+/// base(0) <- runtime(1) <- svc(2), tools(3); rw(4) on svc; hard links between runtime and
+/// tools (5); orphan (6); store metadata (7).
+fn tree() -> Inventory {
+    use NodeKind::{Debris, Layer, SharedInodes, StoreMetadata};
+    Inventory {
+        stores: vec![store()],
+        nodes: vec![
+            node(Layer, 1000, &[]),
+            node(Layer, 200, &[0, 5]),
+            node(Layer, 30, &[1]),
+            node(Layer, 4, &[0, 5]),
+            node(Layer, 50_000, &[2]),
+            node(SharedInodes, 600, &[]),
+            node(Debris, 7, &[]),
+            node(StoreMetadata, 9, &[]),
+        ],
+        images: vec![image("base", &[0]), image("runtime", &[1]), image("svc", &[2]), image("tools", &[3])],
+        containers: vec![container(Some(2), &[4])],
+        leaks: vec![leak(Verdict::Reclaim, &[6])],
+        anchored: vec![7.into()],
+        ..Inventory::default()
+    }
+}
+
+fn bytes(weight: Weight) -> (u64, u64, u64, u64) {
+    (weight.total.bytes, weight.shared.bytes, weight.exclusive.bytes, weight.exclusive.frees_bytes)
+}
+
+#[test]
+fn one_by_one() {
+    let inventory = tree();
+    let refs = Refs::new(&inventory);
+    let of = |root| bytes(refs.weight(&inventory, root));
+    assert_eq!(of(Root::Image(0.into())), (1000, 1000, 0, 0), "base is under everything");
+    assert_eq!(of(Root::Image(1.into())), (1800, 1800, 0, 0));
+    assert_eq!(of(Root::Image(2.into())), (1830, 1830, 0, 0), "the container holds svc's layer");
+    assert_eq!(of(Root::Image(3.into())), (1604, 1600, 4, 5), "the links are runtime's too");
+    assert_eq!(of(Root::Container(0.into())), (51_830, 1830, 50_000, 50_001));
+    assert_eq!(of(Root::Leak(0.into())), (7, 0, 7, 8));
+    assert_eq!((refs.refcount(0.into()), refs.refcount(5.into()), refs.refcount(6.into())), (5, 4, 0));
+    assert_eq!(
+        refs.reached_by(3.into()).collect::<Vec<_>>(),
+        [Root::Image(3.into())],
+        "only tools reaches its layer"
+    );
+    assert_eq!(Refs::alone(&inventory, 1.into()).bytes, 800);
+}
+
+#[test]
+fn sets_hold_what_their_members_share() {
+    let inventory = tree();
+    let refs = Refs::new(&inventory);
+    let images: Vec<_> = (0..4).map(|at| Root::Image(at.into())).collect();
+    assert_eq!(bytes(refs.weight_of_set(&inventory, &images)).2, 4, "the container holds the rest");
+    let all: Vec<_> = roots_of(&inventory, 0.into()).collect();
+    let weight = refs.weight_of_set(&inventory, &all);
+    assert_eq!(bytes(weight), (51_841, 0, 51_841, 51_841 + 7));
+    let doubled: Vec<_> = all.iter().chain(&all).copied().collect();
+    assert_eq!(refs.weight_of_set(&inventory, &doubled), weight, "naming a root twice changes nothing");
+}
+
+#[test]
+fn a_plan_knows_what_the_next_deletion_frees() {
+    let inventory = tree();
+    let refs = Refs::new(&inventory);
+    let mut live = refs.live();
+    let order = [
+        (Root::Image(1.into()), 0),
+        (Root::Image(3.into()), 4),
+        (Root::Image(3.into()), 0),
+        (Root::Image(2.into()), 0),
+        (Root::Container(0.into()), 50_000 + 30 + 200 + 600),
+        (Root::Image(0.into()), 1000),
+    ];
+    for (root, freed) in order {
+        assert_eq!(live.next(&inventory, root).bytes, freed, "{root:?}");
+        assert_eq!(live.remove(&inventory, root).bytes, freed, "{root:?}");
+    }
+}
+
+#[test]
+fn every_byte_has_one_holder() {
+    let inventory = tree();
+    let refs = Refs::new(&inventory);
+    let sums = breakdown(&inventory, &refs, 0.into());
+    assert_eq!(
+        (sums.images.bytes, sums.containers.bytes, sums.leaks.bytes, sums.metadata.bytes, sums.other.bytes),
+        (1834, 50_000, 7, 9, 0)
+    );
+    assert_eq!(sums.total().bytes, inventory.nodes.iter().map(|node| node.size.bytes).sum::<u64>());
+}
+
+#[test]
+fn rows_tell_used_from_unused() {
+    let mut inventory = tree();
+    inventory.images[0].pinned_by = vec!["crio.conf".into()];
+    // An unreferenced layer on top of runtime.
+    inventory.nodes.push(node(NodeKind::Layer, 80, &[1]));
+    inventory.leaks.push(leak(Verdict::Keep, &[8]));
+    let refs = Refs::new(&inventory);
+    let rows = rows(&inventory, &refs, 0.into());
+    let of = |kind| rows.iter().find(|row| row.kind == kind).map(|row| (row.count, row.weight.total.bytes));
+    assert_eq!(of(RowKind::ImagesInUse), Some((1, 1830)));
+    assert_eq!(of(RowKind::ImagesPinned), Some((1, 1000)));
+    assert_eq!(of(RowKind::ImagesUnused), Some((2, 1804)));
+    assert_eq!(of(RowKind::Containers), Some((1, 50_000)), "image layers are not the containers'");
+    assert_eq!(of(RowKind::LeaksReclaimable), Some((1, 7)));
+    assert_eq!(of(RowKind::LeaksKept), Some((1, 80)), "the layers below it are the images'");
+    assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 4 + 7);
+    inventory.stores[0].consistency = Consistency::Damaged;
+    assert_eq!(reclaimable(&inventory, &refs, &[0.into()]).bytes, 0, "damaged records prove nothing");
+}
+
+#[test]
+fn what_stays_keeps_what_it_is_built_on() {
+    let mut inventory = tree();
+    // An old unreferenced layer, a young one on top of it, and one that an image reaches.
+    inventory.nodes.push(node(NodeKind::Layer, 80, &[]));
+    inventory.nodes.push(node(NodeKind::Layer, 8, &[8]));
+    inventory.leaks.push(leak(Verdict::Reclaim, &[8]));
+    inventory.leaks.push(leak(Verdict::Keep, &[9]));
+    inventory.leaks.push(leak(Verdict::Reclaim, &[2]));
+    let refs = Refs::new(&inventory);
+    spare_what_is_reached(&mut inventory, &refs);
+    let verdicts: Vec<_> = inventory.leaks.iter().map(|leak| leak.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Reclaim, Verdict::Keep, Verdict::Keep, Verdict::Keep]);
+}
+
+#[test]
+fn a_chain_that_bites_its_tail_is_walked_once() {
+    let mut inventory = tree();
+    inventory.nodes[0].needs.push(2.into());
+    let refs = Refs::new(&inventory);
+    assert_eq!(refs.weight(&inventory, Root::Image(0.into())).total.bytes, 1830);
+}
+
+prop_compose! {
+    fn any_inventory()(
+        needs in prop::collection::vec(prop::collection::vec(0..40_usize, 0..3), 1..40),
+        images in prop::collection::vec(prop::collection::vec(0..40_usize, 0..3), 0..12),
+        containers in prop::collection::vec(prop::collection::vec(0..40_usize, 0..3), 0..6),
+        leaks in prop::collection::vec(prop::collection::vec(0..40_usize, 0..3), 0..4),
+        anchored in prop::collection::vec(0..40_usize, 0..3),
+    ) -> Inventory {
+        let count = needs.len();
+        let within = |holds: &Vec<usize>| holds.iter().map(|at| at % count).collect::<Vec<_>>();
+        Inventory {
+            stores: vec![store()],
+            nodes: needs.iter().enumerate()
+                .map(|(at, needs)| node(NodeKind::Layer, 1 << (at % 20), &within(needs))).collect(),
+            images: images.iter().map(|holds| image("i", &within(holds))).collect(),
+            containers: containers.iter().map(|holds| container(None, &within(holds))).collect(),
+            leaks: leaks.iter().map(|holds| leak(Verdict::Reclaim, &within(holds))).collect(),
+            anchored: anchored.iter().map(|at| (at % count).into()).collect(),
+            ..Inventory::default()
+        }
+    }
+}
+
+proptest! {
+    /// Against a definition that asks each node anew.
+    #[test]
+    fn exclusive_is_what_nobody_else_reaches(inventory in any_inventory(), pick in any::<u32>()) {
+        let refs = Refs::new(&inventory);
+        let all: Vec<_> = roots_of(&inventory, 0.into()).collect();
+        let set: Vec<_> =
+            all.iter().enumerate().filter(|(at, _)| pick >> (at % 32) & 1 == 1).map(|(_, root)| *root).collect();
+        let reached_from = |start: &[NodeIx]| {
+            let mut found: std::collections::BTreeSet<NodeIx> = start.iter().copied().collect();
+            loop {
+                let more: Vec<_> = found.iter().flat_map(|n| inventory.nodes[n.get()].needs.clone()).collect();
+                let before = found.len();
+                found.extend(more);
+                if found.len() == before { return found; }
+            }
+        };
+        let holds = |root: &Root| match root {
+            Root::Image(at) => inventory.images[at.get()].holds.clone(),
+            Root::Container(at) => inventory.containers[at.get()].holds.clone(),
+            Root::Leak(at) => inventory.leaks[at.get()].holds.clone(),
+        };
+        let mut outside = reached_from(&inventory.anchored);
+        for root in all.iter().filter(|root| !set.contains(root)) {
+            outside.extend(reached_from(&holds(root)));
+        }
+        let mut inside = std::collections::BTreeSet::new();
+        for root in &set { inside.extend(reached_from(&holds(root))); }
+        let sum = |nodes: Vec<NodeIx>| nodes.iter().map(|n| inventory.nodes[n.get()].size.bytes).sum::<u64>();
+        let weight = refs.weight_of_set(&inventory, &set);
+        prop_assert_eq!(weight.exclusive.bytes, sum(inside.difference(&outside).copied().collect()));
+        prop_assert_eq!(weight.shared.bytes, sum(inside.intersection(&outside).copied().collect()));
+        prop_assert_eq!(weight.total.bytes, weight.shared.bytes + weight.exclusive.bytes);
+
+        // One after the other frees as much as all together, in whatever order.
+        let mut live = refs.live();
+        let freed: u64 = set.iter().rev().map(|root| live.remove(&inventory, *root).bytes).sum();
+        prop_assert_eq!(freed, weight.exclusive.bytes);
+    }
+
+    #[test]
+    fn the_breakdown_adds_up(inventory in any_inventory()) {
+        let refs = Refs::new(&inventory);
+        let all: u64 = inventory.nodes.iter().map(|node| node.size.bytes).sum();
+        prop_assert_eq!(breakdown(&inventory, &refs, 0.into()).total().bytes, all);
+    }
+}

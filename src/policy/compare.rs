@@ -1,0 +1,388 @@
+//! Side by side: what the kubelet would delete, what it would believe it freed and what would
+//! really come back, against policy `exact`. Pure: the kubelet's collector runs on a pretended
+//! runtime over the inventory.
+
+use jiff::Timestamp;
+
+use crate::execute::hands::Listing;
+use crate::model::refs::{Live, Root};
+use crate::model::{Container, FilesystemIx, ImageIx, StoreKind};
+use crate::policy::input::Input;
+use crate::policy::kubelet::{
+    self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Manager, Record, Runtime,
+    RuntimeError,
+};
+use crate::policy::plan::{Plan, Task, plan};
+use crate::policy::space::{Measured, Space};
+
+/// The kubelet's features as they are by default.
+pub const GATES: Gates = Gates { runtime_class_in_image_cri: false, image_volume: false };
+
+/// After so many runs that each changed something, it is shown as it stands.
+const MOST_RUNS: usize = 100;
+
+/// Both stories, of one filesystem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// The filesystem.
+    pub filesystem: FilesystemIx,
+    /// What it says before, in percent used.
+    pub usage_before_percent: f64,
+    /// The kubelet's story.
+    pub kubelet: Story,
+    /// Ours.
+    pub exact: Story,
+    /// Our plan in full.
+    pub plan: Plan,
+}
+
+/// What one policy would do, in as many runs as it needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Story {
+    /// The runs that did something, or failed.
+    pub runs: Vec<RunStory>,
+    /// Images deleted in all.
+    pub deleted: usize,
+    /// Bytes that the policy believes it freed.
+    pub believed_bytes: u64,
+    /// Bytes that come back on the filesystem.
+    pub freed_bytes: u64,
+    /// Percent used in the end.
+    pub usage_after_percent: f64,
+    /// The low mark is reached.
+    pub at_low: bool,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunStory {
+    /// What went, in order.
+    pub deleted: Vec<ImageIx>,
+    /// Artifacts that the runtime says are deleted, and that are still there.
+    pub still_there: Vec<ImageIx>,
+    /// Bytes that were to be freed.
+    pub wanted_bytes: u64,
+    /// Bytes that the policy believes it freed.
+    pub believed_bytes: u64,
+    /// Bytes that come back on the filesystem.
+    pub freed_bytes: u64,
+    /// Percent used afterwards.
+    pub usage_after_percent: f64,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// What the node is told of it, by the kubelet's names.
+    pub events: Vec<&'static str>,
+}
+
+/// The kubelet's settings that mean the same as a policy of ours; `None` without marks in percent
+/// used, which is all that the kubelet knows.
+#[must_use]
+pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::Policy> {
+    let marks = policy.targets.used?;
+    Some(kubelet::Policy {
+        high_percent: marks.high.into(),
+        low_percent: marks.low.into(),
+        min_age: policy.min_age,
+        max_age: policy.max_age.unwrap_or_default(),
+    })
+}
+
+/// Tells both stories for the runtime's image filesystem: that of the store which it writes to.
+/// The kubelet is taken to be up for long, and to remember what we do, which is more than it does
+/// after a restart; nothing stands above its rules here. `None` where the filesystem's numbers
+/// cannot be believed.
+#[must_use]
+pub fn compare(
+    input: Input<'_>,
+    measured: &[Measured],
+    listing: &Listing,
+    theirs: kubelet::Policy,
+) -> Option<Comparison> {
+    let filesystem = input.inventory.stores.get(listing.store.get())?.filesystem;
+    let space = measured.get(filesystem.get())?.clone().ok()?;
+    let low = |space: &Space| {
+        let free = u128::from(space.available_bytes) * 100;
+        i128::try_from(free)
+            .is_ok_and(|free| free >= i128::from(space.capacity_bytes) * i128::from(100 - theirs.low_percent))
+    };
+    let plan = plan(input, Task::Policy, measured);
+    Some(Comparison {
+        filesystem,
+        usage_before_percent: space.used_percent(),
+        kubelet: kubelet_story(Pretended::new(input, filesystem, space, listing), theirs, low),
+        exact: exact_story(&plan, filesystem, space, low),
+        plan,
+    })
+}
+
+fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(&Space) -> bool) -> Story {
+    let input = node.input;
+    let records = node.images.iter().filter_map(|(image, at)| {
+        let ages = input.ages((*at)?)?;
+        let record = Record {
+            id: image.id.clone(),
+            first_detected: Some(ages.first_detected),
+            last_used: ages.last_used,
+            ..Record::default()
+        };
+        Some((kubelet::key(GATES, &image.id, &image.handler), record))
+    });
+    let records = records.collect();
+    let mut manager = Manager::new(policy, GATES, Timestamp::MIN, records);
+    let mut streak = kubelet::FailureStreak::default();
+    let mut runs = Vec::new();
+    let mut now = input.now;
+    let mut in_vain = 0;
+    while runs.len() < MOST_RUNS {
+        let before = node.space.available_bytes;
+        let report = manager.garbage_collect(&mut node, now);
+        now = now.checked_add(IMAGE_GC_PERIOD).unwrap_or(now);
+        let told = streak.tells(report.failure.is_some());
+        let deleted = std::mem::take(&mut node.deleted);
+        let still_there = std::mem::take(&mut node.still_there);
+        in_vain = if deleted.is_empty() && !still_there.is_empty() { in_vain + 1 } else { 0 };
+        let changed = !report.freed.deleted.is_empty();
+        if !changed && report.failure.is_none() {
+            break;
+        }
+        let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
+        events.extend(told.then_some(kubelet::Event::ImageGCFailed.as_str()));
+        runs.push(RunStory {
+            deleted,
+            still_there,
+            wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
+            believed_bytes: report.freed.freed_bytes,
+            freed_bytes: node.space.available_bytes - before,
+            usage_after_percent: node.space.used_percent(),
+            failure: report.failure.map(|failure| failure.to_string()),
+            events,
+        });
+        if !changed {
+            // The next run would fail in the same way, and every one after it.
+            break;
+        }
+        if in_vain == 2 {
+            // An artifact that is found again counts as new. From the second time on nothing changes.
+            break;
+        }
+    }
+    story(runs, &node.space, low)
+}
+
+fn exact_story(plan: &Plan, filesystem: FilesystemIx, space: Space, low: impl Fn(&Space) -> bool) -> Story {
+    let part = plan.filesystems.iter().find(|part| part.filesystem == filesystem);
+    let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
+    let freed_bytes = plan.steps.iter().map(|step| step.predicted_on(filesystem)).sum();
+    let run = RunStory {
+        deleted: plan.steps.iter().map(|step| step.image).collect(),
+        still_there: vec![],
+        wanted_bytes: part.map_or(0, |part| part.wanted.bytes),
+        believed_bytes: freed_bytes,
+        freed_bytes,
+        usage_after_percent: after.used_percent(),
+        failure: None,
+        events: vec![],
+    };
+    let runs = if run.deleted.is_empty() { vec![] } else { vec![run] };
+    story(runs, &after, low)
+}
+
+fn story(runs: Vec<RunStory>, after: &Space, low: impl Fn(&Space) -> bool) -> Story {
+    Story {
+        deleted: runs.iter().map(|run| run.deleted.len()).sum(),
+        believed_bytes: runs.iter().map(|run| run.believed_bytes).sum(),
+        freed_bytes: runs.iter().map(|run| run.freed_bytes).sum(),
+        usage_after_percent: after.used_percent(),
+        at_low: low(after),
+        runs,
+    }
+}
+
+/// The node as the kubelet sees it.
+struct Pretended<'a> {
+    input: Input<'a>,
+    filesystem: FilesystemIx,
+    space: Space,
+    /// What the runtime still lists.
+    images: Vec<(ListedImage, Option<ImageIx>)>,
+    containers: &'a [(ListedContainer, Vec<String>)],
+    live: Live<'a>,
+    /// What went in this run, in order.
+    deleted: Vec<ImageIx>,
+    /// What the runtime only says is deleted.
+    still_there: Vec<ImageIx>,
+}
+
+impl<'a> Pretended<'a> {
+    fn new(input: Input<'a>, filesystem: FilesystemIx, space: Space, listing: &'a Listing) -> Self {
+        Self {
+            input,
+            filesystem,
+            space,
+            images: listing.images.clone(),
+            containers: &listing.containers,
+            live: input.refs.live(),
+            deleted: Vec::new(),
+            still_there: Vec::new(),
+        }
+    }
+
+    /// Containers of the image that containers/storage knows; it refuses to delete under them.
+    fn refuses(&self, at: ImageIx) -> Option<&'a Container> {
+        let inventory = self.input.inventory;
+        let store = &inventory.stores[inventory.images[at.get()].store.get()];
+        let mut containers = inventory.containers.iter();
+        let user = containers.find(|container| container.image == Some(at));
+        user.filter(|_| store.kind == StoreKind::ContainersStorage)
+    }
+}
+
+impl Runtime for Pretended<'_> {
+    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
+        Ok(self.images.iter().map(|(image, _)| image.clone()).collect())
+    }
+
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
+        Ok(self.containers.iter().map(|(container, _)| container.clone()).collect())
+    }
+
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
+        let found = self.containers.iter().find(|(one, _)| one.id == container.id);
+        Ok(found.map(|(_, mounted)| mounted.clone()).unwrap_or_default())
+    }
+
+    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
+        Ok(FsStats {
+            capacity_bytes: Some(self.space.capacity_bytes),
+            available_bytes: Some(self.space.available_bytes),
+        })
+    }
+
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
+        let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
+        let found = self.images.iter().find(|(image, _)| same(image));
+        let (_, at) = found.ok_or_else(|| RuntimeError("no such image".into()))?;
+        let at = *at;
+        if let Some(container) = at.and_then(|at| self.refuses(at)) {
+            return Err(RuntimeError(format!("image is in use by container {}", container.name)));
+        }
+        // CRI-O says that it is deleted, and does nothing: the next run finds it again. No run can tell
+        // it from one that came just now.
+        if at.is_some_and(|at| self.input.inventory.is_artifact(at)) {
+            self.still_there.extend(at);
+            return Ok(());
+        }
+        self.images.retain(|(image, _)| !same(image));
+        // Of what lies in no store that we read, and of an image that stays for another handler,
+        // nothing comes back.
+        let Some(image) = at.filter(|at| self.images.iter().all(|(_, other)| *other != Some(*at))) else {
+            return Ok(());
+        };
+        let nodes =
+            self.live.last_held(Root::Image(image)).map(|node| &self.input.inventory.nodes[node.get()]);
+        let here = nodes.filter(|node| node.filesystem == self.filesystem).map(|node| node.size);
+        let freed: crate::model::Size = here.sum();
+        self.live.remove(self.input.inventory, Root::Image(image));
+        self.space = self.space.gained(freed.frees_bytes, freed.inodes);
+        self.deleted.push(image);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Owner;
+    use crate::model::refs::Refs;
+    use crate::policy::Ages;
+    use crate::policy::Policy;
+    use crate::policy::scenario::Scenario;
+    use crate::policy::space::{Marks, Targets};
+
+    fn marks(high: u8, low: u8) -> Policy {
+        Policy {
+            targets: Targets { used: Some(Marks { high, low }), ..Targets::default() },
+            ..Policy::default()
+        }
+    }
+
+    /// The article's node: three runs of the kubelet, each of which believes that it has done its
+    /// work, and the disk is still far from the low mark. One of ours ends there.
+    #[test]
+    fn the_article() {
+        let made = Scenario::article();
+        assert_eq!((made.images.len(), made.containers.len()), (168, 45));
+        let inventory = made.inventory();
+        let refs = Refs::new(&inventory);
+        let (ages, policy) = (made.ages(), marks(74, 69));
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &[],
+            policy: &policy,
+            now: made.now,
+            scanned: made.now,
+        };
+        let theirs = kubelet_policy(&policy).unwrap();
+        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
+        assert!((both.usage_before_percent - 77.0).abs() < 0.01, "{}", both.usage_before_percent);
+        for (policy, story) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
+            println!(
+                "{policy}: {} runs, {} images, {} bytes believed, {} freed, {:.2} % in the end",
+                story.runs.len(),
+                story.deleted,
+                story.believed_bytes,
+                story.freed_bytes,
+                story.usage_after_percent
+            );
+        }
+        assert_eq!(both.kubelet.runs.len(), 3);
+        assert_eq!(format!("{:.0}", both.kubelet.usage_after_percent), "72");
+        assert!(!both.kubelet.at_low);
+        for run in &both.kubelet.runs {
+            assert!(run.believed_bytes >= run.wanted_bytes, "each run believes that it has done its work");
+            assert!(run.freed_bytes < run.wanted_bytes);
+            assert_eq!(run.failure, None);
+        }
+        assert_eq!(both.exact.runs.len(), 1);
+        assert!(both.exact.at_low);
+        let last = both.plan.steps.last().unwrap();
+        let before = both.plan.filesystems[0].after.clone().unwrap().unwrap();
+        let before = Space { available_bytes: before.available_bytes - last.predicted_bytes(), ..before };
+        assert!(before.used_percent() > 69.0, "no image went that did not have to");
+    }
+
+    /// What podman runs is unknown to the kubelet: it tries in vain, for ever.
+    #[test]
+    fn an_image_that_podman_uses_fails_every_run() {
+        let mut made = Scenario::article();
+        for image in &mut made.images {
+            image.ages = Ages::new(made.now, image.ages.last_used, image.ages.use_count);
+        }
+        let mut inventory = made.inventory();
+        for container in &mut inventory.containers {
+            container.owner = Owner::Podman;
+        }
+        let refs = Refs::new(&inventory);
+        let policy = Policy { min_age: jiff::SignedDuration::ZERO, ..marks(1, 0) };
+        let ages = made.ages();
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &[],
+            policy: &policy,
+            now: made.now + jiff::SignedDuration::from_secs(1),
+            scanned: made.now + jiff::SignedDuration::from_secs(1),
+        };
+        let theirs = kubelet_policy(&policy).unwrap();
+        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), theirs).unwrap();
+        let last = both.kubelet.runs.last().unwrap();
+        assert!(last.deleted.is_empty() && last.failure.is_some());
+        assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);
+        assert_eq!(both.kubelet.deleted, 138, "the runtime's refusal is all that saves the other 30");
+        assert_eq!(both.plan.count(crate::policy::Reason::Space), 138);
+        assert!(both.plan.problems.is_empty(), "ours does not even try");
+    }
+}

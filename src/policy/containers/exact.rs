@@ -1,0 +1,197 @@
+//! Policy `exact` for dead containers and sandboxes. Pure.
+//!
+//! It differs from the kubelet where the kubelet is known to do harm, or not what its settings
+//! say: ages count from death; the total limit is met, not undershot, by taking from where most
+//! stand; and of a pod that is still running, the newest end of a container is never taken, since
+//! the kubelet would take the container for one that has not run yet, and run it again.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+
+use crate::cri::RuntimeContainerState;
+use crate::policy::containers::Policy;
+use crate::policy::containers::{Container, Pods, Reason, Removal, Sandbox, Verdicts};
+
+/// What is decided on.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// All containers, with the deaths of those that have ended.
+    pub containers: &'a [Container],
+    /// All sandboxes.
+    pub sandboxes: &'a [Sandbox],
+    /// Which pods there are.
+    pub pods: &'a Pods,
+    /// The settings.
+    pub policy: &'a Policy,
+    /// The time that ages are counted to.
+    pub now: Timestamp,
+}
+
+/// A dead container that a limit may take.
+struct Candidate<'a> {
+    container: &'a Container,
+    /// A rule keeps it from the limits; it counts all the same.
+    kept: Option<(&'static str, String)>,
+}
+
+impl Candidate<'_> {
+    fn since(&self) -> (Option<Timestamp>, u32, &str) {
+        (self.container.dead_since(), self.container.attempt, &self.container.id)
+    }
+}
+
+/// Which containers go, oldest death first.
+#[must_use]
+pub fn containers(input: Input<'_>) -> Verdicts {
+    let mut verdicts = Verdicts::default();
+    let ready: HashSet<&str> =
+        input.sandboxes.iter().filter(|one| one.ready).map(|one| one.id.as_str()).collect();
+    let running: HashSet<_> = input
+        .containers
+        .iter()
+        .filter(|one| one.state == RuntimeContainerState::Running)
+        .map(unit_of)
+        .collect();
+    let mut units: HashMap<(&str, &str), Vec<Candidate<'_>>> = HashMap::new();
+    let mut goes: Vec<(&Container, Reason)> = Vec::new();
+    for one in input.containers {
+        if one.state == RuntimeContainerState::Running {
+            verdicts.keep(&one.id, "running", "it is running");
+            continue;
+        }
+        let young = too_young(input, one.dead_since(), "dead");
+        if input.pods.is_gone(&one.pod) {
+            match young {
+                Some((rule, detail)) => verdicts.keep(&one.id, rule, detail),
+                None => goes.push((one, Reason::PodGone)),
+            }
+        } else if one.state == RuntimeContainerState::Created && ready.contains(one.sandbox.as_str()) {
+            verdicts.keep(&one.id, "starting", "it has not started yet, and its pod is running");
+        } else {
+            units.entry(unit_of(one)).or_default().push(Candidate { container: one, kept: young });
+        }
+    }
+    let mut units: Vec<_> = units.into_iter().collect();
+    units.sort_by_key(|(unit, _)| *unit);
+    for (unit, dead) in &mut units {
+        dead.sort_by(|a, b| b.since().cmp(&a.since()));
+        if let Some(newest) = dead.first_mut()
+            && newest.kept.is_none()
+            && !running.contains(unit)
+            && ready.contains(newest.container.sandbox.as_str())
+        {
+            let detail = "the kubelet needs it to know that the container has run: its pod is running";
+            newest.kept = Some(("needed", detail.into()));
+        }
+        let most = input.policy.max_per_unit.unwrap_or(usize::MAX);
+        let mut place = 0;
+        dead.retain(|one| {
+            place += 1;
+            let goes_now = place > most && one.kept.is_none();
+            if goes_now {
+                goes.push((one.container, Reason::PerUnit));
+            }
+            !goes_now
+        });
+    }
+    let mut units: Vec<Vec<Candidate<'_>>> = units.into_iter().map(|(_, dead)| dead).collect();
+    if let Some(most) = input.policy.max_total {
+        verdicts.over_total = meet_total(&mut units, most, &mut goes);
+    }
+    for one in units.into_iter().flatten() {
+        match one.kept {
+            Some((rule, detail)) => verdicts.keep(&one.container.id, rule, detail),
+            None => verdicts.keep(&one.container.id, "within-limits", within(input.policy)),
+        }
+    }
+    goes.sort_by_key(|(one, _)| (one.dead_since(), one.attempt, one.id.as_str()));
+    let removal = |(one, reason): (&Container, Reason)| Removal {
+        id: one.id.clone(),
+        reason,
+        stop_first: one.state == RuntimeContainerState::Unknown,
+    };
+    verdicts.goes = goes.into_iter().map(removal).collect();
+    verdicts
+}
+
+/// The kubelet's unit; a container that the kubelet did not make belongs to its sandbox.
+fn unit_of(one: &Container) -> (&str, &str) {
+    let pod = if one.pod.is_empty() { &one.sandbox } else { &one.pod };
+    (pod, &one.name)
+}
+
+fn within(policy: &Policy) -> String {
+    match policy.max_per_unit {
+        None => "no limit is set for the dead of one container".into(),
+        Some(most) => format!("it is among the newest {most} of its container"),
+    }
+}
+
+/// The rule that keeps what has been dead, or there, since `since`.
+fn too_young(input: Input<'_>, since: Option<Timestamp>, what: &str) -> Option<(&'static str, String)> {
+    let Some(since) = since else {
+        return Some(("age-unknown", format!("nobody knows since when it has been {what}")));
+    };
+    // A clock that was set back makes nothing older.
+    (input.now.duration_since(since) < input.policy.min_age)
+        .then(|| ("min-age", format!("it has been {what} for less than the minimum age")))
+}
+
+/// Takes the oldest of where most stand, until no more than `most` stand; by how many that failed.
+fn meet_total<'a>(
+    units: &mut [Vec<Candidate<'a>>],
+    most: usize,
+    goes: &mut Vec<(&'a Container, Reason)>,
+) -> usize {
+    let mut standing: usize = units.iter().map(Vec::len).sum();
+    while standing > most {
+        let victims = units.iter().enumerate().filter_map(|(at, unit)| {
+            let place = unit.iter().rposition(|one| one.kept.is_none())?;
+            Some((Reverse(unit.len()), unit[place].since(), at, place))
+        });
+        let Some((_, _, at, place)) = victims.min() else { break };
+        goes.push((units[at].remove(place).container, Reason::Total));
+        standing -= 1;
+    }
+    standing.saturating_sub(most)
+}
+
+/// Which sandboxes go. `occupied` tells whether a container, dead or alive, is in one.
+#[must_use]
+pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts {
+    let mut newest: HashMap<&str, (Option<Timestamp>, &str)> = HashMap::new();
+    for one in input.sandboxes {
+        let place = newest.entry(pod_of(one)).or_default();
+        *place = (*place).max((one.created, &one.id));
+    }
+    let mut verdicts = Verdicts::default();
+    let mut goes: Vec<(&Sandbox, Reason)> = Vec::new();
+    for one in input.sandboxes {
+        let gone = input.pods.is_gone(&one.pod);
+        if one.ready {
+            verdicts.keep(&one.id, "ready", "it is running");
+        } else if occupied(&one.id) {
+            verdicts.keep(&one.id, "has-containers", "a container is in it");
+        } else if let Some((rule, detail)) = too_young(input, one.created, "there") {
+            verdicts.keep(&one.id, rule, detail);
+        } else if gone {
+            goes.push((one, Reason::PodGone));
+        } else if newest.get(pod_of(one)).is_some_and(|(_, id)| *id == one.id) {
+            verdicts.keep(&one.id, "newest", "it is the newest of its pod");
+        } else {
+            goes.push((one, Reason::Replaced));
+        }
+    }
+    goes.sort_by_key(|(one, _)| (one.created, one.id.as_str()));
+    let removal =
+        |(one, reason): (&Sandbox, Reason)| Removal { id: one.id.clone(), reason, stop_first: true };
+    verdicts.goes = goes.into_iter().map(removal).collect();
+    verdicts
+}
+
+/// What the kubelet did not make is alone.
+fn pod_of(one: &Sandbox) -> &str {
+    if one.pod.is_empty() { &one.id } else { &one.pod }
+}

@@ -1,0 +1,153 @@
+//! The kubelet's container collection as it is: its floor that overshoots the total limit, its
+//! ages that count from creation. The state of Kubernetes 1.30 and later;
+//! `fixtures/kubelet-gc.json` holds the rows that it must pass. Pure.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use crate::cri::RuntimeContainerState;
+use crate::policy::containers::Policy;
+use crate::policy::containers::{Container, Pods, Reason, Removal, Sandbox, Verdicts};
+
+/// What the node is told of a failing run.
+pub const FAILED: &str = "ContainerGCFailed";
+
+/// Whether a run's failure is told: unlike with images, each one is.
+#[must_use]
+pub fn tells(failed: bool) -> bool {
+    failed
+}
+
+/// Which containers go. What fails later counts as removed all the same, so all of it is known
+/// beforehand. `under_pressure`: the eviction manager asks, and pods that have ended count as well.
+#[must_use]
+pub fn containers(
+    all: &[Container],
+    pods: &Pods,
+    policy: &Policy,
+    now: Timestamp,
+    under_pressure: bool,
+) -> Verdicts {
+    let mut verdicts = Verdicts::default();
+    let mut units = units(all, policy, now, &mut verdicts);
+    let mut goes = Vec::new();
+    // With sources that are not ready a pod may only seem to be gone.
+    if pods.sources_ready {
+        units.retain_mut(|unit| {
+            let gone = unit.first().is_some_and(|one| pods.is_removable(&one.pod, under_pressure));
+            if gone {
+                remove_oldest(unit, usize::MAX, Reason::PodGone, &mut goes);
+            }
+            !gone
+        });
+    }
+    if let Some(most) = policy.max_per_unit {
+        for unit in &mut units {
+            let surplus = unit.len().saturating_sub(most);
+            remove_oldest(unit, surplus, Reason::PerUnit, &mut goes);
+        }
+    }
+    let standing = |units: &[Vec<&Container>]| units.iter().map(Vec::len).sum::<usize>();
+    if let Some(most) = policy.max_total.filter(|most| standing(&units) > *most) {
+        let each = (most / units.len().max(1)).max(1);
+        for unit in &mut units {
+            let surplus = unit.len().saturating_sub(each);
+            remove_oldest(unit, surplus, Reason::Total, &mut goes);
+        }
+        let surplus = standing(&units).saturating_sub(most);
+        if surplus > 0 {
+            let mut all: Vec<_> = units.drain(..).flatten().collect();
+            newest_first(&mut all);
+            remove_oldest(&mut all, surplus, Reason::Total, &mut goes);
+            units.push(all);
+        }
+    }
+    verdicts.goes = goes;
+    for one in units.into_iter().flatten() {
+        verdicts.keep(&one.id, "within-limits", "the limits allow it");
+    }
+    verdicts
+}
+
+/// Containers that are not running and old enough, by pod and container name.
+fn units<'a>(
+    all: &'a [Container],
+    policy: &Policy,
+    now: Timestamp,
+    verdicts: &mut Verdicts,
+) -> Vec<Vec<&'a Container>> {
+    let newest = now.saturating_sub(policy.min_age).unwrap_or(Timestamp::MIN);
+    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut units: Vec<Vec<&Container>> = Vec::new();
+    for one in all {
+        if one.state == RuntimeContainerState::Running {
+            verdicts.keep(&one.id, "running", "it is running");
+        } else if one.created.is_some_and(|created| created > newest) {
+            verdicts.keep(&one.id, "min-age", "it was made less than the minimum age ago");
+        } else {
+            let place = *places.entry((&one.pod, &one.name)).or_insert(units.len());
+            match units.get_mut(place) {
+                Some(unit) => unit.push(one),
+                None => units.push(vec![one]),
+            }
+        }
+    }
+    units
+}
+
+fn newest_first(unit: &mut [&Container]) {
+    unit.sort_by(|a, b| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
+}
+
+/// Takes the oldest `count` off the end. A unit that goes as a whole is not sorted before.
+fn remove_oldest(unit: &mut Vec<&Container>, count: usize, reason: Reason, goes: &mut Vec<Removal>) {
+    let stay = unit.len().saturating_sub(count);
+    if count == 0 {
+        return;
+    }
+    if stay > 0 {
+        newest_first(unit);
+    }
+    for one in unit.drain(stay..).rev() {
+        let stop_first = one.state == RuntimeContainerState::Unknown;
+        goes.push(Removal { id: one.id.clone(), reason, stop_first });
+    }
+}
+
+/// Which sandboxes go. `occupied` tells whether a container, dead or alive, is in one.
+#[must_use]
+pub fn sandboxes(
+    all: &[Sandbox],
+    occupied: impl Fn(&str) -> bool,
+    pods: &Pods,
+    under_pressure: bool,
+) -> Verdicts {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut by_pod: Vec<Vec<&Sandbox>> = Vec::new();
+    for one in all {
+        let place = *places.entry(&one.uid).or_insert(by_pod.len());
+        match by_pod.get_mut(place) {
+            Some(pod) => pod.push(one),
+            None => by_pod.push(vec![one]),
+        }
+    }
+    let mut verdicts = Verdicts::default();
+    for pod in &mut by_pod {
+        pod.sort_by(|a, b| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
+        let gone = pod.first().is_some_and(|one| pods.is_removable(&one.uid, under_pressure));
+        for (at, one) in pod.iter().enumerate().rev() {
+            if one.ready {
+                verdicts.keep(&one.id, "ready", "it is running");
+            } else if occupied(&one.id) {
+                verdicts.keep(&one.id, "has-containers", "a container is in it");
+            } else if at == 0 && !gone {
+                verdicts.keep(&one.id, "newest", "it is the newest of its pod");
+            } else {
+                let reason = if gone { Reason::PodGone } else { Reason::Replaced };
+                verdicts.goes.push(Removal { id: one.id.clone(), reason, stop_first: true });
+            }
+        }
+    }
+    verdicts
+}

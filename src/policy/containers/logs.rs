@@ -1,0 +1,140 @@
+//! Which log directories of pods go, and which links to logs. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cri::RuntimeContainerState;
+use crate::policy::containers::Pods;
+
+/// The kubelet's word on a log directory: it goes if its pod's content may go, by what stands
+/// behind the last underscore of its name.
+#[must_use]
+pub fn kubelet_directory(name: &str, pods: &Pods) -> bool {
+    let uid = name.rsplit('_').next().unwrap_or(name);
+    pods.sources_ready && pods.content_removable.contains(uid)
+}
+
+/// The kubelet's logs phase: which directories and then which links go, by position.
+///
+/// # Errors
+/// When the directories cannot be listed; then no link is looked at.
+pub fn kubelet_phase<E>(
+    directories: Result<&[&str], E>,
+    pods: &Pods,
+    links: impl FnOnce() -> Vec<(bool, Named)>,
+) -> Result<(Vec<usize>, Vec<usize>), E> {
+    let directories = directories?.iter().enumerate();
+    let directories = directories.filter(|(_, name)| kubelet_directory(name, pods)).map(|(at, _)| at);
+    let directories = directories.collect();
+    let links = links().into_iter().enumerate();
+    let links = links.filter(|(_, (dangling, named))| kubelet_link(*dangling, *named)).map(|(at, _)| at);
+    Ok((directories, links.collect()))
+}
+
+/// What the runtime says of the container that a link is named after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The link's name has no id in it.
+    Nobody,
+    /// The runtime does not know it.
+    Unknown,
+    /// The runtime did not answer.
+    Failed,
+    /// It answered with nothing.
+    Empty,
+    /// It is doing this.
+    State(RuntimeContainerState),
+}
+
+/// The kubelet's word on a link: dangling, and its container has ended, or cannot be asked for.
+#[must_use]
+pub fn kubelet_link(dangling: bool, named: Named) -> bool {
+    dangling
+        && match named {
+            Named::Nobody | Named::Unknown | Named::Failed => true,
+            Named::Empty => false,
+            Named::State(state) => state == RuntimeContainerState::Exited,
+        }
+}
+
+/// What is known of a pod's log directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directory<'a> {
+    /// The pod's uid; `None` where the name is not that of a pod's directory.
+    pub pod: Option<&'a str>,
+    /// The runtime still has a container or sandbox of the pod.
+    pub occupied: bool,
+    /// The newest change of anything in it; `None` where that cannot be told.
+    pub newest: Option<Timestamp>,
+    /// Who has a file of it open; `Err`: that cannot be told.
+    pub open: Result<Option<&'a str>, &'a str>,
+}
+
+/// Which rule keeps a directory, and why; `None`: it goes.
+#[must_use]
+pub fn exact_directory(
+    directory: &Directory<'_>,
+    pods: &Pods,
+    min_age: SignedDuration,
+    now: Timestamp,
+) -> Option<(&'static str, String)> {
+    let Some(uid) = directory.pod else {
+        return Some(("not-a-pod", "its name is not that of a pod's directory".into()));
+    };
+    if !pods.sources_ready {
+        return Some(("pods-unknown", "it is not known which pods there are".into()));
+    }
+    if !pods.is_gone(uid) {
+        return Some(("pod-known", "its pod is still there".into()));
+    }
+    if directory.occupied {
+        return Some(("has-containers", "containers of its pod are still there".into()));
+    }
+    match directory.newest {
+        None => return Some(("age-unknown", "its age cannot be told".into())),
+        Some(newest) if now.duration_since(newest) < min_age => {
+            return Some(("min-age", "it was written to less than the minimum age ago".into()));
+        }
+        Some(_) => {}
+    }
+    match directory.open {
+        Ok(None) => None,
+        Ok(Some(process)) => Some(("open", format!("{process} has it open"))),
+        Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+    }
+}
+
+/// Which rule keeps a link, and why; `None`: it goes. `ours`: it leads to where logs of pods lie.
+#[must_use]
+pub fn exact_link(dangling: bool, ours: bool, named: Named) -> Option<(&'static str, &'static str)> {
+    if !dangling {
+        return Some(("leads-somewhere", "its log is there"));
+    }
+    match named {
+        Named::Unknown => None,
+        Named::Nobody if ours => None,
+        Named::Nobody => Some(("not-a-pod", "it is not named after a container, and leads elsewhere")),
+        Named::Failed | Named::Empty => {
+            Some(("runtime-unknown", "the runtime does not say what became of its container"))
+        }
+        // A log is rotated by renaming: for a moment the link of a container that runs dangles.
+        Named::State(RuntimeContainerState::Exited) => None,
+        Named::State(_) => Some(("running", "its container has not ended")),
+    }
+}
+
+/// The container's id in a link's name: `<pod>_<namespace>_<container>-<id>.log`.
+#[must_use]
+pub fn id_in_link(name: &str) -> Option<&str> {
+    let (_, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
+    (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+}
+
+/// The pod's uid in the name of its directory: `<namespace>_<name>_<uid>`. Before Kubernetes 1.14
+/// it was the uid alone, which nobody has any more.
+#[must_use]
+pub fn uid_in_directory(name: &str) -> Option<&str> {
+    let mut parts = name.split('_');
+    let (namespace, pod, uid) = (parts.next()?, parts.next()?, parts.next()?);
+    let whole = parts.next().is_none() && !namespace.is_empty() && !pod.is_empty();
+    (whole && !uid.is_empty()).then_some(uid)
+}

@@ -1,0 +1,15 @@
+//! Dead containers, sandboxes and logs of pods: what goes, why, and the run that does it.
+//!
+//! Two policies decide, as with images. [`exact`] is ours: ages count from death, the total limit
+//! is met to the container, and nothing goes that the kubelet still needs to know what has
+//! happened in a pod. [`kubelet`] is the kubelet's algorithm, rule for rule. Both are pure; the run
+//! works through CRI only, and never takes away anything that runs.
+
+pub mod exact;
+pub mod kubelet;
+pub mod logs;
+mod policy;
+mod types;
+
+pub use policy::{Decides, Policy, PolicyFault};
+pub use types::{Container, Kept, Pods, Reason, Removal, Sandbox, Verdicts};

@@ -1,0 +1,308 @@
+//! What a plan goes by: the policy, and what is known of each image besides the inventory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use globset::{GlobBuilder, GlobMatcher};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::history::ages;
+pub use crate::history::attempts::Attempt;
+use crate::model::refs::Refs;
+use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
+use crate::policy::names;
+use crate::policy::space::Targets;
+
+/// Policy `exact`: when to delete, and what never to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    /// When the space pass starts and ends, for each filesystem by itself.
+    pub targets: Targets,
+    /// No image goes that was first detected less than this ago.
+    pub min_age: SignedDuration,
+    /// Images go that have been idle for longer than this; `None`: no age pass.
+    pub max_age: Option<SignedDuration>,
+    /// What is kept besides.
+    pub protect: Protect,
+}
+
+/// What configuration keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Protect {
+    /// Patterns on full references; an image stays if any of its names matches.
+    pub names: Vec<Pattern>,
+    /// Labels that an image may carry: a key, or a key and the value it must have.
+    pub labels: Vec<(String, Option<String>)>,
+    /// So many of the newest images of each repository stay; 0 is off.
+    pub keep_newest: usize,
+    /// Images that static pods name.
+    pub static_pods: Vec<NamedBy>,
+    /// Images that quadlets name.
+    pub quadlets: Vec<Quadlet>,
+    /// Images that pod sandboxes are made from.
+    pub sandboxes: Vec<NamedBy>,
+    /// Images that the kubelet is pulling.
+    pub pulling: Vec<NamedBy>,
+}
+
+/// An image that a file names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedBy {
+    /// The reference as it stands there; a short name means what the kubelet takes it for.
+    pub reference: String,
+    /// Who names it, for people: `/etc/kubernetes/manifests/etcd.yaml`.
+    pub source: String,
+}
+
+/// An image that a quadlet names, for the stores that podman would take it from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quadlet {
+    /// What it names; a short name means what podman may take it for: any registry's.
+    pub named: NamedBy,
+    /// Roots of those stores.
+    pub stores: Arc<Scope>,
+    /// It may name any image: there is more than is read of a user.
+    pub any: bool,
+}
+
+impl Quadlet {
+    /// Whether podman may mean `image`, which lies in `store`.
+    #[must_use]
+    pub fn means(&self, store: &Store, image: &Image) -> bool {
+        store.kind == StoreKind::ContainersStorage
+            && self.stores.has(&store.root)
+            && (self.any || names::may_mean(&self.named.reference, &image.names, &image.digests))
+    }
+}
+
+/// Stores of containers/storage, by their roots.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// These.
+    Only(Vec<PathBuf>),
+    /// All but these.
+    Except(Vec<PathBuf>),
+}
+
+impl Scope {
+    /// Whether the store at `root` is one of them.
+    #[must_use]
+    pub fn has(&self, root: &Path) -> bool {
+        match self {
+            Self::Only(roots) => roots.iter().any(|one| one == root),
+            Self::Except(roots) => roots.iter().all(|one| one != root),
+        }
+    }
+}
+
+/// A glob on full references. `*` crosses `/`, so that `quay.io/*` means all of that registry.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: String,
+    matcher: GlobMatcher,
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("an empty pattern matches nothing".into());
+        }
+        let glob = GlobBuilder::new(text).build().map_err(|error| error.kind().to_string())?;
+        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a name matches.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.matcher.is_match(name)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// What the records remember of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ages {
+    /// Since when it is here: the first sight of it, or earlier by evidence on the disk.
+    pub first_detected: Timestamp,
+    /// When it was last seen in use; `None`: never.
+    pub last_used: Option<Timestamp>,
+    /// How many containers were seen that were made from it.
+    pub use_count: u64,
+    /// What its idleness is counted from: the latest of first detected, last used, and the scan
+    /// that proved it unused again. [`Self::new`] knows of no such scan.
+    pub counted_from: Timestamp,
+}
+
+impl Ages {
+    /// The ages of an image that no scan has proven unused since its last use.
+    #[must_use]
+    pub fn new(first_detected: Timestamp, last_used: Option<Timestamp>, use_count: u64) -> Self {
+        let counted_from = ages::counted_from(first_detected, last_used, None);
+        Self { first_detected, last_used, use_count, counted_from }
+    }
+
+    /// Since when nothing has used it, as far as proven. An image that was never seen in use
+    /// counts from its coming, not as infinitely old (as the kubelet has it), so that neither a
+    /// first sight nor a lost record puts it in front of everything.
+    #[must_use]
+    pub fn idle_since(&self) -> Timestamp {
+        self.counted_from
+    }
+}
+
+impl From<&ages::ImageAge> for Ages {
+    fn from(age: &ages::ImageAge) -> Self {
+        Self {
+            first_detected: age.first_detected,
+            last_used: age.last_used,
+            use_count: age.use_count,
+            counted_from: age.counted_from,
+        }
+    }
+}
+
+/// How long an image that would not go is left alone.
+impl Attempt {
+    /// The wait after the first failure.
+    const FIRST: SignedDuration = SignedDuration::from_mins(5);
+    /// No wait is longer.
+    const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+
+    /// What to remember after one more failure: five minutes, then twice as long each time, a
+    /// day at most.
+    #[must_use]
+    pub fn after(earlier: Option<&Self>, now: Timestamp, error: &str) -> Self {
+        let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
+        let doubled = 1_i32.checked_shl(failures - 1).filter(|_| failures <= 16);
+        let wait = doubled.and_then(|times| Self::FIRST.checked_mul(times)).unwrap_or(Self::LONGEST);
+        let next_try = now.checked_add(wait.min(Self::LONGEST)).unwrap_or(Timestamp::MAX);
+        Self { failures, next_try, last_error: error.to_owned() }
+    }
+}
+
+/// What is known of an image from elsewhere than the store's records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Users that the inventory does not have: containers that only the runtime lists, images
+    /// mounted as volumes. Each as `owner name`.
+    pub used_by: Vec<String>,
+    /// The runtime lists it as pinned.
+    pub runtime_pins: bool,
+    /// What else pins it: our own keep-list.
+    pub pinned_by: Vec<String>,
+    /// Earlier runs could not remove it.
+    pub attempts: Option<Attempt>,
+    /// Why whoever is to delete cannot delete it, if so.
+    pub out_of_reach: Option<String>,
+}
+
+/// All that a plan is made from. Pure: whoever fills it has read the disk and the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// What is there.
+    pub inventory: &'a Inventory,
+    /// Who reaches what in it.
+    pub refs: &'a Refs,
+    /// One entry an image. Images beyond its end are of unknown age, and stay.
+    pub ages: &'a [Ages],
+    /// One entry an image; beyond its end nothing more is known.
+    pub known: &'a [Known],
+    /// What to go by.
+    pub policy: &'a Policy,
+    /// The present, by the same clock as `ages`.
+    pub now: Timestamp,
+    /// When the scan began that the run goes by, by that clock too: what was used since, was in use
+    /// when it looked.
+    pub scanned: Timestamp,
+}
+
+impl<'a> Input<'a> {
+    /// What the records remember of an image.
+    #[must_use]
+    pub fn ages(&self, at: ImageIx) -> Option<&'a Ages> {
+        self.ages.get(at.get())
+    }
+
+    /// What is known of it from elsewhere.
+    #[must_use]
+    pub fn known(&self, at: ImageIx) -> Option<&'a Known> {
+        self.known.get(at.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_grows_to_a_day() {
+        let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
+        let mut attempts = None;
+        let mut waits = Vec::new();
+        for _ in 0..11 {
+            let next = Attempt::after(attempts.as_ref(), now, "in use");
+            waits.push(next.next_try.duration_since(now).as_mins());
+            attempts = Some(next);
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]);
+        let many = Attempt { failures: u32::MAX, next_try: now, last_error: String::new() };
+        assert_eq!(Attempt::after(Some(&many), now, "").failures, u32::MAX);
+    }
+
+    #[test]
+    fn patterns_are_on_the_full_reference() {
+        for (pattern, name, matches) in [
+            ("quay.io/*", "quay.io/a/b:1", true),
+            ("quay.io/a/b", "quay.io/a/b:1", false),
+            ("*/pause:*", "registry.k8s.io/pause:3.10", true),
+            ("quay.io/{a,b}/*", "quay.io/b/x:1", true),
+            ("quay.io/*", "docker.io/quay.io/a:1", false),
+        ] {
+            assert_eq!(Pattern::new(pattern).unwrap().matches(name), matches, "{pattern}");
+        }
+        assert!(Pattern::new("quay.io/[").is_err());
+        assert!(Pattern::new("").is_err());
+    }
+
+    #[test]
+    fn never_used_is_not_infinitely_old() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let idle = |first, last: Option<i64>| Ages::new(at(first), last.map(at), 0).idle_since();
+        assert_eq!(idle(100, None), at(100));
+        assert_eq!(idle(100, Some(50)), at(100), "a new life of an image used before");
+        assert_eq!(idle(100, Some(150)), at(150));
+    }
+
+    /// The last container of an image may have been there until the scan that missed it first.
+    #[test]
+    fn idle_counts_from_the_scan_that_proved_it() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let age = ages::ImageAge {
+            first_detected: at(100),
+            sight: ages::FirstSight { rule: ages::Rule::FirstScan, found: Vec::new() },
+            last_used: Some(at(150)),
+            use_count: 3,
+            life: 1,
+            counted_from: at(180),
+            basis: ages::Basis::Records,
+        };
+        let ages = Ages::from(&age);
+        assert_eq!(ages.idle_since(), at(180));
+        assert_eq!((ages.first_detected, ages.last_used, ages.use_count), (at(100), Some(at(150)), 3));
+    }
+}

@@ -1,0 +1,271 @@
+//! The kubelet's collector: one run, step by step.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::policy::kubelet::detect::{Records, detect};
+use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
+use crate::policy::kubelet::settings::{Gates, Policy};
+use crate::policy::plan::Reason;
+
+/// Why a run fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// See text.
+    #[error("listing the images: {0}")]
+    ListImages(#[source] RuntimeError),
+    /// See text.
+    #[error("listing the pods: {0}")]
+    ListPods(#[source] RuntimeError),
+    /// See text.
+    #[error("asking for a container's status: {0}")]
+    ContainerStatus(#[source] RuntimeError),
+    /// See text.
+    #[error("asking for the image filesystem: {0}")]
+    FsStats(#[source] RuntimeError),
+    /// See text.
+    #[error("the image filesystem has no valid capacity")]
+    InvalidCapacity,
+    /// Images that were too old could not be deleted; the run has ended there.
+    #[error("deleting old images: {}", list(.0))]
+    AgeDeletion(Vec<(String, RuntimeError)>),
+    /// Images could not be deleted to make space.
+    #[error("deleting images: {}", list(.0))]
+    Deletion(Vec<(String, RuntimeError)>),
+    /// By listed sizes, too little was freed.
+    #[error("wanted to free {wanted_bytes} bytes, but freed {freed_bytes}")]
+    NotEnoughFreed {
+        /// What was to be freed.
+        wanted_bytes: i128,
+        /// The sum of the listed sizes of what was deleted.
+        freed_bytes: u64,
+    },
+}
+
+/// What is told to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The deletions did not suffice, by listed sizes.
+    FreeDiskSpaceFailed,
+    /// The image filesystem's capacity is 0 or missing.
+    InvalidDiskCapacity,
+    /// The second failing run in a row (see [`crate::policy::kubelet::FailureStreak`]).
+    ImageGCFailed,
+}
+
+impl Event {
+    /// The event's reason as the kubelet has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FreeDiskSpaceFailed => "FreeDiskSpaceFailed",
+            Self::InvalidDiskCapacity => "InvalidDiskCapacity",
+            Self::ImageGCFailed => "ImageGCFailed",
+        }
+    }
+}
+
+/// What became of the images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Freed {
+    /// The keys of the images that were to be removed, in order.
+    pub attempted: Vec<String>,
+    /// Those that the runtime says are removed, and why they were.
+    pub deleted: Vec<(String, Reason)>,
+    /// The sum of the listed sizes of those that went for space: what the kubelet believes.
+    pub freed_bytes: u64,
+}
+
+/// What one run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The images.
+    pub freed: Freed,
+    /// The percentage used as the kubelet rounds it; `None`: it did not come so far.
+    pub usage_percent: Option<i64>,
+    /// What was to be freed; `None`: the threshold was not reached.
+    pub wanted_bytes: Option<i128>,
+    /// What the node was told.
+    pub events: Vec<Event>,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+}
+
+/// The collector with its memory.
+#[derive(Clone, Debug)]
+pub struct Manager {
+    policy: Policy,
+    gates: Gates,
+    began: Timestamp,
+    records: Records,
+}
+
+impl Manager {
+    /// A collector whose loop began at `began`: no image ages out before the maximum age has
+    /// passed since. `records` is what it remembers; a kubelet that has just started remembers
+    /// nothing.
+    #[must_use]
+    pub fn new(policy: Policy, gates: Gates, began: Timestamp, records: Records) -> Self {
+        Self { policy, gates, began, records }
+    }
+
+    /// What it remembers.
+    #[must_use]
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// Looks only. `first_detected` is what new images get, the present in the kubelet's loops.
+    ///
+    /// # Errors
+    /// When a listing fails; the records are as they were.
+    pub fn detect(
+        &mut self,
+        runtime: &mut dyn Runtime,
+        first_detected: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        detect(&mut self.records, self.gates, runtime, first_detected, now).map(|_| ())
+    }
+
+    /// A run of the collection loop: by age, then by space.
+    pub fn garbage_collect(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Report {
+        let mut report = Report::default();
+        report.failure = self.run(runtime, now, &mut report).err();
+        report
+    }
+
+    /// What the eviction manager asks for under disk pressure: all that is not in use, pinned or
+    /// younger than the minimum age.
+    pub fn delete_unused(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Report {
+        self.make_space(runtime, i128::MAX, now)
+    }
+
+    /// The space pass alone.
+    pub fn make_space(&mut self, runtime: &mut dyn Runtime, bytes: i128, now: Timestamp) -> Report {
+        let mut report = Report::default();
+        report.failure = match self.eviction_order(runtime, now) {
+            Ok(images) => self.free_space(runtime, &images, bytes, now, &mut report.freed).err(),
+            Err(failure) => Some(failure),
+        };
+        report
+    }
+
+    fn run(&mut self, runtime: &mut dyn Runtime, now: Timestamp, report: &mut Report) -> Result<(), Failure> {
+        let images = self.eviction_order(runtime, now)?;
+        let images = self.free_old(runtime, images, now, &mut report.freed)?;
+        let stats = runtime.image_filesystem().map_err(Failure::FsStats)?;
+        let capacity = i128::from(stats.capacity_bytes.unwrap_or(0));
+        // Missing counts as full, and more than there is as empty.
+        let available = i128::from(stats.available_bytes.unwrap_or(0)).min(capacity);
+        if capacity == 0 {
+            report.events.push(Event::InvalidDiskCapacity);
+            return Err(Failure::InvalidCapacity);
+        }
+        // Rounded up, since what is available is rounded down.
+        let used = 100 - available * 100 / capacity;
+        report.usage_percent = i64::try_from(used).ok();
+        if used < i128::from(self.policy.high_percent) {
+            return Ok(());
+        }
+        let wanted_bytes = capacity * i128::from(100 - self.policy.low_percent) / 100 - available;
+        report.wanted_bytes = Some(wanted_bytes);
+        let freed_bytes = self.free_space(runtime, &images, wanted_bytes, now, &mut report.freed)?;
+        if i128::from(freed_bytes) < wanted_bytes {
+            report.events.push(Event::FreeDiskSpaceFailed);
+            return Err(Failure::NotEnoughFreed { wanted_bytes, freed_bytes });
+        }
+        Ok(())
+    }
+
+    /// The keys of all images that nothing uses or pins, least recently used first, then first
+    /// detected first; never is before all. The kubelet leaves the order of the rest to chance,
+    /// we take the key.
+    fn eviction_order(&mut self, runtime: &mut dyn Runtime, now: Timestamp) -> Result<Vec<String>, Failure> {
+        let in_use: BTreeSet<_> = detect(&mut self.records, self.gates, runtime, Some(now), now)?;
+        let images = self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key));
+        let mut images: Vec<_> = images.collect();
+        images.sort_by_key(|(_, record)| (record.last_used, record.first_detected));
+        Ok(images.into_iter().map(|(key, _)| key.clone()).collect())
+    }
+
+    fn free_old(
+        &mut self,
+        runtime: &mut dyn Runtime,
+        images: Vec<String>,
+        now: Timestamp,
+        freed: &mut Freed,
+    ) -> Result<Vec<String>, Failure> {
+        let limit = self.policy.max_age;
+        if limit.is_zero() || now.duration_since(self.began) <= limit {
+            return Ok(images);
+        }
+        let (mut rest, mut failed) = (Vec::new(), Vec::new());
+        for key in images {
+            let last_used = self.records.get(&key).and_then(|record| record.last_used);
+            if since(last_used, now) <= limit {
+                rest.push(key);
+            } else if let Err(error) = self.remove(runtime, &key, Reason::Age, freed) {
+                failed.push((key, error));
+            }
+        }
+        if failed.is_empty() { Ok(rest) } else { Err(Failure::AgeDeletion(failed)) }
+    }
+
+    fn free_space(
+        &mut self,
+        runtime: &mut dyn Runtime,
+        images: &[String],
+        wanted_bytes: i128,
+        now: Timestamp,
+        freed: &mut Freed,
+    ) -> Result<u64, Failure> {
+        let mut failed = Vec::new();
+        for key in images {
+            let Some(record) = self.records.get(key) else { continue };
+            if record.last_used.is_some_and(|used| used >= now) {
+                continue;
+            }
+            if since(record.first_detected, now) < self.policy.min_age {
+                continue;
+            }
+            let size = record.size_bytes;
+            if let Err(error) = self.remove(runtime, key, Reason::Space, freed) {
+                failed.push((key.clone(), error));
+                continue;
+            }
+            freed.freed_bytes = freed.freed_bytes.saturating_add(size);
+            // Asked after the first deletion only, so that one image goes even if nothing is wanted.
+            if i128::from(freed.freed_bytes) >= wanted_bytes {
+                break;
+            }
+        }
+        if failed.is_empty() { Ok(freed.freed_bytes) } else { Err(Failure::Deletion(failed)) }
+    }
+
+    fn remove(
+        &mut self,
+        runtime: &mut dyn Runtime,
+        key: &str,
+        reason: Reason,
+        freed: &mut Freed,
+    ) -> Result<(), RuntimeError> {
+        let Some(record) = self.records.get(key) else { return Ok(()) };
+        freed.attempted.push(key.to_owned());
+        runtime.remove_image(&record.id, &record.handler)?;
+        self.records.remove(key);
+        freed.deleted.push((key.to_owned(), reason));
+        Ok(())
+    }
+}
+
+/// How long ago; never is longer ago than anything.
+fn since(at: Option<Timestamp>, now: Timestamp) -> SignedDuration {
+    at.map_or(SignedDuration::MAX, |at| now.duration_since(at))
+}
+
+fn list(failed: &[(String, RuntimeError)]) -> String {
+    let texts: Vec<_> = failed.iter().map(|(key, error)| format!("{key}: {error}")).collect();
+    texts.join("; ")
+}

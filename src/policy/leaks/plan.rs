@@ -1,0 +1,263 @@
+//! Which leaks go, and in what order. Pure.
+//!
+//! What frees space without writing a record file goes first, the largest on top: on a full
+//! disk nothing else can begin. Layers with a record follow, each before the one it lies on.
+
+use std::collections::HashSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::refs::{Refs, Root};
+use crate::model::words::span;
+use crate::model::{Inventory, Leak, LeakIx, NodeIx, Size, StoreIx, StoreKind, Verdict};
+use crate::policy::leaks::classes;
+use crate::policy::plan::Gain;
+use crate::stores::containers_storage::edit::Remedy;
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// Classes to look at; none means all.
+    pub classes: Vec<String>,
+    /// Nothing younger is touched.
+    pub min_age: SignedDuration,
+    /// Classes to mend.
+    pub repair: Vec<String>,
+}
+
+impl Wish {
+    fn lists(&self, class: &str) -> bool {
+        self.classes.is_empty() || self.classes.iter().chain(&self.repair).any(|wanted| wanted == class)
+    }
+}
+
+/// What becomes of a leak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is deleted.
+    Delete(Remedy),
+    /// It is mended.
+    Repair,
+    /// It stays.
+    Stay(Stay),
+}
+
+/// Why a leak stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// Its verdict: it may be work in progress, or a person has to look.
+    Verdict,
+    /// It could be mended; nobody asked for that.
+    NotAsked,
+    /// No edit of ours mends it.
+    ByHand,
+    /// It is this old, or its age is not known.
+    Young(Option<SignedDuration>),
+    /// Something that stays needs it.
+    Needed(String),
+    /// Nothing in its store is ours to change; why.
+    Store(String),
+}
+
+/// A leak and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The leak.
+    pub leak: LeakIx,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// What is expected to come back, at its turn; nothing for what stays.
+    pub gain: Size,
+}
+
+/// What is planned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Every leak of the classes asked for, in the order of the inventory.
+    pub entries: Vec<Entry>,
+    /// Positions in `entries` of what is deleted, in the order of deletion; then of what is
+    /// mended.
+    pub order: Vec<usize>,
+}
+
+impl Plan {
+    /// Bytes that are expected to come back.
+    #[must_use]
+    pub fn predicted_bytes(&self) -> u64 {
+        self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.gain.frees_bytes))
+    }
+
+    /// What frees space without needing any first, until so much of it is expected to come back;
+    /// nothing else goes. In the order of the plan, so that a dry run says the same.
+    #[must_use]
+    pub fn to_make_room(mut self, bytes: u64, inodes: u64) -> Self {
+        let mut sum = Size::default();
+        let entries = &self.entries;
+        self.order.retain(|at| {
+            let Fate::Delete(remedy) = entries[*at].fate else { return false };
+            let enough = sum.frees_bytes >= bytes && sum.inodes >= inodes;
+            let goes = remedy.needs_no_room() && !enough;
+            if goes {
+                sum += entries[*at].gain;
+            }
+            goes
+        });
+        self
+    }
+
+    /// What is expected to come back, filesystem by filesystem.
+    #[must_use]
+    pub fn gains(&self, inventory: &Inventory) -> Vec<Gain> {
+        let mut gains: Vec<Gain> = Vec::new();
+        for entry in self.turns() {
+            let leak = &inventory.leaks[entry.leak.get()];
+            let held = leak.holds.first().map(|node| inventory.nodes[node.get()].filesystem);
+            let filesystem = held.unwrap_or(inventory.stores[leak.store.get()].filesystem);
+            match gains.iter_mut().find(|gain| gain.filesystem == filesystem) {
+                Some(gain) => gain.size += entry.gain,
+                None => gains.push(Gain { filesystem, size: entry.gain }),
+            }
+        }
+        gains
+    }
+
+    /// The entries in the order of their turn.
+    pub fn turns(&self) -> impl Iterator<Item = &Entry> {
+        self.order.iter().map(|at| &self.entries[*at])
+    }
+}
+
+/// Decides about every leak of `inventory`. `closed` says why nothing in a store may be changed,
+/// if so.
+#[must_use]
+pub fn plan(
+    inventory: &Inventory,
+    refs: &Refs,
+    wish: &Wish,
+    now: Timestamp,
+    closed: &dyn Fn(StoreIx) -> Option<String>,
+) -> Plan {
+    let leaks = (0..inventory.leaks.len()).map(LeakIx::from);
+    let listed = leaks.filter(|at| wish.lists(inventory.leaks[at.get()].class));
+    let mut entries: Vec<Entry> = listed
+        .map(|at| Entry {
+            leak: at,
+            fate: fate(inventory, &inventory.leaks[at.get()], wish, now, closed),
+            gain: Size::default(),
+        })
+        .collect();
+    spare(inventory, refs, &mut entries);
+    let mut order: Vec<usize> =
+        (0..entries.len()).filter(|at| matches!(entries[*at].fate, Fate::Delete(_))).collect();
+    let alone = |at: usize| refs.weight(inventory, Root::Leak(entries[at].leak)).exclusive.frees_bytes;
+    order.sort_by_cached_key(|at| {
+        let entry = &entries[*at];
+        let Fate::Delete(remedy) = entry.fate else { return (true, usize::MAX, u64::MAX, entry.leak) };
+        let records = !remedy.needs_no_room();
+        // What lies on another layer reaches all that the other one does, and itself.
+        let height = if records { refs.reach(Root::Leak(entry.leak)).len() } else { 0 };
+        (records, usize::MAX - height, u64::MAX - alone(*at), entry.leak)
+    });
+    let mut live = refs.live();
+    for at in &order {
+        entries[*at].gain = live.remove(inventory, Root::Leak(entries[*at].leak));
+    }
+    order.extend((0..entries.len()).filter(|at| entries[*at].fate == Fate::Repair));
+    Plan { entries, order }
+}
+
+fn fate(
+    inventory: &Inventory,
+    leak: &Leak,
+    wish: &Wish,
+    now: Timestamp,
+    closed: &dyn Fn(StoreIx) -> Option<String>,
+) -> Fate {
+    let remedy = Remedy::of_class(leak.class, wish.min_age);
+    match (leak.verdict, remedy) {
+        (Verdict::Keep | Verdict::Report, _) => return Fate::Stay(Stay::Verdict),
+        (_, None) => return Fate::Stay(Stay::ByHand),
+        _ => {}
+    }
+    if inventory.stores[leak.store.get()].kind == StoreKind::Containerd {
+        return Fate::Stay(Stay::ByHand);
+    }
+    let repairs = remedy == Some(Remedy::RepairLink);
+    if repairs && !wish.repair.iter().any(|class| class == leak.class) {
+        return Fate::Stay(Stay::NotAsked);
+    }
+    if let Some(why) = closed(leak.store) {
+        return Fate::Stay(Stay::Store(why));
+    }
+    // A clock that was set back makes nothing old.
+    let age = leak.since.map(|since| now.duration_since(since).max(SignedDuration::ZERO));
+    let old_enough = age.map_or(wish.min_age.is_zero(), |age| age >= wish.min_age);
+    match remedy {
+        Some(_) if repairs => Fate::Repair,
+        Some(remedy) if old_enough => Fate::Delete(remedy),
+        _ => Fate::Stay(Stay::Young(age)),
+    }
+}
+
+/// What stays keeps what it is built on: with fewer classes, or a minimum age, that may be
+/// more than the verdicts know.
+fn spare(inventory: &Inventory, refs: &Refs, entries: &mut [Entry]) {
+    loop {
+        let going: HashSet<LeakIx> = entries
+            .iter()
+            .filter(|entry| matches!(entry.fate, Fate::Delete(_)))
+            .map(|entry| entry.leak)
+            .collect();
+        let mut spared = false;
+        for entry in entries.iter_mut().filter(|entry| going.contains(&entry.leak)) {
+            let held: &[NodeIx] = &inventory.leaks[entry.leak.get()].holds;
+            let user = held.iter().flat_map(|node| refs.reached_by(*node)).find(|root| match root {
+                Root::Leak(other) => !going.contains(other),
+                Root::Image(_) | Root::Container(_) => true,
+            });
+            let elsewhere = || held.iter().find_map(|node| refs.use_of(inventory, *node));
+            let user = user.map(|root| name_of(inventory, root));
+            if let Some(user) = user.or_else(|| elsewhere().map(|user| user.by.clone())) {
+                entry.fate = Fate::Stay(Stay::Needed(user));
+                spared = true;
+            }
+        }
+        if !spared {
+            return;
+        }
+    }
+}
+
+fn name_of(inventory: &Inventory, root: Root) -> String {
+    match root {
+        Root::Image(at) => {
+            let image = &inventory.images[at.get()];
+            format!("image {}", image.names.first().unwrap_or(&image.id))
+        }
+        Root::Container(at) => format!("container {}", inventory.containers[at.get()].name),
+        Root::Leak(at) => {
+            let leak = &inventory.leaks[at.get()];
+            format!("{} {}, which stays", leak.class, leak.id)
+        }
+    }
+}
+
+/// Why it stays, and what to do about it: a clause for people.
+#[must_use]
+pub fn reason(leak: &Leak, stay: &Stay, min_age: SignedDuration) -> String {
+    match stay {
+        Stay::Verdict | Stay::ByHand => {
+            classes::find(leak.class).map(|class| class.by_hand).unwrap_or_default().to_owned()
+        }
+        Stay::NotAsked => format!("--repair {} mends it", leak.class),
+        Stay::Young(Some(age)) => {
+            format!("it is {} old, and nothing below {} is touched", span(*age), span(min_age))
+        }
+        Stay::Young(None) => "its age is not known".to_owned(),
+        Stay::Needed(user) => format!("{user} needs it"),
+        Stay::Store(why) => why.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use jiff::ToSpan;
+
+use crate::model::{Consistency, FilesystemIx, Image, Node, NodeKind, Store};
+use crate::policy::leaks::plan::*;
+use crate::stores::containers_storage::edit::{Kind, Unused};
+use crate::stores::containers_storage::units::Debris;
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+/// A store with nodes of so many bytes, each with the nodes that it needs.
+fn inventory(nodes: &[(u64, &[usize])], leaks: Vec<Leak>) -> Inventory {
+    let store = Store {
+        kind: StoreKind::ContainersStorage,
+        root: "/store".into(),
+        driver: "overlay".into(),
+        filesystem: FilesystemIx::from(0),
+        read_only: false,
+        origin: "test".into(),
+        consistency: Consistency::Consistent,
+    };
+    let node = |(bytes, needs): &(u64, &[usize])| Node {
+        kind: NodeKind::Layer,
+        id: String::new(),
+        store: 0.into(),
+        filesystem: 0.into(),
+        path: "/store/x".into(),
+        size: Size { bytes: *bytes, apparent_bytes: *bytes, inodes: 1, frees_bytes: *bytes },
+        needs: needs.iter().map(|at| (*at).into()).collect(),
+        layer: None,
+    };
+    Inventory { stores: vec![store], nodes: nodes.iter().map(node).collect(), leaks, ..Inventory::default() }
+}
+
+fn leak(class: &'static str, verdict: Verdict, hours: Option<i64>, holds: &[usize]) -> Leak {
+    Leak {
+        class,
+        store: 0.into(),
+        path: format!("/store/{class}").into(),
+        id: class.to_owned(),
+        since: hours.map(|hours| now() - hours.hours()),
+        verdict,
+        evidence: "seen".into(),
+        holds: holds.iter().map(|at| (*at).into()).collect(),
+    }
+}
+
+fn wish(hours: i64) -> Wish {
+    Wish { min_age: SignedDuration::from_hours(hours), ..Wish::default() }
+}
+
+fn planned(inventory: &Inventory, wish: &Wish) -> Plan {
+    plan(inventory, &Refs::new(inventory), wish, now(), &|_| None)
+}
+
+fn fate_of(leak: Leak, wish: &Wish) -> Fate {
+    let inventory = inventory(&[(1, &[]), (1, &[])], vec![leak]);
+    planned(&inventory, wish).entries.remove(0).fate
+}
+
+#[test]
+fn table_of_fates() {
+    use Verdict::{Keep, Reclaim, Repair, Report};
+    let orphan = Remedy::Leftover(Kind::Debris(Debris::LayerDirectory));
+    let day = SignedDuration::from_hours(24);
+    let repair = Wish { repair: vec!["missing-l".into()], ..wish(24) };
+    let cases = [
+        (leak("orphan-dir", Reclaim, Some(25), &[0]), wish(24), Fate::Delete(orphan)),
+        (leak("orphan-dir", Reclaim, Some(24), &[0]), wish(24), Fate::Delete(orphan)),
+        (
+            leak("orphan-dir", Reclaim, Some(23), &[0]),
+            wish(24),
+            Fate::Stay(Stay::Young(Some(SignedDuration::from_hours(23)))),
+        ),
+        (leak("orphan-dir", Reclaim, None, &[0]), wish(24), Fate::Stay(Stay::Young(None))),
+        (leak("orphan-dir", Reclaim, None, &[0]), wish(0), Fate::Delete(orphan)),
+        // A clock that was set back.
+        (leak("orphan-dir", Reclaim, Some(-1), &[0]), wish(0), Fate::Delete(orphan)),
+        (leak("orphan-dir", Keep, Some(25), &[0]), wish(0), Fate::Stay(Stay::Verdict)),
+        (leak("orphan-dir", Report, Some(25), &[0]), wish(0), Fate::Stay(Stay::Verdict)),
+        // However short the age that is asked for, a pull has its day.
+        (
+            leak("unref-old", Reclaim, Some(25), &[0]),
+            wish(0),
+            Fate::Delete(Remedy::Layer(Unused::Unreferenced(day))),
+        ),
+        (leak("missing-l", Repair, Some(1), &[]), wish(24), Fate::Stay(Stay::NotAsked)),
+        (leak("missing-l", Repair, Some(1), &[]), repair.clone(), Fate::Repair),
+        (leak("empty-linkfile", Repair, Some(1), &[]), repair, Fate::Stay(Stay::NotAsked)),
+        (leak("image-data-missing", Repair, Some(99), &[]), wish(0), Fate::Stay(Stay::ByHand)),
+        (leak("graphroot-tmp", Reclaim, Some(99), &[0]), wish(24), Fate::Delete(Remedy::Temporary)),
+    ];
+    for (leak, wish, expected) in cases {
+        let shown = format!("{leak:?} {wish:?}");
+        assert_eq!(fate_of(leak, &wish), expected, "{shown}");
+    }
+}
+
+#[test]
+fn nothing_of_a_closed_store_or_of_containerd_goes() {
+    let mut all = inventory(&[(1, &[])], vec![leak("orphan-dir", Verdict::Reclaim, Some(99), &[0])]);
+    let refs = Refs::new(&all);
+    let plan_of = |all: &Inventory, closed: &dyn Fn(StoreIx) -> Option<String>| {
+        plan(all, &refs, &wish(0), now(), closed).entries.remove(0).fate
+    };
+    let closed = |_: StoreIx| Some("an additional store".to_owned());
+    assert_eq!(plan_of(&all, &closed), Fate::Stay(Stay::Store("an additional store".into())));
+    all.stores[0].kind = StoreKind::Containerd;
+    assert_eq!(plan_of(&all, &|_| None), Fate::Stay(Stay::ByHand));
+}
+
+/// A chain of three layers that nothing uses, and an orphan: the orphan first, since it goes on
+/// a full disk as well, then each layer before the one it lies on.
+#[test]
+fn the_order_is_in_place_first_and_then_from_the_top() {
+    let leaks = vec![
+        leak("unref-old", Verdict::Reclaim, Some(99), &[0]),
+        leak("unref-old", Verdict::Reclaim, Some(99), &[2]),
+        leak("unref-old", Verdict::Reclaim, Some(99), &[1]),
+        leak("orphan-dir", Verdict::Reclaim, Some(99), &[3]),
+        leak("tmp-json", Verdict::Reclaim, Some(99), &[4]),
+    ];
+    let all = inventory(&[(100, &[]), (10, &[0]), (1, &[1]), (7, &[]), (9, &[])], leaks);
+    let plan = planned(&all, &wish(24));
+    assert_eq!(plan.order, [4, 3, 1, 2, 0]);
+    let gains: Vec<_> = plan.turns().map(|entry| entry.gain.frees_bytes).collect();
+    assert_eq!(gains, [9, 7, 1, 10, 100], "each at its turn");
+    assert_eq!(plan.predicted_bytes(), 127);
+}
+
+/// Of the chain only the lower two are old enough: the young one keeps both.
+#[test]
+fn what_stays_keeps_what_it_lies_on() {
+    let leaks = vec![
+        leak("unref-old", Verdict::Reclaim, Some(99), &[0]),
+        leak("unref-old", Verdict::Reclaim, Some(99), &[1]),
+        leak("unref-old", Verdict::Reclaim, Some(47), &[2]),
+    ];
+    let mut all = inventory(&[(100, &[]), (10, &[0]), (1, &[1])], leaks);
+    let plan = planned(&all, &wish(48));
+    assert!(plan.order.is_empty(), "{plan:?}");
+    assert!(matches!(plan.entries[0].fate, Fate::Stay(Stay::Needed(_))));
+    let one_class = Wish { classes: vec!["unref-old".into()], ..wish(24) };
+    assert_eq!(planned(&all, &one_class).order.len(), 3);
+    // An image that came to use the chain keeps all of it.
+    all.images.push(Image {
+        id: "i".into(),
+        store: 0.into(),
+        names: vec!["a:1".into()],
+        digests: vec![],
+        created: None,
+        evidence: vec![],
+        is_list: false,
+        pinned_by: vec![],
+        labels: crate::model::Labels::default(),
+        layers: vec![],
+        listed_bytes: None,
+        holds: vec![2.into()],
+    });
+    let plan = planned(&all, &one_class);
+    assert_eq!(plan.entries[2].fate, Fate::Stay(Stay::Needed("image a:1".into())));
+    assert!(plan.order.is_empty());
+}
+
+#[test]
+fn only_the_classes_asked_for_are_listed() {
+    let leaks = vec![
+        leak("orphan-dir", Verdict::Reclaim, Some(99), &[0]),
+        leak("dup-l", Verdict::Reclaim, Some(99), &[]),
+        leak("missing-l", Verdict::Repair, Some(99), &[]),
+    ];
+    let all = inventory(&[(1, &[])], leaks);
+    let classes = |classes: &[&str], repair: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let wish = Wish { classes: owned(classes), repair: owned(repair), ..wish(24) };
+        planned(&all, &wish).entries.iter().map(|entry| entry.leak.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(classes(&[], &[]), [0, 1, 2]);
+    assert_eq!(classes(&["dup-l"], &[]), [1]);
+    assert_eq!(classes(&["dup-l"], &["missing-l"]), [1, 2]);
+    assert_eq!(classes(&[], &["missing-l"]), [0, 1, 2]);
+}

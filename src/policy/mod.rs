@@ -1,0 +1,21 @@
+//! What is deleted, why, and in what order. Pure: no I/O, no clock, ages and listings come in as
+//! values, so that every decision can be tested as a table.
+//!
+//! Two policies decide. [`plan`] is ours (`exact`): it goes by measured space and by what each
+//! deletion frees. [`kubelet`] is the kubelet's own algorithm, rule for rule, for those who want
+//! it; [`compare`] shows the difference. `docs/how-it-decides.md` is the operator's page.
+
+pub mod compare;
+pub mod containers;
+pub mod input;
+pub mod kubelet;
+pub mod leaks;
+pub mod names;
+pub mod plan;
+pub mod rules;
+pub mod scenario;
+pub mod space;
+
+pub use input::{Ages, Attempt, Input, Known, Pattern, Policy, Protect};
+pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Task, Verdict};
+pub use space::{Doubt, FreeFloor, Marks, Measured, Space, Targets};

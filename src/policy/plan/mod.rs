@@ -1,0 +1,540 @@
+//! Policy `exact`: what goes next, given what is measured now. Pure.
+//!
+//! A [`Planner`] is asked one step at a time: it is told what the filesystems say now and how the
+//! last step went, and says what to delete next. The run answers with measurements, a dry run
+//! ([`plan`]) with predictions; both come from the same planner, so they are the same plan as
+//! long as the predictions hold.
+//!
+//! First the age pass over all images, then the space pass, one filesystem after the other. Or, for
+//! a request, the images that it names, and no others.
+
+mod sweep;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use jiff::SignedDuration;
+
+use crate::model::refs::{Live, Root};
+use crate::model::rules::{Rule, Ruling};
+use crate::model::{FilesystemIx, ImageIx, Size};
+use crate::policy::input::Input;
+use crate::policy::rules::{self, Judge};
+use crate::policy::space::{Measured, Space, Wanted};
+
+use sweep::Sweep;
+pub use types::{
+    End, FilesystemPlan, Gain, Gains, Kept, Next, Outcome, Plan, Problem, Reason, Step, Task, Trigger,
+    Verdict,
+};
+
+/// What is told of a step whose outcome nobody told.
+const UNANSWERED: &str = "the run ended before its outcome was known";
+
+/// Decides, step by step.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    input: Input<'a>,
+    live: Live<'a>,
+    /// What becomes of each image.
+    fates: Vec<Fate>,
+    /// What was passed over in a sweep, and why.
+    passed_over: Vec<Option<String>>,
+    /// The candidates in the order of their turns.
+    order: Vec<ImageIx>,
+    /// The place of each candidate in `order`.
+    rank: Vec<usize>,
+    stage: Stage,
+    /// The images of a request, each once; `None`: the policy decides.
+    named: Option<Vec<ImageIx>>,
+    pending: Option<Step>,
+    steps: Vec<Step>,
+    problems: Vec<Problem>,
+    filesystems: Vec<FilesystemPlan>,
+    age: bool,
+}
+
+/// What becomes of an image.
+#[derive(Debug)]
+enum Fate {
+    /// A rule keeps it.
+    Kept(Ruling),
+    /// It may go.
+    Candidate,
+    /// It is gone.
+    Gone,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Named { next: usize },
+    Age { next: usize },
+    Space { filesystem: usize, sweep: Option<Box<Sweep>> },
+    Over,
+}
+
+impl<'a> Planner<'a> {
+    /// Judges every image and puts the candidates in order.
+    #[must_use]
+    pub fn new(input: Input<'a>, task: Task<'_>) -> Self {
+        let judge = Judge::new(input).waiving(task.waived());
+        let images = 0..input.inventory.images.len();
+        let fates: Vec<_> =
+            images.map(|at| judge.kept(at.into()).map_or(Fate::Candidate, Fate::Kept)).collect();
+        let named = task.named(fates.len());
+        let order = order(&input, &fates);
+        let mut rank = vec![usize::MAX; fates.len()];
+        for (place, at) in order.iter().enumerate() {
+            rank[at.get()] = place;
+        }
+        let judged = judged_filesystems(&input);
+        let filesystems = judged.into_iter().map(FilesystemPlan::new).collect();
+        Self {
+            input,
+            live: input.refs.live(),
+            passed_over: vec![None; fates.len()],
+            fates,
+            order,
+            rank,
+            stage: if named.is_some() { Stage::Named { next: 0 } } else { Stage::Age { next: 0 } },
+            named,
+            pending: None,
+            steps: Vec::new(),
+            problems: Vec::new(),
+            filesystems,
+            age: false,
+        }
+    }
+
+    /// The filesystems that will be judged; `measured` of [`Self::next`] is needed for these.
+    pub fn filesystems(&self) -> impl Iterator<Item = FilesystemIx> + '_ {
+        self.filesystems.iter().map(|plan| plan.filesystem)
+    }
+
+    /// What to do next, at these numbers: one entry for each filesystem of the inventory, as
+    /// measured now. A step that was handed out and never answered counts as refused.
+    pub fn next(&mut self, measured: &[Measured]) -> Next {
+        self.answer(Outcome::Refused(UNANSWERED.into()));
+        let step = self
+            .next_named(measured)
+            .or_else(|| self.next_aged(measured))
+            .or_else(|| self.next_for_space(measured));
+        match step {
+            Some(step) => {
+                self.pending = Some(step.clone());
+                Next::Delete(step)
+            }
+            None => Next::Done,
+        }
+    }
+
+    /// How the last step went. Without an open step this does nothing.
+    pub fn answer(&mut self, outcome: Outcome) {
+        let Some(step) = self.pending.take() else { return };
+        let at = step.image;
+        let went = matches!(outcome, Outcome::Removed | Outcome::Gone);
+        match outcome {
+            Outcome::Removed => {
+                self.age |= step.reason == Reason::Age;
+                self.steps.push(step);
+            }
+            // Somebody else was faster: that is nothing we did, and nothing that went wrong.
+            Outcome::Gone | Outcome::NotTried => {}
+            Outcome::Kept(ruling) => {
+                let detail = format!("since the run began: {}", ruling.detail);
+                self.fates[at.get()] = Fate::Kept(Ruling { detail, ..ruling });
+            }
+            Outcome::Refused(message) => {
+                self.fates[at.get()] =
+                    Fate::Kept(Ruling { rule: Rule::Refused, stays: true, detail: message.clone() });
+                self.problems.push(Problem {
+                    image: Some(at),
+                    filesystem: None,
+                    step: "remove-image",
+                    message,
+                });
+            }
+        }
+        if went {
+            self.fates[at.get()] = Fate::Gone;
+            self.live.remove(self.input.inventory, Root::Image(at));
+            self.keep_last_holders(at);
+        }
+        if let Stage::Space { sweep: Some(sweep), .. } = &mut self.stage {
+            sweep.answered(&self.input, &self.live, &self.rank, at, went);
+        }
+    }
+
+    /// Some image may have become the last one of its store to hold layers that somebody elsewhere
+    /// needs.
+    fn keep_last_holders(&mut self, gone: ImageIx) {
+        let inventory = self.input.inventory;
+        for node in self.input.refs.reach(Root::Image(gone)) {
+            if self.input.refs.use_of(inventory, *node).is_none() {
+                continue;
+            }
+            for root in self.input.refs.reached_by(*node) {
+                let Root::Image(at) = root else { continue };
+                if matches!(self.fates[at.get()], Fate::Candidate)
+                    && let Some(user) = self.live.needed_elsewhere(inventory, at)
+                {
+                    let detail = rules::needed_by(&user.by);
+                    self.fates[at.get()] = Fate::Kept(Ruling { rule: Rule::InUse, stays: true, detail });
+                }
+            }
+        }
+    }
+
+    /// Ends the planning, wherever it stands.
+    #[must_use]
+    pub fn finish(mut self, measured: &[Measured]) -> Plan {
+        self.answer(Outcome::Refused(UNANSWERED.into()));
+        let aged_left = self.is_aged_left();
+        self.close(measured);
+        for plan in &mut self.filesystems {
+            plan.after = measured.get(plan.filesystem.get()).cloned();
+        }
+        let kept = self.kept(aged_left);
+        let space = self.filesystems.iter().any(|plan| plan.started.any());
+        let trigger = Trigger { space, age: self.age };
+        let reached = self.filesystems.iter().any(|plan| plan.end == End::Reached);
+        let failed = self.filesystems.iter().any(|plan| plan.end == End::Doubtful);
+        let short = self.filesystems.iter().any(|plan| match plan.end {
+            End::NotReached => true,
+            End::Open => plan.started.any(),
+            _ => false,
+        });
+        let all_named_went =
+            |named: &Vec<ImageIx>| named.iter().all(|at| matches!(self.fates[at.get()], Fate::Gone));
+        let verdict = match &self.named {
+            Some(named) if named.is_empty() => Verdict::NotNeeded,
+            Some(named) if all_named_went(named) => Verdict::Reached,
+            Some(_) => Verdict::NotReached,
+            None if failed => Verdict::Failed,
+            None if short || aged_left => Verdict::NotReached,
+            None if reached || self.age => Verdict::Reached,
+            None => Verdict::NotNeeded,
+        };
+        Plan {
+            trigger,
+            filesystems: self.filesystems,
+            steps: self.steps,
+            kept,
+            problems: self.problems,
+            verdict,
+        }
+    }
+
+    /// Settles what stands when no more steps are asked for, perhaps because the run was ended: what
+    /// was reached was reached, whether or not another step was asked for to learn of it.
+    fn close(&mut self, measured: &[Measured]) {
+        if self.named.is_some() {
+            return;
+        }
+        for plan in self.filesystems.iter_mut().filter(|plan| plan.end == End::Open) {
+            match judge(&self.input, plan, measured) {
+                Ok(space) if self.input.policy.targets.wanted(plan.started, &space).is_nothing() => {
+                    plan.end = if plan.wanted.is_nothing() { End::NotNeeded } else { End::Reached };
+                }
+                Ok(_) => {}
+                Err(doubt) => {
+                    plan.end = End::Doubtful;
+                    plan.doubt = Some(doubt);
+                }
+            }
+        }
+        if let Stage::Space { .. } = self.stage {
+            self.leave();
+        }
+    }
+
+    /// The age pass was ended before its time.
+    fn is_aged_left(&self) -> bool {
+        let Stage::Age { next } = self.stage else { return false };
+        self.next_candidate(next).is_some_and(|place| self.is_aged(self.order[place]))
+    }
+
+    /// The place of the next image in the order that no rule has come to keep.
+    fn next_candidate(&self, from: usize) -> Option<usize> {
+        let is_candidate = |place: &usize| matches!(self.fates[self.order[*place].get()], Fate::Candidate);
+        (from..self.order.len()).find(is_candidate)
+    }
+
+    fn is_aged(&self, at: ImageIx) -> bool {
+        let Some(limit) = self.input.policy.max_age else { return false };
+        matches!(self.fates[at.get()], Fate::Candidate)
+            && idle(&self.input, at).is_some_and(|idle| idle > limit)
+    }
+
+    fn next_named(&mut self, measured: &[Measured]) -> Option<Step> {
+        let Stage::Named { next } = &mut self.stage else { return None };
+        for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
+            plan.before = measured.get(plan.filesystem.get()).cloned();
+            plan.end = End::NotNeeded;
+        }
+        let open = |at: &ImageIx| matches!(self.fates[at.get()], Fate::Candidate);
+        let rest = self.named.as_deref().unwrap_or_default().iter().enumerate().skip(*next);
+        let Some((place, at)) = rest.map(|(place, at)| (place, *at)).find(|(_, at)| open(at)) else {
+            self.stage = Stage::Over;
+            return None;
+        };
+        *next = place + 1;
+        Some(self.step(at, Reason::Request, self.filesystem_of(at), None, measured))
+    }
+
+    /// The filesystem of an image's store.
+    fn filesystem_of(&self, at: ImageIx) -> FilesystemIx {
+        let store = self.input.inventory.images[at.get()].store;
+        self.input.inventory.stores[store.get()].filesystem
+    }
+
+    fn next_aged(&mut self, measured: &[Measured]) -> Option<Step> {
+        let Stage::Age { next } = &self.stage else { return None };
+        // The first who has not been idle for long enough ends it: so have none after it.
+        if let Some(place) = self.next_candidate(*next)
+            && let at = self.order[place]
+            && self.is_aged(at)
+        {
+            self.stage = Stage::Age { next: place + 1 };
+            return Some(self.step(at, Reason::Age, self.filesystem_of(at), None, measured));
+        }
+        self.stage = Stage::Space { filesystem: 0, sweep: None };
+        None
+    }
+
+    fn next_for_space(&mut self, measured: &[Measured]) -> Option<Step> {
+        loop {
+            let Stage::Space { filesystem: position, sweep } = &mut self.stage else { return None };
+            let Some(plan) = self.filesystems.get_mut(*position) else {
+                self.stage = Stage::Over;
+                return None;
+            };
+            let filesystem = plan.filesystem;
+            let space = match judge(&self.input, plan, measured) {
+                Ok(space) => space,
+                Err(doubt) => {
+                    plan.end = End::Doubtful;
+                    plan.doubt = Some(doubt.clone());
+                    self.problems.push(Problem {
+                        image: None,
+                        filesystem: Some(filesystem),
+                        step: "measure",
+                        message: doubt.to_string(),
+                    });
+                    self.stage = Stage::Space { filesystem: *position + 1, sweep: None };
+                    continue;
+                }
+            };
+            let wanted = self.input.policy.targets.wanted(plan.started, &space);
+            if wanted.is_nothing() {
+                plan.end = if plan.wanted.is_nothing() { End::NotNeeded } else { End::Reached };
+                self.leave();
+                continue;
+            }
+            let sweep = sweep
+                .get_or_insert_with(|| Box::new(Sweep::new(filesystem, self.input.inventory, plan.wanted)));
+            let open = |at: ImageIx| matches!(self.fates[at.get()], Fate::Candidate);
+            let found = sweep.next(&self.input, &self.live, (&self.order, &self.rank), open, wanted);
+            match found {
+                // Kept by now: those that were to go with it are judged anew.
+                Some((at, _)) if !open(at) => {
+                    sweep.answered(&self.input, &self.live, &self.rank, at, false);
+                }
+                Some((at, group)) => {
+                    return Some(self.step(at, Reason::Space, filesystem, group, measured));
+                }
+                None => {
+                    plan.end = End::NotReached;
+                    self.leave();
+                }
+            }
+        }
+    }
+
+    /// Goes on to the next filesystem.
+    fn leave(&mut self) {
+        let Stage::Space { filesystem, sweep } = &mut self.stage else { return };
+        let next = *filesystem + 1;
+        if let Some(sweep) = sweep.take() {
+            let on = self.input.inventory.filesystems.get(sweep.filesystem().get());
+            let mount = on.map(|on| on.mount.display().to_string()).unwrap_or_default();
+            for at in sweep.passed_over() {
+                let bytes = gain_on(&self.input, &self.live, at, sweep.filesystem()).bytes;
+                let detail = format!("its deletion would give back {bytes} bytes on {mount} now");
+                self.passed_over[at.get()] = Some(detail);
+            }
+        }
+        self.stage = Stage::Space { filesystem: next, sweep: None };
+    }
+
+    fn step(
+        &self,
+        image: ImageIx,
+        reason: Reason,
+        filesystem: FilesystemIx,
+        group: Option<usize>,
+        measured: &[Measured],
+    ) -> Step {
+        let step = Step::new(self.input.inventory, &self.live, image, (reason, filesystem), measured);
+        Step { group, ..step }
+    }
+
+    fn kept(&self, aged_left: bool) -> Vec<Kept> {
+        let all = || (0..self.fates.len()).map(ImageIx::from).collect();
+        let asked_about: Vec<_> = self.named.clone().unwrap_or_else(all);
+        let kept = asked_about.into_iter().filter_map(|at| {
+            let (rule, detail) = match &self.fates[at.get()] {
+                Fate::Gone => return None,
+                Fate::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
+                Fate::Candidate => match &self.passed_over[at.get()] {
+                    _ if self.named.is_some() || (aged_left && self.is_aged(at)) => ended_early(),
+                    Some(detail) => (Rule::FreesNothing, detail.clone()),
+                    None => self.spared(at),
+                },
+            };
+            Some(Kept { image: at, rule, detail })
+        });
+        kept.collect()
+    }
+
+    /// Why a candidate was not touched.
+    fn spared(&self, at: ImageIx) -> (Rule, String) {
+        let nodes = self.input.refs.reach(Root::Image(at)).iter();
+        let mut on: Vec<_> = nodes.map(|node| self.input.inventory.nodes[node.get()].filesystem).collect();
+        on.sort_unstable();
+        on.dedup();
+        let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
+        if let Some(doubt) = plans().find_map(|plan| plan.doubt.as_ref()) {
+            return (Rule::Unmeasured, doubt.to_string());
+        }
+        if plans().any(|plan| plan.end == End::Open) {
+            return ended_early();
+        }
+        let reached = plans().find(|plan| plan.started.any());
+        let detail = match (reached, plans().next()) {
+            (Some(plan), _) => match &plan.after {
+                Some(Ok(space)) => {
+                    format!("enough was free before its turn, at {:.2} % used", space.used_percent())
+                }
+                _ => "enough was free before its turn".into(),
+            },
+            (None, Some(FilesystemPlan { after: Some(Ok(space)), .. })) => format!(
+                "deleting starts at {}; {:.2} % are used",
+                self.input.policy.targets,
+                space.used_percent()
+            ),
+            (None, _) => "nothing of it lies on a filesystem that is short of space".into(),
+        };
+        (Rule::NotNeeded, detail)
+    }
+}
+
+/// What keeps a candidate that nobody came to.
+fn ended_early() -> (Rule, String) {
+    (Rule::RunEnded, "the run was ended before its turn".into())
+}
+
+/// The whole plan if every prediction holds: what `--dry-run` prints. `measured` has one entry for
+/// each filesystem of the inventory.
+#[must_use]
+pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
+    let mut spaces = measured.to_vec();
+    let mut planner = Planner::new(input, task);
+    while let Next::Delete(step) = planner.next(&spaces) {
+        for gain in &step.gains {
+            if let Some(Ok(space)) = spaces.get_mut(gain.filesystem.get()) {
+                *space = space.gained(gain.size.frees_bytes, gain.size.inodes);
+            }
+        }
+        planner.answer(Outcome::Removed);
+    }
+    planner.finish(&spaces)
+}
+
+/// Looks at the numbers of a filesystem, and starts the targets that they start. A target stays
+/// started until the filesystem is left, so that a run is carried to its end.
+fn judge(
+    input: &Input<'_>,
+    plan: &mut FilesystemPlan,
+    measured: &[Measured],
+) -> Result<Space, crate::policy::space::Doubt> {
+    let space = measured.get(plan.filesystem.get()).cloned();
+    let space = space.unwrap_or(Err(crate::policy::space::Doubt::Missing("numbers")));
+    if plan.before.is_none() {
+        plan.before = Some(space.clone());
+    }
+    let space = space?;
+    let earlier = plan.started;
+    plan.started = earlier.and(input.policy.targets.start(&space)?);
+    if plan.started != earlier {
+        let wanted = input.policy.targets.wanted(plan.started, &space);
+        plan.wanted = Wanted {
+            bytes: plan.wanted.bytes.max(wanted.bytes),
+            inodes: plan.wanted.inodes.max(wanted.inodes),
+        };
+    }
+    Ok(space)
+}
+
+/// The candidates: longest idle first, then first detected first, then most exclusive bytes
+/// first, then by store and id.
+fn order(input: &Input<'_>, fates: &[Fate]) -> Vec<ImageIx> {
+    let candidates = fates.iter().enumerate().filter(|(_, fate)| matches!(fate, Fate::Candidate));
+    let mut keyed: Vec<_> = candidates
+        .map(|(at, _)| {
+            let at = ImageIx::from(at);
+            let ages = input.ages(at);
+            let image = &input.inventory.images[at.get()];
+            let exclusive = input.refs.weight(input.inventory, Root::Image(at)).exclusive.frees_bytes;
+            let key = (
+                ages.map(crate::policy::input::Ages::idle_since),
+                ages.map(|ages| ages.first_detected),
+                std::cmp::Reverse(exclusive),
+                image.store,
+                image.id.as_str(),
+            );
+            (key, at)
+        })
+        .collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, at)| at).collect()
+}
+
+/// For how long nothing has used an image.
+fn idle(input: &Input<'_>, at: ImageIx) -> Option<SignedDuration> {
+    input.ages(at).map(|ages| input.now.duration_since(ages.idle_since()))
+}
+
+/// The filesystems on which something could be deleted: those of the images that whoever deletes can
+/// reach, whether or not a rule keeps them. The others stay as full as they are whatever is done, and
+/// every run would end short of its mark. Where no image is in reach: that of the first store.
+fn judged_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
+    let inventory = input.inventory;
+    let mut judged = Vec::new();
+    for (at, image) in inventory.images.iter().enumerate() {
+        let store = &inventory.stores[image.store.get()];
+        let at = ImageIx::from(at);
+        if store.read_only || input.known(at).is_some_and(|known| known.out_of_reach.is_some()) {
+            continue;
+        }
+        judged.push(store.filesystem);
+        let nodes = input.refs.reach(Root::Image(at)).iter().map(|node| &inventory.nodes[node.get()]);
+        // It may build on what lies in an additional store.
+        let ours = nodes.filter(|node| !inventory.stores[node.store.get()].read_only);
+        judged.extend(ours.map(|node| node.filesystem));
+        judged.sort_unstable();
+        judged.dedup();
+    }
+    if judged.is_empty() {
+        let ours = inventory.stores.iter().find(|store| !store.read_only);
+        judged.extend(ours.map(|store| store.filesystem));
+    }
+    judged
+}
+
+/// What a filesystem gives back if an image goes next.
+fn gain_on(input: &Input<'_>, live: &Live<'_>, at: ImageIx, filesystem: FilesystemIx) -> Wanted {
+    let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory.nodes[node.get()]);
+    let size: Size = nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
+    Wanted { bytes: size.frees_bytes, inodes: size.inodes }
+}

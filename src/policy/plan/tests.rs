@@ -1,0 +1,741 @@
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use crate::model::refs::Refs;
+use crate::model::{
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
+    Store, StoreKind, Use,
+};
+use crate::policy::Doubt;
+use crate::policy::input::{Ages, Attempt, Known, NamedBy, Pattern, Policy, Protect};
+use crate::policy::kubelet::Event;
+use crate::policy::plan::*;
+use crate::policy::scenario::Scenario;
+use crate::policy::space::{FreeFloor, Marks, Targets};
+
+const HOUR: i64 = 3600;
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_000_000 * HOUR).unwrap()
+}
+
+fn node(filesystem: usize, bytes: u64, needs: &[usize]) -> Node {
+    Node {
+        kind: NodeKind::Layer,
+        id: String::new(),
+        store: 0.into(),
+        filesystem: filesystem.into(),
+        path: "/store/x".into(),
+        size: Size { bytes, apparent_bytes: bytes, inodes: bytes / 10 + 1, frees_bytes: bytes },
+        needs: needs.iter().map(|at| (*at).into()).collect(),
+        layer: None,
+    }
+}
+
+fn image(id: &str, holds: &[usize]) -> Image {
+    Image {
+        id: id.into(),
+        store: 0.into(),
+        names: vec![format!("quay.io/team/{id}:1")],
+        digests: vec![],
+        created: None,
+        evidence: vec![],
+        is_list: false,
+        pinned_by: vec![],
+        labels: Labels::default(),
+        layers: vec![],
+        listed_bytes: None,
+        holds: holds.iter().map(|at| (*at).into()).collect(),
+    }
+}
+
+fn container(image: usize, owner: Owner) -> Container {
+    Container {
+        id: "c".into(),
+        store: 0.into(),
+        name: "web".into(),
+        owner,
+        image_id: None,
+        image: Some(image.into()),
+        created: None,
+        state: ContainerState::Exited,
+        sandbox: false,
+        sandbox_id: None,
+        volumes: Vec::new(),
+        listed_bytes: None,
+        holds: vec![],
+    }
+}
+
+fn store(read_only: bool) -> Store {
+    Store {
+        kind: StoreKind::ContainersStorage,
+        root: "/store".into(),
+        driver: "overlay".into(),
+        filesystem: 0.into(),
+        read_only,
+        origin: "test".into(),
+        consistency: Consistency::Consistent,
+    }
+}
+
+fn filesystem(mount: &str) -> Filesystem {
+    Filesystem {
+        mount: mount.into(),
+        device: "/dev/test".into(),
+        fstype: "ext4".into(),
+        capacity_bytes: 1000,
+        used_bytes: 0,
+        available_bytes: 0,
+        inodes: 0,
+        inodes_free: 0,
+    }
+}
+
+fn inventory(nodes: Vec<Node>, images: Vec<Image>) -> Inventory {
+    Inventory {
+        filesystems: vec![filesystem("/store"), filesystem("/layers")],
+        stores: vec![store(false), store(true)],
+        nodes,
+        images,
+        ..Inventory::default()
+    }
+}
+
+fn hours_ago(first: i64, last: Option<i64>) -> Ages {
+    let ago = |hours: i64| now() - SignedDuration::from_hours(hours);
+    Ages::new(ago(first), last.map(ago), 0)
+}
+
+fn came_into_use(by: &str) -> Ruling {
+    Ruling { rule: Rule::InUse, stays: true, detail: format!("used by {by}") }
+}
+
+fn percent(high: u8, low: u8) -> Policy {
+    Policy { targets: Targets { used: Some(Marks { high, low }), ..Targets::default() }, ..Policy::default() }
+}
+
+fn space(available_bytes: u64) -> Measured {
+    Ok(Space { capacity_bytes: 1000, available_bytes, inodes: 1000, inodes_free: 500 })
+}
+
+/// A test's world: each image older than the next.
+#[derive(Debug)]
+struct World {
+    inventory: Inventory,
+    ages: Vec<Ages>,
+    known: Vec<Known>,
+    policy: Policy,
+}
+
+impl World {
+    fn new(nodes: Vec<Node>, images: Vec<Image>, policy: Policy) -> Self {
+        let ages = (0..images.len()).map(|at| hours_ago(1000 - at as i64, None)).collect();
+        let known = vec![Known::default(); images.len()];
+        Self { inventory: inventory(nodes, images), ages, known, policy }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(Input<'_>) -> T) -> T {
+        let refs = Refs::new(&self.inventory);
+        work(Input {
+            inventory: &self.inventory,
+            refs: &refs,
+            ages: &self.ages,
+            known: &self.known,
+            policy: &self.policy,
+            now: now(),
+            scanned: now() - SignedDuration::from_mins(10),
+        })
+    }
+
+    fn id(&self, at: ImageIx) -> String {
+        self.inventory.images[at.get()].id.clone()
+    }
+
+    fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, Rule)>, Plan) {
+        let plan = self.with(|input| plan(input, Task::Policy, measured));
+        let deleted = plan.steps.iter().map(|step| self.id(step.image)).collect();
+        let kept = plan.kept.iter().map(|kept| (self.id(kept.image), kept.rule)).collect();
+        (deleted, kept, plan)
+    }
+
+    /// A run in which the outcome of each step is looked up by id; what is removed gives back
+    /// what was predicted.
+    fn run(&self, mut available: u64, outcome: impl Fn(&str) -> Outcome) -> (Vec<String>, Plan) {
+        self.with(|input| {
+            let mut planner = Planner::new(input, Task::Policy);
+            let mut asked = Vec::new();
+            while let Next::Delete(step) = planner.next(&[space(available), space(1000)]) {
+                let id = self.id(step.image);
+                let outcome = outcome(&id);
+                if matches!(outcome, Outcome::Removed | Outcome::Gone) {
+                    available += step.predicted_bytes();
+                }
+                asked.push(id);
+                planner.answer(outcome);
+            }
+            (asked, planner.finish(&[space(available), space(1000)]))
+        })
+    }
+}
+
+fn ten_images() -> World {
+    let nodes = (0..10).map(|_| node(0, 30, &[])).collect();
+    let images = (0..10).map(|at| image(&format!("i{at}"), &[at])).collect();
+    World::new(nodes, images, percent(75, 70))
+}
+
+#[test]
+fn stops_as_soon_as_the_low_mark_is_reached() {
+    let (deleted, kept, plan) = ten_images().plan(&[space(200)]);
+    assert_eq!(deleted, ["i0", "i1", "i2", "i3"], "100 bytes are wanted");
+    assert_eq!(plan.verdict, Verdict::Reached);
+    assert_eq!(kept[0], ("i4".into(), Rule::NotNeeded));
+    assert_eq!(plan.kept[0].detail, "enough was free before its turn, at 68.00 % used");
+    let after: Vec<_> = plan.steps.iter().map(|step| step.expected.unwrap().available_bytes).collect();
+    assert_eq!(after, [230, 260, 290, 320]);
+    assert_eq!(plan.filesystems[0].wanted.bytes, 100);
+
+    let (deleted, _, plan) = ten_images().plan(&[space(251)]);
+    assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotNeeded));
+    let detail = &plan.kept[0].detail;
+    assert_eq!(detail, "deleting starts at 75 % used; 74.90 % are used");
+}
+
+#[test]
+fn measured_beats_predicted() {
+    // Somebody frees a lot after the first deletion, or writes a lot all the time.
+    for (available, expected) in [(vec![200, 400], 1), (vec![200; 20], 10)] {
+        let world = ten_images();
+        let (steps, verdict) = world.with(|input| {
+            let mut planner = Planner::new(input, Task::Policy);
+            let mut steps = 0;
+            for now in &available {
+                if planner.next(&[space(*now)]) == Next::Done {
+                    break;
+                }
+                steps += 1;
+                planner.answer(Outcome::Removed);
+            }
+            (steps, planner.finish(&[space(*available.last().unwrap())]).verdict)
+        });
+        assert_eq!(steps, expected);
+        assert_eq!(verdict, if expected == 1 { Verdict::Reached } else { Verdict::NotReached });
+    }
+}
+
+#[test]
+fn every_rule_keeps_and_says_why() {
+    let mut world = ten_images();
+    let images = &mut world.inventory.images;
+    images[1].pinned_by = vec!["crio.conf".into()];
+    images[6].names = vec!["quay.io/keep/a:1".into(), "quay.io/keep/a:2".into()];
+    images[7].store = 1.into();
+    images[9].names = vec![];
+    world.inventory.containers = vec![container(0, Owner::Podman), container(0, Owner::CriO)];
+    world.known[1].pinned_by = vec!["layersweep pin quay.io/*".into()];
+    world.known[1].runtime_pins = true;
+    for image in images.iter_mut() {
+        image.labels = Labels::Known(vec![]);
+    }
+    images[5].labels = Labels::Known(vec![("keep".into(), "yes".into())]);
+    world.known[9].attempts =
+        Some(Attempt::after(None, now() - SignedDuration::from_mins(1), "image is in use"));
+    world.ages[8] = hours_ago(0, None);
+    let named =
+        |reference: &str, source: &str| NamedBy { reference: reference.into(), source: source.into() };
+    world.policy.min_age = SignedDuration::from_mins(2);
+    world.policy.protect = Protect {
+        names: vec![Pattern::new("quay.io/team/i4*").unwrap()],
+        labels: vec![("keep".into(), None)],
+        keep_newest: 1,
+        static_pods: vec![named("quay.io/team/i3:1", "etcd.yaml")],
+        quadlets: vec![],
+        sandboxes: vec![named("quay.io/team/i2:1", "crio.conf")],
+        pulling: vec![named("quay.io/team/i8:1", "pulling/sha256-0")],
+    };
+    // i0 to i9 have repositories of their own: only what nothing before keeps falls to the rule.
+    let (deleted, kept, plan) = world.plan(&[space(0)]);
+    let rules: Vec<_> = kept.iter().map(|(_, rule)| *rule).collect();
+    assert_eq!(deleted, [""; 0]);
+    assert_eq!(
+        rules,
+        [
+            Rule::InUse,
+            Rule::Pinned,
+            Rule::SandboxImage,
+            Rule::StaticPod,
+            Rule::ProtectedName,
+            Rule::ProtectedLabel,
+            Rule::NewestOfRepository,
+            Rule::NewestOfRepository,
+            Rule::PullInProgress,
+            Rule::BackingOff
+        ]
+    );
+    for (at, words) in [
+        (0, "used by 2: the podman container web (exited), the cri-o container web (exited)"),
+        (1, "pinned by crio.conf, the runtime's list of images, layersweep pin quay.io/*"),
+        (2, "pod sandboxes are made from it, says crio.conf"),
+        (3, "the static pod etcd.yaml names it"),
+        (4, "quay.io/team/i4:1 matches the protected name quay.io/team/i4*"),
+        (5, "it has the protected label keep=yes"),
+        (6, "it is among the newest 1 of quay.io/keep/a"),
+        (8, "the kubelet is pulling it, says pulling/sha256-0"),
+        (9, "an attempt failed to remove it, the last with: image is in use; not again before"),
+    ] {
+        assert!(plan.kept[at].detail.starts_with(words), "{}", plan.kept[at].detail);
+    }
+    world.policy.protect.keep_newest = 0;
+    world.policy.protect.pulling.clear();
+    world.ages.truncate(9);
+    world.known[6].used_by = vec!["cri-o pod/app".into()];
+    // Used while it was scanned, ten minutes ago.
+    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(10));
+    world.inventory.images[5].labels = Labels::Known(vec![("keepnot".into(), "yes".into())]);
+    let (_, kept, _) = world.plan(&[space(0)]);
+    let rules: Vec<_> = kept[5..].iter().map(|(_, rule)| *rule).collect();
+    assert_eq!(rules, [Rule::UsedJustNow, Rule::InUse, Rule::ReadOnlyStore, Rule::MinAge, Rule::AgeUnknown]);
+    world.ages[5].last_used = Some(now() - SignedDuration::from_mins(11));
+    assert_eq!(world.plan(&[space(0)]).0, ["i5"], "before it was scanned");
+    world.ages[5].last_used = Some(now());
+    // One of a container that has nothing but the id: it lies in a store that cannot use ours.
+    world.inventory.containers.push(Container {
+        image: None,
+        image_id: Some("i8".into()),
+        ..container(0, Owner::Buildah)
+    });
+    assert_eq!(world.plan(&[space(0)]).1[8].1, Rule::MinAge);
+    // A container of another store that was made from it.
+    let by = "the podman container web in the store /other".to_owned();
+    world.inventory.uses.push(Use { by, images: vec![8.into()], ..Use::default() });
+    assert_eq!(world.plan(&[space(0)]).1[8].1, Rule::InUse);
+    world.inventory.stores[0].consistency = Consistency::Damaged;
+    assert_eq!(world.plan(&[space(0)]).1[9].1, Rule::DamagedStore);
+    world.with(|input| {
+        let judge = Judge::new(input);
+        let names: Vec<_> = judge.rulings(0.into()).iter().map(|ruling| ruling.rule).collect();
+        assert_eq!(names, Rule::ASKED, "explain shows them all");
+    });
+}
+
+#[test]
+fn labels_that_are_not_known_keep_while_labels_are_protected() {
+    let mut world = ten_images();
+    let known = |pairs: &[(&str, &str)]| {
+        Labels::Known(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
+    };
+    let images = &mut world.inventory.images;
+    for (at, labels) in [
+        Labels::NotRead,
+        Labels::Unknown("reading its manifest: not there".into()),
+        known(&[]),
+        known(&[("team", "a")]),
+        known(&[("team", "b")]),
+        known(&[("team", "b"), ("team", "a")]),
+        known(&[("keep", "")]),
+        known(&[("keep", "no")]),
+        known(&[("Keep", "yes")]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        images[at].labels = labels;
+    }
+    images.truncate(9);
+    let rulings = |world: &mut World| -> Vec<String> {
+        world.with(|input| {
+            let judge = Judge::new(input);
+            let of =
+                |at: usize| judge.rulings(at.into()).into_iter().find(|one| one.rule == Rule::ProtectedLabel);
+            let rulings = (0..9).filter_map(of);
+            rulings.map(|one| if one.stays { one.detail } else { String::new() }).collect()
+        })
+    };
+    assert_eq!(rulings(&mut world), [""; 9], "nobody protects a label");
+    world.policy.protect.labels = vec![("team".into(), Some("a".into())), ("keep".into(), None)];
+    let has = |label: &str| format!("it has the protected label {label}");
+    assert_eq!(
+        rulings(&mut world),
+        [
+            "it may have a protected label: its labels were not read".into(),
+            "it may have a protected label: its labels are unknown, reading its manifest: not there".into(),
+            String::new(),
+            has("team=a"),
+            String::new(),
+            has("team=a"),
+            has("keep="),
+            has("keep=no"),
+            String::new(),
+        ]
+    );
+}
+
+#[test]
+fn newest_of_a_repository_is_by_coming() {
+    let mut world = ten_images();
+    for (at, image) in world.inventory.images.iter_mut().enumerate() {
+        image.names = vec![format!("quay.io/app:{at}"), format!("quay.io/app@sha256:{at}")];
+    }
+    world.policy.protect.keep_newest = 3;
+    let (deleted, kept, _) = world.plan(&[space(0)]);
+    assert_eq!(deleted.len(), 7);
+    assert_eq!(kept.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["i7", "i8", "i9"]);
+}
+
+/// pair: a and b share 100 bytes with nobody else; c has 200 of its own.
+fn a_pair() -> World {
+    let nodes = vec![node(0, 100, &[]), node(0, 200, &[]), node(0, 500, &[])];
+    let images = vec![image("a", &[0]), image("b", &[0]), image("c", &[1]), image("none", &[2])];
+    let mut world = World::new(nodes, images, percent(75, 70));
+    world.inventory.anchored = vec![2.into()];
+    world
+}
+
+#[test]
+fn shared_bytes_leave_with_the_last() {
+    let (deleted, kept, plan) = a_pair().plan(&[space(200)]);
+    assert_eq!(deleted, ["a", "b"]);
+    assert_eq!(plan.steps.iter().map(Step::predicted_bytes).collect::<Vec<_>>(), [0, 100]);
+    assert_eq!(plan.steps.iter().map(|step| step.group).collect::<Vec<_>>(), [Some(2), None]);
+    assert_eq!(kept[0].1, Rule::NotNeeded);
+
+    // Where b is newer than c, no image goes before its turn for a's sake.
+    let mut world = a_pair();
+    world.ages[1] = hours_ago(1, None);
+    assert_eq!(world.plan(&[space(200)]).0, ["c"]);
+    let (deleted, kept, plan) = world.plan(&[space(10)]);
+    assert_eq!(deleted, ["c", "a", "b"]);
+    assert_eq!(kept, [("none".into(), Rule::FreesNothing)]);
+    assert_eq!(plan.kept[0].detail, "its deletion would give back 0 bytes on /store now");
+}
+
+#[test]
+fn a_group_that_loses_a_member_is_given_up() {
+    for lost in ["a", "b"] {
+        let refused = |id: &str| match id == lost {
+            true => Outcome::Refused("busy".into()),
+            false => Outcome::Removed,
+        };
+        let (asked, plan) = a_pair().run(200, refused);
+        assert_eq!(asked, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
+        assert_eq!(plan.verdict, Verdict::Reached);
+        assert_eq!(plan.problems.len(), 1);
+        assert_eq!(plan.problems[0].message, "busy");
+    }
+    let (asked, plan) = a_pair().run(200, |_| Outcome::Kept(came_into_use("cri-o pod/app")));
+    assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
+    assert!(plan.problems.is_empty());
+    assert_eq!(plan.kept[0].rule, Rule::InUse);
+    let (asked, plan) = a_pair().run(200, |_| Outcome::Gone);
+    assert_eq!(asked, ["a", "b"]);
+    assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "what others removed is neither ours nor kept");
+}
+
+#[test]
+fn a_deletion_can_leave_bytes_to_one_that_was_passed_over() {
+    // "old" shares 300 bytes with "new", which also has some of its own.
+    let nodes = vec![node(0, 300, &[]), node(0, 50, &[]), node(0, 400, &[])];
+    let images = vec![image("old", &[0]), image("new", &[0, 1]), image("last", &[2])];
+    let world = World::new(nodes, images, percent(75, 70));
+    assert_eq!(world.plan(&[space(100)]).0, ["new", "old"], "before the turn of last");
+}
+
+#[test]
+fn small_gains_count_where_they_suffice() {
+    let nodes: Vec<_> = (0..200).map(|_| node(0, 900, &[])).collect();
+    let images = (0..200).map(|at| image(&format!("i{at:03}"), &[at])).collect();
+    let world = World::new(nodes, images, percent(75, 70));
+    let space = |available_bytes| -> Measured {
+        Ok(Space { capacity_bytes: 20_000_000, available_bytes, inodes: 0, inodes_free: 0 })
+    };
+    // 1,000,000 are wanted, 180,000 could be had, 900 at a time.
+    let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
+    assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotReached));
+    assert_eq!(plan.events(), [Event::FreeDiskSpaceFailed]);
+    assert!(kept.iter().all(|(_, rule)| *rule == Rule::FreesNothing));
+    // Somebody else frees most of it while the first one goes.
+    let mut world = world;
+    world.inventory.nodes.push(node(0, 100_000, &[]));
+    world.inventory.images.push(image("big", &[200]));
+    world.ages.push(hours_ago(5000, None));
+    let (steps, verdict) = world.with(|input| {
+        let mut planner = Planner::new(input, Task::Policy);
+        let mut available = 5_000_000;
+        let mut steps = 0;
+        while let Next::Delete(step) = planner.next(&[space(available)]) {
+            steps += 1;
+            available = if steps == 1 { 5_990_000 } else { available + step.predicted_bytes() };
+            planner.answer(Outcome::Removed);
+        }
+        (steps, planner.finish(&[space(available)]).verdict)
+    });
+    assert_eq!((steps, verdict), (1 + 12, Verdict::Reached), "10,000 bytes, 900 at a time");
+}
+
+#[test]
+fn each_filesystem_is_judged_alone() {
+    // Layers on the second filesystem, metadata on the first.
+    let nodes = vec![node(0, 10, &[]), node(1, 300, &[]), node(0, 400, &[]), node(1, 5, &[])];
+    let images = vec![image("layers", &[0, 1]), image("here", &[2, 3])];
+    let world = World::new(nodes, images, percent(75, 70));
+    let (deleted, _, plan) = world.plan(&[space(500), space(100)]);
+    assert_eq!(deleted, ["layers"]);
+    assert_eq!(plan.steps[0].filesystem, 1.into());
+    assert_eq!(plan.steps[0].predicted_on(1.into()), 300);
+    assert_eq!(plan.steps[0].predicted_bytes(), 310);
+    let (deleted, _, plan) = world.plan(&[space(0), space(100)]);
+    assert_eq!(deleted, ["layers", "here"], "one is enough for the second, both for the first");
+    assert_eq!(plan.verdict, Verdict::Reached);
+    let (deleted, kept, plan) = world.plan(&[Err(Doubt::NoCapacity), space(100)]);
+    assert_eq!(deleted, ["layers"], "the other filesystem is judged all the same");
+    assert_eq!(kept, [("here".into(), Rule::Unmeasured)]);
+    assert_eq!((plan.verdict, plan.problems.len()), (Verdict::Failed, 1));
+    assert_eq!(plan.events(), [Event::InvalidDiskCapacity]);
+    // A filesystem that only a read-only store lies on is nobody's to clear.
+    let mut world = ten_images();
+    world.inventory.stores[1].filesystem = 1.into();
+    assert_eq!(world.plan(&[space(500), space(0)]).2.verdict, Verdict::NotNeeded);
+}
+
+/// A rootless store on a full filesystem of its own is none of the runtime's.
+#[test]
+fn only_filesystems_with_images_in_reach_are_judged() {
+    let nodes = vec![node(0, 300, &[]), node(1, 300, &[])];
+    let mut world = World::new(nodes, vec![image("ours", &[0]), image("theirs", &[1])], percent(75, 70));
+    world.inventory.stores[1].read_only = false;
+    world.inventory.stores[1].filesystem = 1.into();
+    world.inventory.images[1].store = 1.into();
+    world.inventory.nodes[1].store = 1.into();
+    world.known[1].out_of_reach = Some("it is not in the store of the runtime".into());
+    let judged = |plan: &Plan| plan.filesystems.iter().map(|part| part.filesystem.get()).collect::<Vec<_>>();
+    let (deleted, kept, plan) = world.plan(&[space(200), space(0)]);
+    assert_eq!(
+        (deleted.as_slice(), judged(&plan), plan.verdict),
+        (&["ours".to_owned()][..], vec![0], Verdict::Reached)
+    );
+    assert_eq!(kept, [("theirs".into(), Rule::OutOfReach)]);
+    // What a rule keeps may be let go tomorrow: its filesystem is short all the same.
+    world.known[0].pinned_by = vec!["a pin".into()];
+    assert_eq!(world.plan(&[space(200), space(0)]).2.verdict, Verdict::NotReached);
+    // With nothing in reach at all, the first store's is the one to speak of.
+    world.known[0].out_of_reach = world.known[1].out_of_reach.clone();
+    let (_, _, plan) = world.plan(&[space(900), space(0)]);
+    assert_eq!((judged(&plan), plan.verdict), (vec![0], Verdict::NotNeeded));
+    // Layers that come from an additional store leave its filesystem alone.
+    world.known[0] = Known::default();
+    world.inventory.stores[1].read_only = true;
+    world.inventory.nodes[0].needs = vec![1.into()];
+    assert_eq!(judged(&world.plan(&[space(900), space(0)]).2), [0]);
+}
+
+#[test]
+fn bytes_available_and_inodes_are_targets_too() {
+    let mut world = ten_images();
+    world.policy.targets =
+        Targets { free: Some(FreeFloor { start_below: 100, until: 150 }), ..Targets::default() };
+    assert_eq!(world.plan(&[space(90)]).0.len(), 2);
+    world.policy.targets.inodes = Some(Marks { high: 50, low: 49 });
+    let (deleted, _, plan) = world.plan(&[space(90)]);
+    assert_eq!(deleted.len(), 3, "10 inodes at 4 an image bind");
+    assert_eq!(plan.filesystems[0].wanted, Wanted { bytes: 60, inodes: 10 });
+}
+
+#[test]
+fn age_goes_first_and_never_stops_space() {
+    let mut world = ten_images();
+    world.policy.max_age = Some(SignedDuration::from_hours(997));
+    world.ages[0] = hours_ago(1000, Some(3));
+    let refuse = |id: &str| match id {
+        "i1" => Outcome::Refused("held".into()),
+        _ => Outcome::Removed,
+    };
+    let (asked, plan) = world.run(200, refuse);
+    assert_eq!(asked, ["i1", "i2", "i3", "i4", "i5"], "i0 was used lately, i3 has just the limit");
+    assert_eq!(plan.count(Reason::Age), 1);
+    assert_eq!(plan.count(Reason::Space), 3);
+    assert_eq!(plan.verdict, Verdict::Reached);
+    assert_eq!(plan.trigger, Trigger { space: true, age: true });
+}
+
+#[test]
+fn a_step_without_an_answer_is_not_taken_for_done() {
+    let world = ten_images();
+    let plan = world.with(|input| {
+        let mut planner = Planner::new(input, Task::Policy);
+        assert!(matches!(planner.next(&[space(200)]), Next::Delete(_)));
+        planner.finish(&[space(200)])
+    });
+    assert_eq!((plan.steps.len(), plan.kept.len()), (0, 10));
+    assert_eq!(plan.kept[0].rule, Rule::Refused);
+    assert_eq!(plan.verdict, Verdict::NotReached);
+}
+
+/// 10,000 images over 100,000 layers. Prints; asserts nothing about time.
+#[test]
+#[ignore = "prints how long planning takes; run it with --release"]
+fn planning_a_big_node() {
+    let made = Scenario::big(10_000, 100_000);
+    let inventory = made.inventory();
+    let refs = Refs::new(&inventory);
+    let ages = made.ages();
+    for (what, policy, measured) in [
+        ("90 to 60 %", percent(75, 60), made.space()),
+        ("everything", percent(1, 0), made.space()),
+        (
+            "all by age",
+            Policy { max_age: Some(SignedDuration::from_secs(1)), ..percent(99, 98) },
+            made.space(),
+        ),
+    ] {
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &[],
+            policy: &policy,
+            now: made.now,
+            scanned: made.now,
+        };
+        let begin = std::time::Instant::now();
+        let plan = plan(input, Task::Policy, &[Ok(measured)]);
+        println!(
+            "{what}: {} images, {} nodes: {} steps in {:?}",
+            inventory.images.len(),
+            inventory.nodes.len(),
+            plan.steps.len(),
+            begin.elapsed()
+        );
+        assert!(!plan.steps.is_empty());
+    }
+}
+
+mod properties;
+
+fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan) {
+    let named: Vec<_> = named.iter().map(|at| ImageIx::from(*at)).collect();
+    world.with(|input| {
+        let spaces = [space(900), space(900)];
+        let mut planner = Planner::new(input, Task::Named(&named));
+        let mut asked = Vec::new();
+        while asked.len() < end_after
+            && let Next::Delete(step) = planner.next(&spaces)
+        {
+            assert_eq!((step.reason.as_str(), step.filesystem), ("request", 0.into()));
+            asked.push(world.id(step.image));
+            planner.answer(Outcome::Removed);
+        }
+        (asked, planner.finish(&spaces))
+    })
+}
+
+/// In the order given, whatever marks and ages say, and each once; only they are told of.
+#[test]
+fn named_images_go_as_named() {
+    let world = ten_images();
+    let (asked, plan) = named(&world, &[7, 2, 7, 99, 4], 9);
+    assert_eq!(asked, ["i7", "i2", "i4"]);
+    assert_eq!((plan.verdict, plan.kept.len(), plan.count(Reason::Request)), (Verdict::Reached, 0, 3));
+    assert_eq!(plan.trigger, Trigger::default());
+    assert_eq!(named(&world, &[], 9).1.verdict, Verdict::NotNeeded);
+    let dry = world.with(|input| plan_of(input, &[7.into(), 2.into(), 4.into()]));
+    assert_eq!(dry.steps.iter().map(|step| step.image.get()).collect::<Vec<_>>(), [7, 2, 4]);
+    assert_eq!(dry.verdict, Verdict::Reached);
+}
+
+fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
+    plan(input, Task::Named(named), &[space(900), space(900)])
+}
+
+/// Every protection holds for named images but the wait after a failed attempt.
+#[test]
+fn named_images_are_protected() {
+    let mut world = ten_images();
+    let attempts = Attempt::after(None, now(), "busy");
+    world.known[1].attempts = Some(attempts);
+    world.inventory.containers = vec![container(2, Owner::Podman)];
+    world.ages[3] = Ages::new(now(), None, 0);
+    world.policy.min_age = SignedDuration::from_mins(2);
+    world.known[4].pinned_by = vec!["a pin".into()];
+    let (asked, plan) = named(&world, &[1, 2, 3, 4], 9);
+    assert_eq!(asked, ["i1"]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
+    assert_eq!(kept, [(2, Rule::InUse), (3, Rule::MinAge), (4, Rule::Pinned)]);
+    assert_eq!(plan.verdict, Verdict::NotReached);
+}
+
+/// What nobody came to is not said to have been spared for want of need.
+#[test]
+fn a_run_that_is_ended_says_so() {
+    let (asked, plan) = named(&ten_images(), &[7, 2, 4], 1);
+    assert_eq!(asked, ["i7"]);
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
+    assert_eq!(
+        (kept.as_slice(), plan.verdict),
+        (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], Verdict::NotReached)
+    );
+
+    // In the space pass, before and behind the low mark; in the age pass.
+    let ended = |world: &World, available: u64| {
+        world.with(|input| {
+            let mut planner = Planner::new(input, Task::Policy);
+            assert!(matches!(planner.next(&[space(200), space(1000)]), Next::Delete(_)));
+            planner.answer(Outcome::Removed);
+            planner.finish(&[space(available), space(1000)])
+        })
+    };
+    let rules = |plan: &Plan| plan.kept.iter().map(|kept| kept.rule).collect::<Vec<_>>();
+    let mut world = ten_images();
+    let short = ended(&world, 230);
+    assert_eq!((short.verdict, rules(&short)), (Verdict::NotReached, vec![Rule::RunEnded; 9]));
+    let there = ended(&world, 300);
+    assert_eq!((there.verdict, rules(&there)), (Verdict::Reached, vec![Rule::NotNeeded; 9]));
+    world.policy.max_age = Some(SignedDuration::from_hours(995));
+    let aged = ended(&world, 1000);
+    let expected = [vec![Rule::RunEnded; 4], vec![Rule::NotNeeded; 5]].concat();
+    assert_eq!((aged.verdict, rules(&aged)), (Verdict::NotReached, expected));
+}
+
+/// Nothing could be proven: the image was not touched, and no attempt failed.
+#[test]
+fn a_step_that_was_not_tried_is_no_failure() {
+    let world = ten_images();
+    let plan = world.with(|input| {
+        let mut planner = Planner::new(input, Task::Policy);
+        assert!(matches!(planner.next(&[space(200), space(1000)]), Next::Delete(_)));
+        planner.answer(Outcome::NotTried);
+        planner.finish(&[space(200), space(1000)])
+    });
+    assert!(plan.problems.is_empty() && plan.steps.is_empty());
+    assert!(plan.kept.iter().all(|kept| kept.rule == Rule::RunEnded), "{:?}", plan.kept);
+}
+
+/// What somebody elsewhere needs goes with the last image that holds it, and with none before.
+#[test]
+fn the_last_holder_of_what_others_need_stays() {
+    let nodes = vec![node(0, 100, &[]), node(0, 50, &[]), node(0, 50, &[])];
+    let images = vec![image("i0", &[0, 1]), image("i1", &[0, 2]), image("i2", &[2])];
+    let policy = Policy { max_age: Some(SignedDuration::from_hours(1)), ..percent(90, 80) };
+    let mut world = World::new(nodes, images, policy);
+    let by = "the image x in the store /other".to_owned();
+    world.inventory.uses = vec![Use { by, holds: vec![0.into()], ..Use::default() }];
+    for measured in [space(500), space(0)] {
+        let (gone, kept, plan) = world.plan(&[measured]);
+        assert_eq!(gone, ["i0", "i2"], "{plan:?}");
+        assert_eq!(kept, [("i1".to_owned(), Rule::InUse)]);
+        // What is needed elsewhere does not come back.
+        assert_eq!(plan.predicted_bytes(), 50);
+    }
+    // By itself none of them is the last.
+    world.with(|input| {
+        let judge = Judge::new(input);
+        assert_eq!(judge.kept(0.into()), None);
+        assert_eq!(judge.kept(1.into()), None);
+    });
+    // For an image or container of the inventory its own store's nodes count.
+    world.inventory.uses[0].is_listed = true;
+    assert_eq!(world.plan(&[space(500)]).0, ["i0", "i2"]);
+    // Without a holder of its own store but one image, that one stays from the beginning.
+    world.inventory.images[0].holds = vec![1.into()];
+    world.with(|input| assert_eq!(Judge::new(input).kept(1.into()).unwrap().rule, Rule::InUse));
+}

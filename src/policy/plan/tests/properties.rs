@@ -1,0 +1,209 @@
+//! Against definitions that ask everything anew.
+
+use std::collections::BTreeSet;
+
+use crate::model::NodeIx;
+use crate::policy::plan::tests::*;
+
+/// A thousand times a test's space, so that some gains are too small to be worth an image.
+fn space(available: u64) -> Measured {
+    let bytes = |thousand: u64| thousand * 1000;
+    Ok(Space { capacity_bytes: bytes(1000), available_bytes: bytes(available), inodes: 0, inodes_free: 0 })
+}
+
+fn any_bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![0..400_u64, (0..200_u64).prop_map(|thousand| thousand * 1000)]
+}
+
+prop_compose! {
+    fn any_world()(
+        nodes in prop::collection::vec((0..2_usize, any_bytes(), prop::collection::vec(0..40_usize, 0..2)), 1..40),
+        images in prop::collection::vec(
+            (prop::collection::vec(0..40_usize, 1..4), 0..100_i64, prop::option::of(0..100_i64), 0..12_u8),
+            1..24,
+        ),
+        containers in prop::collection::vec((0..24_usize, prop::collection::vec(0..40_usize, 0..2)), 0..3),
+        anchored in prop::collection::vec(0..40_usize, 0..2),
+        max_age in prop::option::of(20..100_i64),
+        (high, below) in (1..100_u8, 0..30_u8),
+    ) -> World {
+        let count = nodes.len();
+        // A layer needs earlier ones only.
+        let built = nodes.iter().enumerate().map(|(at, (filesystem, bytes, needs))| {
+            let needs: Vec<_> = if at == 0 { vec![] } else { needs.iter().map(|need| need % at).collect() };
+            node(*filesystem, *bytes, &needs)
+        });
+        let mut world = World::new(built.collect(), vec![], percent(high, high.saturating_sub(below)));
+        world.policy.min_age = SignedDuration::from_hours(5);
+        world.policy.max_age = max_age.map(SignedDuration::from_hours);
+        for (at, (holds, first, last, kind)) in images.iter().enumerate() {
+            let holds: Vec<_> = holds.iter().map(|at| at % count).collect();
+            let mut image = image(&format!("i{at:02}"), &holds);
+            match kind {
+                0 => image.pinned_by = vec!["test".into()],
+                1 => image.store = 1.into(),
+                _ => {}
+            }
+            world.inventory.images.push(image);
+            let last = last.map(|last| last.min(*first));
+            world.ages.push(hours_ago(*first, last));
+        }
+        for (image, holds) in containers {
+            let mut container = container(image % images.len(), Owner::Podman);
+            container.holds = holds.iter().map(|at| (at % count).into()).collect();
+            world.inventory.containers.push(container);
+        }
+        world.inventory.anchored = anchored.iter().map(|at| (at % count).into()).collect();
+        world
+    }
+}
+
+/// What a filesystem gives back when a set of images has gone.
+fn freed(inventory: &Inventory, gone: &[ImageIx], filesystem: usize) -> (u64, u64) {
+    let mut alive: BTreeSet<NodeIx> = inventory.anchored.iter().copied().collect();
+    let stay = (0..inventory.images.len()).map(ImageIx::from).filter(|at| !gone.contains(at));
+    alive.extend(stay.flat_map(|at| inventory.images[at.get()].holds.clone()));
+    alive.extend(inventory.containers.iter().flat_map(|container| container.holds.clone()));
+    let mut before: BTreeSet<NodeIx> = alive.clone();
+    before.extend(gone.iter().flat_map(|at| inventory.images[at.get()].holds.clone()));
+    let close = |mut set: BTreeSet<NodeIx>| loop {
+        let more: Vec<_> = set.iter().flat_map(|node| inventory.nodes[node.get()].needs.clone()).collect();
+        let count = set.len();
+        set.extend(more);
+        if set.len() == count {
+            return set;
+        }
+    };
+    let (alive, before) = (close(alive), close(before));
+    let gone = before.difference(&alive).map(|node| &inventory.nodes[node.get()]);
+    let gone = gone.filter(|node| node.filesystem.get() == filesystem);
+    gone.fold((0, 0), |(bytes, inodes), node| (bytes + node.size.frees_bytes, inodes + node.size.inodes))
+}
+
+fn gained(world: &World, start: &[Measured], gone: &[ImageIx]) -> Vec<Measured> {
+    let spaces = start.iter().enumerate().map(|(at, space)| {
+        let (bytes, inodes) = freed(&world.inventory, gone, at);
+        space.clone().map(|space| space.gained(bytes, inodes))
+    });
+    spaces.collect()
+}
+
+/// What must not go, by a reading of the rules of its own.
+fn must_stay(world: &World, at: ImageIx) -> bool {
+    let image = &world.inventory.images[at.get()];
+    !image.pinned_by.is_empty()
+        || image.store.get() == 1
+        || world.inventory.containers.iter().any(|container| container.image == Some(at))
+        || now().duration_since(world.ages[at.get()].first_detected) < world.policy.min_age
+        || world.ages[at.get()].last_used.is_some_and(|used| used >= now())
+}
+
+fn all_images(world: &World) -> impl Iterator<Item = ImageIx> {
+    (0..world.inventory.images.len()).map(ImageIx::from)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_keeps_the_invariants(world in any_world(), available in (0..1000_u64, 0..1000_u64)) {
+        let start = [space(available.0), space(available.1)];
+        let plan = world.with(|input| plan(input, Task::Policy, &start));
+        let gone: Vec<_> = plan.steps.iter().map(|step| step.image).collect();
+
+        // Nothing that must stay goes, and each image has one fate.
+        for at in &gone { prop_assert!(!must_stay(&world, *at), "{at:?}"); }
+        let mut fates: Vec<_> = gone.iter().copied().chain(plan.kept.iter().map(|kept| kept.image)).collect();
+        fates.sort_unstable();
+        prop_assert_eq!(fates, all_images(&world).collect::<Vec<_>>());
+
+        // What is predicted one by one is what the set frees.
+        world.with(|input| {
+            let set: Vec<_> = gone.iter().map(|at| Root::Image(*at)).collect();
+            let weight = input.refs.weight_of_set(input.inventory, &set);
+            prop_assert_eq!(plan.predicted_bytes(), weight.exclusive.frees_bytes);
+            Ok(())
+        })?;
+
+        // A real run on a disk that keeps its promises is the same plan.
+        let run = world.with(|input| {
+            let mut planner = Planner::new(input, Task::Policy);
+            let mut gone = Vec::new();
+            while let Next::Delete(step) = planner.next(&gained(&world, &start, &gone)) {
+                gone.push(step.image);
+                planner.answer(Outcome::Removed);
+            }
+            planner.finish(&gained(&world, &start, &gone))
+        });
+        prop_assert_eq!(&run, &plan);
+
+        // Nothing went by space after its filesystem had come to its low mark, and each started
+        // one came there if that could be.
+        let marks = world.policy.targets.used.unwrap();
+        let candidates: Vec<_> = all_images(&world).filter(|at| !must_stay(&world, *at)).collect();
+        for (number, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.reason == Reason::Space) {
+            let before = gained(&world, &start, &gone[..number]);
+            let space = before[step.filesystem.get()].clone().unwrap();
+            prop_assert!(space.used_percent() > f64::from(marks.low), "{number}");
+        }
+        for part in &plan.filesystems {
+            let at = part.filesystem.get();
+            let begin = start[at].clone().unwrap();
+            let possible = gained(&world, &start, &candidates)[at].clone().unwrap();
+            let after = part.after.clone().unwrap().unwrap();
+            if begin.used_percent() < f64::from(marks.high) {
+                prop_assert_eq!(part.end, End::NotNeeded);
+            } else if possible.used_percent() <= f64::from(marks.low) {
+                prop_assert!(after.used_percent() <= f64::from(marks.low) || part.end == End::NotNeeded);
+            }
+            prop_assert_eq!(part.end == End::NotReached, part.started.any() && after.used_percent() > f64::from(marks.low));
+        }
+    }
+
+    /// The order of the records says nothing.
+    #[test]
+    fn the_same_whatever_the_order(mut world in any_world(), available in 0..1000_u64) {
+        let start = [space(available), space(available)];
+        let (deleted, mut kept, _) = world.plan(&start);
+        let last = world.inventory.images.len() - 1;
+        world.inventory.images.reverse();
+        world.ages.reverse();
+        for container in &mut world.inventory.containers {
+            container.image = container.image.map(|at| (last - at.get()).into());
+        }
+        let (again, kept_again, _) = world.plan(&start);
+        prop_assert_eq!(deleted, again);
+        kept.reverse();
+        prop_assert_eq!(kept, kept_again);
+    }
+
+    /// Whatever comes in between: no image is asked for twice, nothing that must stay is asked
+    /// for, and it ends.
+    #[test]
+    fn refusals_and_noise_do_no_harm(
+        world in any_world(),
+        noise in prop::collection::vec((0..6_u8, 0..1000_u64), 1..60),
+    ) {
+        world.with(|input| {
+            let mut planner = Planner::new(input, Task::Policy);
+            let mut asked = BTreeSet::new();
+            let mut noise = noise.iter().cycle();
+            loop {
+                let (kind, available) = noise.next().unwrap();
+                let measured = [space(*available), if *kind == 5 { Err(Doubt::NoCapacity) } else { space(1000 - *available) }];
+                let Next::Delete(step) = planner.next(&measured) else { break };
+                prop_assert!(asked.insert(step.image), "twice");
+                prop_assert!(!must_stay(&world, step.image));
+                planner.answer(match kind {
+                    0 => Outcome::Refused("no".into()),
+                    1 => Outcome::Kept(came_into_use("a pod")),
+                    2 => Outcome::Gone,
+                    _ => Outcome::Removed,
+                });
+            }
+            let plan = planner.finish(&[space(0), space(0)]);
+            prop_assert!(plan.steps.len() <= asked.len());
+            Ok(())
+        })?;
+    }
+}

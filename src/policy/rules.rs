@@ -1,0 +1,383 @@
+//! What keeps an image from deletion, rule by rule, in a fixed order: the first that says stay
+//! decides. `docs/how-it-decides.md` describes each by its name.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::model::rules::{Rule, Ruling};
+use crate::model::words::span;
+use crate::model::{Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, Lent};
+use crate::policy::input::{Input, NamedBy, Quadlet};
+use crate::policy::names;
+
+/// Applies the rules to the images of one inventory.
+#[derive(Debug)]
+pub struct Judge<'a> {
+    input: Input<'a>,
+    /// Rules that keep nothing.
+    waived: &'static [Rule],
+    /// The containers of each image.
+    users: Vec<Vec<usize>>,
+    /// For each image that is among the newest of a repository: which.
+    newest: Vec<Option<String>>,
+    /// What the lists of sandbox images, static pods and pulls name, an entry an image.
+    sandboxes: Vec<Option<&'a NamedBy>>,
+    static_pods: Vec<Option<&'a NamedBy>>,
+    quadlets: Vec<Option<&'a NamedBy>>,
+    pulling: Vec<Option<&'a NamedBy>>,
+}
+
+impl<'a> Judge<'a> {
+    /// Prepares what the rules look up.
+    #[must_use]
+    pub fn new(input: Input<'a>) -> Self {
+        let users = users(input.inventory);
+        let protect = &input.policy.protect;
+        Self {
+            input,
+            waived: &[],
+            users,
+            newest: newest(&input, protect.keep_newest),
+            sandboxes: named(&input, &protect.sandboxes),
+            static_pods: named(&input, &protect.static_pods),
+            quadlets: by_quadlets(&input, &protect.quadlets),
+            pulling: named(&input, &protect.pulling),
+        }
+    }
+
+    /// Asks all rules but these.
+    #[must_use]
+    pub fn waiving(self, waived: &'static [Rule]) -> Self {
+        Self { waived, ..self }
+    }
+
+    /// What every rule says, in order.
+    #[must_use]
+    pub fn rulings(&self, at: ImageIx) -> Vec<Ruling> {
+        Rule::ASKED.iter().map(|rule| self.ruling(*rule, at)).collect()
+    }
+
+    /// The first rule that keeps the image; `None`: it is a candidate.
+    #[must_use]
+    pub fn kept(&self, at: ImageIx) -> Option<Ruling> {
+        let asked = Rule::ASKED.iter().filter(|rule| !self.waived.contains(rule));
+        asked.map(|rule| self.ruling(*rule, at)).find(|ruling| ruling.stays)
+    }
+
+    fn ruling(&self, rule: Rule, at: ImageIx) -> Ruling {
+        let (stays, detail) = match self.ask(rule, at) {
+            Says::Stay(detail) => (true, detail),
+            Says::Go(detail) => (false, detail),
+        };
+        Ruling { rule, stays, detail }
+    }
+
+    fn ask(&self, rule: Rule, at: ImageIx) -> Says {
+        match rule {
+            Rule::InUse => self.in_use(at),
+            Rule::Pinned => self.pinned(at),
+            Rule::SandboxImage => match self.sandboxes[at.get()] {
+                Some(by) => Says::Stay(format!("pod sandboxes are made from it, says {}", by.source)),
+                None => Says::go("it is no sandbox image"),
+            },
+            Rule::StaticPod => match self.static_pods[at.get()] {
+                Some(by) => Says::Stay(format!("the static pod {} names it", by.source)),
+                None => Says::go("no static pod names it"),
+            },
+            Rule::Quadlet => match self.quadlets[at.get()] {
+                Some(by) => Says::Stay(format!("the quadlet {} names it", by.source)),
+                None => Says::go("no quadlet names it"),
+            },
+            Rule::PullInProgress => match self.pulling[at.get()] {
+                Some(by) => Says::Stay(format!("the kubelet is pulling it, says {}", by.source)),
+                None => Says::go("the kubelet is not pulling it"),
+            },
+            Rule::ProtectedName => self.protected_name(at),
+            Rule::ProtectedLabel => self.protected_label(at),
+            Rule::NewestOfRepository => match &self.newest[at.get()] {
+                Some(repository) => Says::Stay(format!(
+                    "it is among the newest {} of {repository}",
+                    self.input.policy.protect.keep_newest
+                )),
+                None => Says::go("it is not among the newest of its repository that are kept"),
+            },
+            Rule::ReadOnlyStore if self.store(at).read_only => {
+                Says::stay("it lies in an additional image store, which is never deleted from")
+            }
+            Rule::ReadOnlyStore => Says::go("it lies in no additional image store"),
+            Rule::DamagedStore if self.store(at).consistency == Consistency::Damaged => {
+                Says::stay("records of its store could not be read in full, so that it may be in use")
+            }
+            Rule::DamagedStore => match self.lent(at) {
+                Some(lent) => Says::Stay(format!(
+                    "the store {} may use it, and records of that one could not be read in full",
+                    lent.to.display()
+                )),
+                None => Says::go("the records of its store were read in full"),
+            },
+            Rule::OutOfReach => match self.input.known(at).and_then(|known| known.out_of_reach.as_ref()) {
+                Some(why) => Says::Stay(why.clone()),
+                None => Says::go("whoever deletes can reach it"),
+            },
+            Rule::AgeUnknown if self.input.ages(at).is_none() => {
+                Says::stay("nothing tells since when it is here")
+            }
+            Rule::AgeUnknown => Says::go("it is known since when it is here"),
+            Rule::MinAge => self.min_age(at),
+            Rule::UsedJustNow => self.used_just_now(at),
+            Rule::BackingOff => self.backing_off(at),
+            // What a plan or a run finds out; nobody asks for it before.
+            Rule::NotNeeded | Rule::FreesNothing | Rule::Unmeasured | Rule::Refused | Rule::RunEnded => {
+                Says::stay("it is decided while the plan is made or carried out")
+            }
+        }
+    }
+
+    fn image(&self, at: ImageIx) -> &'a Image {
+        &self.input.inventory.images[at.get()]
+    }
+
+    fn store(&self, at: ImageIx) -> &'a crate::model::Store {
+        &self.input.inventory.stores[self.image(at).store.get()]
+    }
+
+    fn lent(&self, at: ImageIx) -> Option<&'a Lent> {
+        let store = self.image(at).store;
+        self.input.inventory.lent.iter().find(|lent| lent.store == store)
+    }
+
+    fn in_use(&self, at: ImageIx) -> Says {
+        let containers = self.users[at.get()].iter().map(|user| &self.input.inventory.containers[*user]);
+        let mut users: Vec<_> = containers.map(|container| user_of(container, at)).collect();
+        let inventory = self.input.inventory;
+        if self.input.refs.is_named(at) {
+            users.extend(inventory.uses_of(at).map(|one| one.by.clone()));
+        }
+        users.extend(self.input.known(at).into_iter().flat_map(|known| known.used_by.iter().cloned()));
+        match users.len() {
+            0 => match self.input.refs.needed_elsewhere(inventory, at) {
+                Some(user) => Says::Stay(needed_by(&user.by)),
+                None => Says::go("no container was made from it"),
+            },
+            1 => Says::Stay(format!("used by {}", users[0])),
+            count => Says::Stay(format!("used by {count}: {}", first_few(&users))),
+        }
+    }
+
+    fn pinned(&self, at: ImageIx) -> Says {
+        let known = self.input.known(at);
+        let mut pins = self.image(at).pinned_by.clone();
+        pins.extend(known.filter(|known| known.runtime_pins).map(|_| "the runtime's list of images".into()));
+        pins.extend(known.into_iter().flat_map(|known| known.pinned_by.iter().cloned()));
+        match pins.as_slice() {
+            [] => Says::go("nothing pins it"),
+            pins => Says::Stay(format!("pinned by {}", first_few(pins))),
+        }
+    }
+
+    fn protected_name(&self, at: ImageIx) -> Says {
+        let patterns = &self.input.policy.protect.names;
+        for name in &self.image(at).names {
+            if let Some(pattern) = patterns.iter().find(|pattern| pattern.matches(name)) {
+                return Says::Stay(format!("{name} matches the protected name {}", pattern.text()));
+            }
+        }
+        Says::go("no protected name matches")
+    }
+
+    fn protected_label(&self, at: ImageIx) -> Says {
+        let protected = &self.input.policy.protect.labels;
+        if protected.is_empty() {
+            return Says::go("no label is protected");
+        }
+        let labels = match &self.image(at).labels {
+            Labels::Known(labels) => labels,
+            Labels::Unknown(why) => {
+                return Says::Stay(format!("it may have a protected label: its labels are unknown, {why}"));
+            }
+            Labels::NotRead => return Says::stay("it may have a protected label: its labels were not read"),
+        };
+        for (key, value) in protected {
+            let same = |(k, v): &&(String, String)| k == key && value.as_ref().is_none_or(|value| value == v);
+            if let Some((key, value)) = labels.iter().find(same) {
+                return Says::Stay(format!("it has the protected label {key}={value}"));
+            }
+        }
+        Says::go("it has no protected label")
+    }
+
+    fn min_age(&self, at: ImageIx) -> Says {
+        let Some(ages) = self.input.ages(at) else {
+            return Says::go("its age is unknown");
+        };
+        let age = self.input.now.duration_since(ages.first_detected);
+        let least = self.input.policy.min_age;
+        let age_text = span(age.max(SignedDuration::ZERO));
+        if age < least {
+            Says::Stay(format!("first detected {age_text} ago, less than the minimum age of {}", span(least)))
+        } else {
+            Says::Go(format!("first detected {age_text} ago, the minimum age is {}", span(least)))
+        }
+    }
+
+    /// A guard against a use that only the scan of this run has seen. The present would be the wrong
+    /// thing to ask: ages are always read before it.
+    fn used_just_now(&self, at: ImageIx) -> Says {
+        match self.input.ages(at).and_then(|ages| ages.last_used) {
+            Some(used) if used >= self.input.scanned => Says::stay("it was in use when this run began"),
+            Some(used) => Says::Go(format!("last used {} ago", span(self.input.now.duration_since(used)))),
+            None => Says::go("never seen in use"),
+        }
+    }
+
+    fn backing_off(&self, at: ImageIx) -> Says {
+        let attempts = self.input.known(at).and_then(|known| known.attempts.as_ref());
+        match attempts {
+            Some(attempts) if attempts.next_try > self.input.now => Says::Stay(format!(
+                "{} to remove it, the last with: {}; not again before {}",
+                if attempts.failures == 1 {
+                    "an attempt failed".to_owned()
+                } else {
+                    format!("{} attempts failed", attempts.failures)
+                },
+                attempts.last_error,
+                whole_second(attempts.next_try),
+            )),
+            Some(_) => Says::go("the wait after the last failed attempt is over"),
+            None => Says::go("no attempt to remove it has failed"),
+        }
+    }
+}
+
+enum Says {
+    Stay(String),
+    Go(String),
+}
+
+impl Says {
+    fn stay(detail: &str) -> Self {
+        Self::Stay(detail.to_owned())
+    }
+
+    fn go(detail: &str) -> Self {
+        Self::Go(detail.to_owned())
+    }
+}
+
+/// What the rule `in-use` says of an image whose layers somebody elsewhere needs.
+pub(crate) fn needed_by(user: &str) -> String {
+    format!("{user} needs its layers, and no other image of its store holds them")
+}
+
+/// The containers of each image, in its own store and in those that may take images from it. An image
+/// that only has the same id is another one.
+pub(crate) fn users(inventory: &Inventory) -> Vec<Vec<usize>> {
+    let mut users = vec![Vec::new(); inventory.images.len()];
+    for (at, container) in inventory.containers.iter().enumerate() {
+        for volume in container.images().filter(|image| container.image != Some(*image)) {
+            users[volume.get()].push(at);
+        }
+        if let Some(image) = container.image {
+            users[image.get()].push(at);
+        }
+    }
+    users
+}
+
+/// A container for people: `cri-o nginx (running)`.
+pub(crate) fn user(container: &Container) -> String {
+    let owner = container.owner.word();
+    let state = match container.state {
+        ContainerState::Unknown => String::new(),
+        state => format!(" ({})", state.word()),
+    };
+    format!("the {owner} container {}{state}", container.name)
+}
+
+/// How it uses the image.
+fn user_of(container: &Container, image: ImageIx) -> String {
+    let volume = container.image != Some(image) && container.uses(image);
+    format!("{}{}", user(container), if volume { ", which has it mounted as a volume" } else { "" })
+}
+
+/// The first few, and how many more.
+fn first_few(texts: &[String]) -> String {
+    const MOST: usize = 5;
+    let shown = texts[..texts.len().min(MOST)].join(", ");
+    match texts.len().checked_sub(MOST) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
+    }
+}
+
+fn whole_second(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+/// The images that lists of references mean.
+fn named<'a>(input: &Input<'a>, list: &'a [NamedBy]) -> Vec<Option<&'a NamedBy>> {
+    let images = input.inventory.images.iter();
+    images
+        .map(|image| list.iter().find(|by| names::means(&by.reference, &image.names, &image.digests)))
+        .collect()
+}
+
+fn by_quadlets<'a>(input: &Input<'a>, list: &'a [Quadlet]) -> Vec<Option<&'a NamedBy>> {
+    let stores = &input.inventory.stores;
+    let by = |image: &Image| {
+        list.iter().find(|one| one.means(&stores[image.store.get()], image)).map(|one| &one.named)
+    };
+    input.inventory.images.iter().map(by).collect()
+}
+
+/// The newest `count` images of each repository in each store, whatever else keeps them. Newest
+/// is what came last to this node: build dates are often the same for all, or long past.
+fn newest(input: &Input<'_>, count: usize) -> Vec<Option<String>> {
+    let images = &input.inventory.images;
+    let mut newest = vec![None; images.len()];
+    if count == 0 {
+        return newest;
+    }
+    let mut repositories: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (at, image) in images.iter().enumerate() {
+        for name in &image.names {
+            let members = repositories.entry((image.store, names::repository(name))).or_default();
+            if members.last() != Some(&at) {
+                members.push(at);
+            }
+        }
+    }
+    for ((_, repository), mut members) in repositories {
+        let came = |at: &usize| input.ages.get(*at).map(|ages| ages.first_detected);
+        // What nobody knows the coming of, is taken for the newest.
+        members.sort_by(|a, b| {
+            let unknown_first = (came(b).is_none(), came(b)).cmp(&(came(a).is_none(), came(a)));
+            let built = images[*b].created.cmp(&images[*a].created);
+            unknown_first.then(built).then_with(|| images[*a].id.cmp(&images[*b].id))
+        });
+        for at in members.into_iter().take(count) {
+            newest[at].get_or_insert_with(|| repository.to_owned());
+        }
+    }
+    newest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `docs/how-it-decides.md` has every rule, in order.
+    #[test]
+    fn every_rule_is_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-it-decides.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        // Those of containers and logs come in a chapter of their own.
+        let images = text.split("\n## Dead containers").next().unwrap();
+        let rows = images.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+        let documented: Vec<_> = rows.map(|(rule, _)| rule).collect();
+        let later = [Rule::NotNeeded, Rule::FreesNothing, Rule::Unmeasured, Rule::Refused, Rule::RunEnded];
+        let expected: Vec<_> = Rule::ASKED.iter().chain(&later).map(|rule| rule.as_str()).collect();
+        assert_eq!(documented, expected);
+    }
+}

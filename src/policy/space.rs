@@ -1,0 +1,393 @@
+//! What a filesystem says of itself, and how far that is from what is wanted. All in whole
+//! numbers: nothing is rounded before it is compared.
+//!
+//! Used means *not available to an unprivileged user* (`f_blocks - f_bavail`), as the kubelet
+//! counts, so that our marks and its thresholds speak of the same thing. Unlike the kubelet we
+//! round nothing: `high 75` is met from 75 hundredths of the capacity on, to the byte, where the
+//! kubelet's 75 is met by the first byte above 74 hundredths.
+
+use std::fmt;
+
+use crate::execute::measure::Room;
+use crate::model::Filesystem;
+
+/// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Size in bytes, never 0.
+    pub capacity_bytes: u64,
+    /// Bytes that an unprivileged user can still write, at most the capacity.
+    pub available_bytes: u64,
+    /// Inodes in all; 0 where the filesystem has no fixed number.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+}
+
+/// Why nothing can be decided from a filesystem's numbers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Doubt {
+    /// A number is not there.
+    #[error("the filesystem does not tell its {0}")]
+    Missing(&'static str),
+    /// No filesystem is that small.
+    #[error("the filesystem says that its capacity is 0 bytes")]
+    NoCapacity,
+    /// More available than there is.
+    #[error("the filesystem says that {available_bytes} of its {capacity_bytes} bytes are available")]
+    TooMuchAvailable {
+        /// Bytes said to be available.
+        available_bytes: u64,
+        /// Bytes said to be there at all.
+        capacity_bytes: u64,
+    },
+    /// More free inodes than there are.
+    #[error("the filesystem says that {free} of its {inodes} inodes are free")]
+    TooManyInodesFree {
+        /// Inodes said to be free.
+        free: u64,
+        /// Inodes said to be there at all.
+        inodes: u64,
+    },
+    /// What is to be kept free is more than there is, so that no deletion could ever do.
+    #[error("{wanted_bytes} bytes are to be kept free, but the filesystem has only {capacity_bytes}")]
+    FloorAboveCapacity {
+        /// Bytes to be kept free.
+        wanted_bytes: u64,
+        /// The size of the filesystem.
+        capacity_bytes: u64,
+    },
+    /// Asking failed.
+    #[error("the filesystem's numbers cannot be read: {0}")]
+    Failed(String),
+}
+
+impl Doubt {
+    /// What [`Doubt::Missing`] calls the size of the filesystem.
+    pub const CAPACITY: &'static str = "capacity";
+}
+
+/// What a measurement gave.
+pub type Measured = Result<Space, Doubt>;
+
+impl Space {
+    /// Numbers as a runtime or the kernel gives them, looked at before they are believed.
+    ///
+    /// # Errors
+    /// When a number is missing or cannot be true. Inodes are optional.
+    pub fn checked(
+        capacity_bytes: Option<u64>,
+        available_bytes: Option<u64>,
+        inodes: Option<(u64, u64)>,
+    ) -> Measured {
+        let capacity_bytes = capacity_bytes.ok_or(Doubt::Missing(Doubt::CAPACITY))?;
+        let available_bytes = available_bytes.ok_or(Doubt::Missing("available bytes"))?;
+        if capacity_bytes == 0 {
+            return Err(Doubt::NoCapacity);
+        }
+        if available_bytes > capacity_bytes {
+            return Err(Doubt::TooMuchAvailable { available_bytes, capacity_bytes });
+        }
+        let (inodes, inodes_free) = inodes.unwrap_or_default();
+        Ok(Self { capacity_bytes, available_bytes, inodes, inodes_free })
+    }
+
+    /// What the scan saw of a filesystem.
+    ///
+    /// # Errors
+    /// When the numbers cannot be true.
+    pub fn of(filesystem: &Filesystem) -> Measured {
+        let inodes = Some((filesystem.inodes, filesystem.inodes_free));
+        Self::checked(Some(filesystem.capacity_bytes), Some(filesystem.available_bytes), inodes)
+    }
+
+    /// What a measurement during a run saw.
+    ///
+    /// # Errors
+    /// When the numbers cannot be true.
+    pub fn of_room(room: &Room) -> Measured {
+        let inodes = Some((room.inodes, room.inodes_free));
+        Self::checked(Some(room.capacity_bytes), Some(room.available_bytes), inodes)
+    }
+
+    /// Percent of the capacity that is not available, for showing only.
+    #[must_use]
+    pub fn used_percent(&self) -> f64 {
+        share(self.capacity_bytes - self.available_bytes.min(self.capacity_bytes), self.capacity_bytes)
+    }
+
+    /// Percent of the inodes that are taken, for showing only; `None` without a fixed number.
+    #[must_use]
+    pub fn inodes_used_percent(&self) -> Option<f64> {
+        let taken = self.inodes.checked_sub(self.inodes_free)?;
+        (self.inodes > 0).then(|| share(taken, self.inodes))
+    }
+
+    /// The same filesystem after so much has come back.
+    #[must_use]
+    pub fn gained(self, bytes: u64, inodes: u64) -> Self {
+        Self {
+            available_bytes: self.available_bytes.saturating_add(bytes).min(self.capacity_bytes),
+            inodes_free: self.inodes_free.saturating_add(inodes).min(self.inodes),
+            ..self
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // shown with two decimals
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole as f64
+}
+
+/// Two marks in percent used: deleting starts at `high` and ends at `low`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// At this share or above it, deleting starts.
+    pub high: u8,
+    /// At this share or below it, deleting ends.
+    pub low: u8,
+}
+
+/// Two marks in bytes available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeFloor {
+    /// Below so many available bytes, deleting starts.
+    pub start_below: u64,
+    /// At so many or more, deleting ends; at least `start_below`.
+    pub until: u64,
+}
+
+/// What is wanted of every filesystem that holds a store. Each target starts and ends by its own
+/// two marks; a run ends when all that started it have ended, so the one that needs most binds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// Percent of the bytes used.
+    pub used: Option<Marks>,
+    /// Bytes available.
+    pub free: Option<FreeFloor>,
+    /// Percent of the inodes used; without effect where there is no fixed number of them.
+    pub inodes: Option<Marks>,
+}
+
+/// Which targets have started, and are to be carried to their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Started {
+    /// [`Targets::used`].
+    pub used: bool,
+    /// [`Targets::free`].
+    pub free: bool,
+    /// [`Targets::inodes`].
+    pub inodes: bool,
+}
+
+impl Started {
+    /// Any of them.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.used || self.free || self.inodes
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            used: self.used || other.used,
+            free: self.free || other.free,
+            inodes: self.inodes || other.inodes,
+        }
+    }
+
+    /// Their names.
+    #[must_use]
+    pub fn names(self) -> Vec<&'static str> {
+        let all = [(self.used, "used"), (self.free, "free"), (self.inodes, "inodes")];
+        all.into_iter().filter(|(started, _)| *started).map(|(_, name)| name).collect()
+    }
+}
+
+/// What is missing until every started target has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Bytes that have yet to become available.
+    pub bytes: u64,
+    /// Inodes that have yet to become free.
+    pub inodes: u64,
+}
+
+impl Wanted {
+    /// Nothing is missing.
+    #[must_use]
+    pub fn is_nothing(self) -> bool {
+        self.bytes == 0 && self.inodes == 0
+    }
+
+    /// Whether so much would do.
+    #[must_use]
+    pub fn met_by(self, bytes: u64, inodes: u64) -> bool {
+        bytes >= self.bytes && inodes >= self.inodes
+    }
+}
+
+impl Targets {
+    /// Which targets start at these numbers.
+    ///
+    /// # Errors
+    /// When a target cannot be judged by them.
+    pub fn start(&self, space: &Space) -> Result<Started, Doubt> {
+        if let Some(floor) = self.free
+            && floor.until > space.capacity_bytes
+        {
+            let capacity_bytes = space.capacity_bytes;
+            return Err(Doubt::FloorAboveCapacity { wanted_bytes: floor.until, capacity_bytes });
+        }
+        if self.inodes.is_some() && space.inodes_free > space.inodes && space.inodes > 0 {
+            return Err(Doubt::TooManyInodesFree { free: space.inodes_free, inodes: space.inodes });
+        }
+        let taken = space.capacity_bytes - space.available_bytes;
+        let inodes_taken = space.inodes.saturating_sub(space.inodes_free);
+        Ok(Started {
+            used: self.used.is_some_and(|marks| at_or_above(taken, space.capacity_bytes, marks.high)),
+            free: self.free.is_some_and(|floor| space.available_bytes < floor.start_below),
+            inodes: space.inodes > 0
+                && self.inodes.is_some_and(|marks| at_or_above(inodes_taken, space.inodes, marks.high)),
+        })
+    }
+
+    /// What is missing until the `started` targets have ended.
+    #[must_use]
+    pub fn wanted(&self, started: Started, space: &Space) -> Wanted {
+        let marks = self.used.filter(|_| started.used);
+        let by_share = marks.map_or(0, |marks| free_for(space.capacity_bytes, marks.low));
+        let by_floor = self.free.filter(|_| started.free).map_or(0, |floor| floor.until);
+        let inodes = self.inodes.filter(|_| started.inodes);
+        let inodes = inodes.map_or(0, |marks| free_for(space.inodes, marks.low));
+        Wanted {
+            bytes: by_share.max(by_floor).saturating_sub(space.available_bytes),
+            inodes: inodes.saturating_sub(space.inodes_free),
+        }
+    }
+}
+
+impl fmt::Display for Targets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if let Some(marks) = self.used {
+            parts.push(format!("{} % used", marks.high));
+        }
+        if let Some(floor) = self.free {
+            parts.push(format!("less than {} bytes available", floor.start_below));
+        }
+        if let Some(marks) = self.inodes {
+            parts.push(format!("{} % of the inodes used", marks.high));
+        }
+        if parts.is_empty() {
+            return f.write_str("no target is set");
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// `part / whole >= percent / 100`, exactly.
+fn at_or_above(part: u64, whole: u64, percent: u8) -> bool {
+    u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
+}
+
+/// The least number that must be free so that no more than `low` percent of `whole` is used.
+fn free_for(whole: u64, low: u8) -> u64 {
+    let free = (u128::from(whole) * u128::from(100_u8.saturating_sub(low))).div_ceil(100);
+    u64::try_from(free).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn space(capacity: u64, available: u64) -> Space {
+        Space { capacity_bytes: capacity, available_bytes: available, inodes: 0, inodes_free: 0 }
+    }
+
+    fn percent(high: u8, low: u8) -> Targets {
+        Targets { used: Some(Marks { high, low }), ..Targets::default() }
+    }
+
+    #[test]
+    fn the_border_is_exact() {
+        for (capacity, available, starts, wanted) in [
+            (1000, 251, false, 0),
+            (1000, 250, true, 50),
+            (1000, 249, true, 51),
+            // 75 % of 999 is 749.25: 749 used is below, 750 above; low wants 299.7, so 300.
+            (999, 250, false, 0),
+            (999, 249, true, 51),
+            (u64::MAX, u64::MAX / 4 + 1, false, 0),
+            (u64::MAX, u64::MAX / 4, true, 922_337_203_685_477_582),
+        ] {
+            let targets = percent(75, 70);
+            let space = space(capacity, available);
+            let started = targets.start(&space).unwrap();
+            assert_eq!(started.used, starts, "{space:?}");
+            assert_eq!(targets.wanted(started, &space).bytes, wanted, "{space:?}");
+        }
+    }
+
+    #[test]
+    fn the_target_that_needs_most_binds() {
+        let free = Some(FreeFloor { start_below: 300, until: 400 });
+        let targets = Targets { free, ..percent(75, 70) };
+        let both = Started { used: true, free: true, inodes: false };
+        assert_eq!(targets.start(&space(1000, 250)).unwrap(), both);
+        assert_eq!(targets.wanted(both, &space(1000, 250)).bytes, 150);
+        let floor = Started { free: true, ..Started::default() };
+        assert_eq!(targets.start(&space(1000, 299)).unwrap(), floor, "the share has not started");
+        assert!(!targets.start(&space(1000, 300)).unwrap().any());
+    }
+
+    #[test]
+    fn inodes_have_their_own_marks() {
+        let targets = Targets { inodes: Some(Marks { high: 90, low: 85 }), ..Targets::default() };
+        let space = |inodes, inodes_free| Space { inodes, inodes_free, ..space(1000, 500) };
+        let started = targets.start(&space(100, 10)).unwrap();
+        assert_eq!(started, Started { inodes: true, ..Started::default() });
+        assert_eq!(targets.wanted(started, &space(100, 10)), Wanted { bytes: 0, inodes: 5 });
+        assert!(!targets.start(&space(100, 11)).unwrap().any());
+        assert!(!targets.start(&space(0, 0)).unwrap().any(), "btrfs has no fixed number");
+        assert_eq!(targets.start(&space(5, 6)), Err(Doubt::TooManyInodesFree { free: 6, inodes: 5 }));
+        assert!(percent(75, 70).start(&space(5, 6)).is_ok(), "nobody asked for inodes");
+    }
+
+    #[test]
+    fn absurd_numbers_are_doubts() {
+        assert_eq!(Space::checked(None, Some(1), None), Err(Doubt::Missing("capacity")));
+        assert_eq!(Space::checked(Some(1), None, None), Err(Doubt::Missing("available bytes")));
+        assert_eq!(Space::checked(Some(0), Some(0), None), Err(Doubt::NoCapacity));
+        assert!(matches!(Space::checked(Some(5), Some(6), None), Err(Doubt::TooMuchAvailable { .. })));
+        let free = Some(FreeFloor { start_below: 10, until: 2000 });
+        let targets = Targets { free, ..Targets::default() };
+        assert!(matches!(targets.start(&space(1000, 500)), Err(Doubt::FloorAboveCapacity { .. })));
+    }
+
+    proptest! {
+        /// Exactly what is wanted ends the run, and one byte less does not.
+        #[test]
+        fn wanted_is_exact(
+            capacity in 1..=u64::MAX, taken in any::<u64>(), high in 1..=100_u8, below in 0..=100_u8,
+        ) {
+            let low = high.saturating_sub(below);
+            let targets = percent(high, low);
+            let before = space(capacity, capacity - taken % capacity);
+            let started = targets.start(&before).unwrap();
+            let wanted = targets.wanted(started, &before).bytes;
+            prop_assert!(wanted <= capacity);
+            let ended = |space: Space| {
+                let taken = space.capacity_bytes - space.available_bytes;
+                u128::from(taken) * 100 <= u128::from(capacity) * u128::from(low)
+            };
+            if started.used {
+                prop_assert!(ended(before.gained(wanted, 0)));
+                if wanted > 0 { prop_assert!(!ended(before.gained(wanted - 1, 0))); }
+            }
+        }
+    }
+}

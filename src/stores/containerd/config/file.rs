@@ -1,0 +1,162 @@
+//! One `config.toml` and what it imports. Keys of all versions are understood in all files:
+//! version 1 names plugins by id alone, version 2 by type and id, version 3 has CRI's
+//! images in a plugin of their own.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use globset::GlobBuilder;
+use toml::{Table, Value};
+
+use crate::stores::containerd::places::{ConfiguredPin, SNAPSHOTTER};
+use crate::sys::sysroot::Sysroot;
+
+/// No configuration file is longer than this.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+/// No configuration imports more files than this.
+const MAX_FILES: usize = 1000;
+/// Snapshotters that version 1 configures by id alone.
+const BY_ID: [&str; 6] = ["overlayfs", "native", "btrfs", "devmapper", "erofs", "blockfile"];
+
+/// What of a configuration matters here.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    pub(super) root: Option<PathBuf>,
+    pub(super) root_origin: Option<PathBuf>,
+    pub(super) state: Option<PathBuf>,
+    pub(super) snapshotters: Vec<(String, PathBuf)>,
+    /// Snapshotters in processes of their own, and the directories that these export, where they do.
+    pub(super) proxies: Vec<(String, Option<PathBuf>)>,
+    pub(super) layer_caches: Vec<PathBuf>,
+    /// All sandbox images of all files: which of them is in effect differs between
+    /// versions of containerd, and one pin too many does no harm.
+    pub(super) pins: Vec<ConfiguredPin>,
+}
+
+/// Reads `file` and its imports; what comes later overrides. A missing file says nothing.
+pub(super) fn read(
+    sysroot: &Sysroot,
+    file: &Path,
+    settings: &mut Settings,
+    problems: &mut Vec<(PathBuf, String)>,
+) {
+    let mut seen = HashSet::new();
+    // In containerd's order: what a file imports comes after all that was named before it.
+    let mut waiting = VecDeque::from([file.to_path_buf()]);
+    while let Some(path) = waiting.pop_front() {
+        let place = sysroot.resolve(&path).unwrap_or_else(|_| path.clone());
+        if seen.len() >= MAX_FILES || !seen.insert(place) {
+            continue;
+        }
+        let text = match sysroot.read(&path, MAX_FILE_BYTES) {
+            Ok(text) => text,
+            Err(error) if is_absent(&error) && path == file => return,
+            Err(error) => {
+                problems.push((path, format!("reading it: {error}")));
+                continue;
+            }
+        };
+        match text.parse::<Table>() {
+            Ok(table) => {
+                settings.take(&table, &path);
+                waiting.extend(imports(sysroot, &table, &path, problems));
+            }
+            Err(error) => {
+                let start = error.span().map_or(0, |span| span.start).min(text.len());
+                let line = 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
+                problems.push((path, format!("line {line}: {}; the file is ignored", error.message())));
+            }
+        }
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The files that `imports` names, in order. Relative ones are beside the file; the last
+/// component may be a pattern.
+fn imports(
+    sysroot: &Sysroot,
+    table: &Table,
+    file: &Path,
+    problems: &mut Vec<(PathBuf, String)>,
+) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let patterns = table.get("imports").and_then(Value::as_array);
+    for pattern in patterns.into_iter().flatten().filter_map(Value::as_str) {
+        let path = file.parent().unwrap_or(Path::new("/")).join(pattern);
+        let is_pattern = |text: &OsStr| text.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
+        if is_pattern(parent.as_os_str()) {
+            problems
+                .push((file.to_path_buf(), format!("imports: the pattern {pattern:?} is not understood")));
+        } else if !is_pattern(name) {
+            files.push(path);
+        } else if let Ok(glob) = GlobBuilder::new(&name.to_string_lossy()).literal_separator(true).build() {
+            let matcher = glob.compile_matcher();
+            let entries = sysroot.list(parent).unwrap_or_default();
+            let names = entries.into_iter().map(|entry| entry.name).filter(|name| matcher.is_match(name));
+            files.extend(names.map(|name| parent.join(name)));
+        }
+    }
+    files
+}
+
+fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a str> {
+    let (last, first) = path.split_last()?;
+    let table = first.iter().try_fold(table, |table, key| table.get(*key)?.as_table())?;
+    table.get(*last)?.as_str().filter(|text| !text.is_empty())
+}
+
+impl Settings {
+    fn take(&mut self, table: &Table, file: &Path) {
+        if let Some(root) = text(table, &["root"]) {
+            self.root = Some(root.into());
+            self.root_origin = Some(file.to_path_buf());
+        }
+        if let Some(state) = text(table, &["state"]) {
+            self.state = Some(state.into());
+        }
+        let sandboxes: [&[&str]; 3] = [
+            &["plugins", "cri", "sandbox_image"],
+            &["plugins", "io.containerd.grpc.v1.cri", "sandbox_image"],
+            &["plugins", "io.containerd.cri.v1.images", "pinned_images", "sandbox"],
+        ];
+        for image in sandboxes.iter().filter_map(|path| text(table, path)) {
+            let pin = ConfiguredPin { image: image.into(), origin: file.display().to_string() };
+            if !self.pins.contains(&pin) {
+                self.pins.push(pin);
+            }
+        }
+        let plugins = table.get("plugins").and_then(Value::as_table);
+        for (id, plugin) in plugins.into_iter().flatten() {
+            let by_type = id.strip_prefix(SNAPSHOTTER);
+            let Some(name) = by_type.or_else(|| BY_ID.contains(&id.as_str()).then_some(id.as_str())) else {
+                continue;
+            };
+            let path = plugin.as_table().and_then(|plugin| text(plugin, &["root_path"]));
+            if let Some(path) = path {
+                self.snapshotters.retain(|(known, _)| known != name);
+                self.snapshotters.push((name.to_owned(), path.into()));
+            }
+            let caches = plugin.as_table().and_then(|plugin| plugin.get("layer_content_caches")?.as_array());
+            if let Some(caches) = caches.filter(|_| name == "erofs") {
+                let caches = caches.iter().filter_map(Value::as_str).map(PathBuf::from);
+                // containerd takes no others.
+                self.layer_caches = caches.filter(|path| path.is_absolute()).collect();
+            }
+        }
+        let proxies = table.get("proxy_plugins").and_then(Value::as_table);
+        for (name, proxy) in proxies.into_iter().flatten() {
+            let Some(proxy) = proxy.as_table().filter(|proxy| text(proxy, &["type"]) == Some("snapshot"))
+            else {
+                continue;
+            };
+            self.proxies.retain(|(known, _)| known != name);
+            self.proxies.push((name.clone(), text(proxy, &["exports", "root"]).map(PathBuf::from)));
+        }
+    }
+}

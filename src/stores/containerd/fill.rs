@@ -1,0 +1,253 @@
+//! From records and measured bytes to an [`Inventory`].
+
+mod containers;
+pub(super) mod images;
+mod snapshots;
+pub(super) mod volumes;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::gc::{Graph, Ref};
+use super::metadata::Namespace;
+use super::places::META_DB;
+use super::snapshot::Snapshot;
+use super::units::{Unit, What};
+use crate::disk::Tally;
+use crate::disk::filesystem::CostModel;
+use crate::model::{
+    FilesystemIx, Inventory, LabelsOf, LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
+};
+use crate::sys::clock::Present;
+
+/// The namespace of CRI, and so of the kubelet.
+pub const KUBERNETES: &str = "k8s.io";
+
+/// What [`fill`] has to know besides the store itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The store's entry in the inventory.
+    pub store: StoreIx,
+    /// Filesystem and cost model of each of [`Snapshot::areas`].
+    pub areas: &'a [(FilesystemIx, CostModel)],
+    /// All mount points of the running system; none for somebody else's disk.
+    pub mounts: &'a [PathBuf],
+    /// `os/architecture` of the node, for example `linux/amd64`.
+    pub platform: &'a str,
+    /// Whose labels to read.
+    pub labels: &'a LabelsOf,
+    /// What dates on the disk are counted to.
+    pub present: &'a Present,
+    /// Whether to look for leaks, and what else but images and containers holds something.
+    pub leaks: bool,
+    /// What changed more recently than this is work in progress.
+    pub in_flight: SignedDuration,
+}
+
+/// Adds one root's nodes, images, containers, leaks and findings to `inventory`; returns the
+/// node that each unit became. `tallies` belong to `units` one by one.
+pub fn fill(
+    inventory: &mut Inventory,
+    snapshot: &Snapshot,
+    units: &[Unit],
+    tallies: &[Tally],
+    context: &Context<'_>,
+) -> Vec<NodeIx> {
+    let namespaces = &snapshot.metadata.namespaces;
+    // The schema of containerd 2.0, which was the first to let them.
+    let images_expire = snapshot.metadata.version >= Some(4);
+    let mut filler = Filler {
+        inventory,
+        snapshot,
+        context,
+        graphs: namespaces
+            .iter()
+            .map(|namespace| (namespace, Graph::new(namespace).with_expiring_images(images_expire)))
+            .collect(),
+        blobs: HashMap::new(),
+        directories: HashMap::new(),
+        cached: HashMap::new(),
+        ingests: HashMap::new(),
+        containers: HashMap::new(),
+        snapshots: HashMap::new(),
+        primary: snapshot.driver(),
+    };
+    let nodes: Vec<_> = units.iter().zip(tallies).map(|(unit, tally)| filler.unit(unit, tally)).collect();
+    filler.blob_facts();
+    filler.snapshots();
+    filler.cached_layers();
+    let groups = filler.images();
+    let volumes = filler.volumes(&groups);
+    filler.containers(&groups, &volumes);
+    if context.leaks {
+        filler.orphan_volumes(&volumes);
+        filler.expired_images(&groups);
+        filler.leases();
+        filler.labelled_roots();
+        filler.ingests();
+        filler.unmarked();
+        filler.debris(units, &nodes);
+        filler.damage(&groups);
+        filler.other_namespaces(&groups);
+    }
+    inventory.findings.extend(snapshot.findings.iter().cloned());
+    nodes
+}
+
+pub(super) struct Filler<'a> {
+    pub(super) inventory: &'a mut Inventory,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) context: &'a Context<'a>,
+    pub(super) graphs: Vec<(&'a Namespace, Graph<'a>)>,
+    /// Blobs by digest.
+    pub(super) blobs: HashMap<&'a str, NodeIx>,
+    /// Snapshots' directories by snapshotter and position of the entry.
+    pub(super) directories: HashMap<(usize, usize), NodeIx>,
+    /// Layers in caches, by diffID.
+    pub(super) cached: HashMap<String, Vec<NodeIx>>,
+    /// Downloads by the content store's reference.
+    pub(super) ingests: HashMap<&'a str, NodeIx>,
+    /// CRI's directories by container id.
+    pub(super) containers: HashMap<String, Vec<NodeIx>>,
+    /// Snapshots by namespace, snapshotter and key.
+    pub(super) snapshots: HashMap<(&'a str, &'a str, &'a str), NodeIx>,
+    /// The snapshotter that needs no mention.
+    pub(super) primary: &'a str,
+}
+
+impl<'a> Filler<'a> {
+    pub(super) fn add(
+        &mut self,
+        kind: NodeKind,
+        id: &str,
+        area: usize,
+        path: &Path,
+        tally: &Tally,
+    ) -> NodeIx {
+        let (filesystem, cost) =
+            self.context.areas.get(area).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()));
+        let node = NodeIx::from(self.inventory.nodes.len());
+        self.inventory.nodes.push(Node {
+            kind,
+            id: id.to_owned(),
+            store: self.context.store,
+            filesystem,
+            path: path.to_path_buf(),
+            size: Size {
+                bytes: tally.bytes,
+                apparent_bytes: tally.apparent_bytes,
+                inodes: tally.inodes,
+                frees_bytes: cost.frees(tally),
+            },
+            needs: Vec::new(),
+            layer: None,
+        });
+        node
+    }
+
+    fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
+        let area = unit.parts.first().map_or(0, |part| part.0);
+        let kind = match unit.what {
+            What::Blob(_) => NodeKind::Blob,
+            What::Snapshot(..) => NodeKind::Snapshot,
+            What::Container(_) => NodeKind::ContainerMetadata,
+            What::CachedLayer(_) => NodeKind::CachedLayer,
+            What::Ingest(_) | What::Debris(_) => NodeKind::Debris,
+            What::Metadata => NodeKind::StoreMetadata,
+            What::Other(_) => NodeKind::Other,
+        };
+        let node = self.add(kind, &unit.id, area, &unit.path, tally);
+        match &unit.what {
+            What::Blob(digest) => {
+                if let Some((digest, _)) = self.snapshot.blobs.get_key_value(digest) {
+                    self.blobs.insert(digest, node);
+                }
+            }
+            What::Snapshot(backend, entry) => {
+                self.directories.insert((*backend, *entry), node);
+            }
+            What::Ingest(at) => {
+                if let Some(backend_ref) = &self.snapshot.ingests[*at].backend_ref {
+                    self.ingests.insert(backend_ref, node);
+                }
+            }
+            What::CachedLayer(diff_id) => self.cached.entry(diff_id.clone()).or_default().push(node),
+            What::Container(id) => self.containers.entry(id.clone()).or_default().push(node),
+            What::Debris(_) => {}
+            What::Metadata | What::Other(_) => self.inventory.anchored.push(node),
+        }
+        node
+    }
+
+    /// What the records say of blobs. Namespaces agree on all of it but the time.
+    fn blob_facts(&mut self) {
+        for namespace in &self.snapshot.metadata.namespaces {
+            for blob in &namespace.blobs {
+                let Some(node) = self.blobs.get(blob.digest.as_str()) else { continue };
+                let facts = self.inventory.nodes[node.get()].layer.get_or_insert_default();
+                let LayerFacts { created, diff_id, .. } = &mut **facts;
+                *created = created.iter().copied().chain(blob.created).min();
+                if let Some(digest) = blob.labels.get("containerd.io/uncompressed") {
+                    *diff_id = Some(digest.clone());
+                }
+            }
+        }
+    }
+
+    /// The node that a reference of `namespace` means, if it has one.
+    pub(super) fn node(&self, namespace: &'a Namespace, one: Ref<'a>) -> Option<NodeIx> {
+        match one {
+            Ref::Content(digest) => self.blobs.get(digest).copied(),
+            Ref::Snapshot(snapshotter, key) => {
+                self.snapshots.get(&(namespace.name.as_str(), snapshotter, key)).copied()
+            }
+            Ref::Ingest(key) => {
+                let record = namespace.ingests.iter().find(|ingest| ingest.key == key)?;
+                self.ingests.get(record.backend_ref.as_deref()?).copied()
+            }
+            Ref::Image(_) | Ref::Container(_) => None,
+        }
+    }
+
+    /// The nodes that references of `namespace` mean, each once, in their order.
+    pub(super) fn nodes(&self, namespace: &'a Namespace, refs: &[Ref<'a>]) -> Vec<NodeIx> {
+        let mut seen = std::collections::HashSet::new();
+        let nodes = refs.iter().filter_map(|one| self.node(namespace, *one));
+        nodes.filter(|node| seen.insert(*node)).collect()
+    }
+
+    pub(super) fn meta_db(&self) -> PathBuf {
+        self.snapshot.places.root.join(META_DB)
+    }
+
+    pub(super) fn leak(&mut self, class: &'static str, verdict: Verdict, about: About, holds: Vec<NodeIx>) {
+        self.inventory.leaks.push(Leak {
+            class,
+            store: self.context.store,
+            path: about.path,
+            id: about.id,
+            since: about.since.map(|since| self.context.present.dated(since)),
+            verdict,
+            evidence: about.evidence,
+            holds,
+        });
+    }
+}
+
+/// What a leak is about.
+pub(super) struct About {
+    pub(super) id: String,
+    pub(super) path: PathBuf,
+    pub(super) since: Option<Timestamp>,
+    pub(super) evidence: String,
+}
+
+/// `name` in CRI's namespace, `namespace/name` in any other.
+pub(super) fn qualified(namespace: &str, name: &str) -> String {
+    if namespace == KUBERNETES { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+#[cfg(test)]
+mod tests;

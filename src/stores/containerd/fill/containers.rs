@@ -1,0 +1,97 @@
+//! Containers of every namespace, CRI's sandboxes included, whoever makes them.
+
+use std::path::Path;
+
+use super::images::Groups;
+use super::volumes::Volumes;
+use super::{Filler, qualified};
+use crate::model::{Container, ContainerState, Owner};
+use crate::stores::containerd::metadata::{Namespace, SandboxRecord};
+use crate::stores::containerd::places::TASKS;
+
+impl<'a> Filler<'a> {
+    /// Adds all containers.
+    pub(in crate::stores::containerd) fn containers(&mut self, groups: &Groups<'a>, volumes: &Volumes<'a>) {
+        for at in 0..self.graphs.len() {
+            let namespace = self.graphs[at].0;
+            for record in &namespace.containers {
+                let refs = self.graphs[at].1.container(record);
+                let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
+                holds.extend(self.nodes(namespace, &refs));
+                let group = groups.of(&namespace.name, record);
+                let cri = record.cri.as_ref();
+                let recorded = cri.and_then(|cri| cri.image_ref.as_deref());
+                let recorded = recorded.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
+                let named = recorded.or(record.image.as_deref()).map(str::to_owned);
+                self.inventory.containers.push(Container {
+                    id: qualified(&namespace.name, &record.id),
+                    store: self.context.store,
+                    name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
+                    owner: Owner::Containerd,
+                    image_id: group.map(|group| group.id.clone()).or(named),
+                    image: group.map(|group| group.image),
+                    volumes: volumes.of(&namespace.name, &record.id),
+                    created: record.created,
+                    state: self.state(namespace, &record.id),
+                    sandbox: cri.is_some_and(|cri| cri.sandbox),
+                    sandbox_id: cri.and_then(|cri| cri.sandbox_id.clone()),
+                    listed_bytes: None,
+                    holds,
+                });
+            }
+            // Edges of containerd's own sandbox store; nothing of ours deletes those.
+            for sandbox in &namespace.sandboxes {
+                let held = self.nodes(namespace, &self.graphs[at].1.sandbox(sandbox));
+                self.inventory.anchored.extend(held);
+            }
+            for sandbox in namespace.bare_sandboxes() {
+                self.bare_sandbox(namespace, sandbox, groups, volumes);
+            }
+        }
+    }
+
+    /// A sandbox that another sandboxer than containerd's own has made: `sandboxer = "shim"` of a
+    /// runtime in containerd 2.
+    fn bare_sandbox(
+        &mut self,
+        namespace: &Namespace,
+        record: &SandboxRecord,
+        groups: &Groups<'a>,
+        volumes: &Volumes<'a>,
+    ) {
+        let cri = record.cri.as_ref();
+        let asked = cri.and_then(|cri| cri.image_asked.as_deref());
+        let group = asked.and_then(|name| groups.named(&namespace.name, name));
+        self.inventory.containers.push(Container {
+            id: qualified(&namespace.name, &record.id),
+            store: self.context.store,
+            name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
+            owner: Owner::Containerd,
+            image_id: group.map(|group| group.id.clone()).or(asked.map(str::to_owned)),
+            image: group.map(|group| group.image),
+            volumes: volumes.of(&namespace.name, &record.id),
+            created: record.created,
+            state: self.state(namespace, &record.id),
+            sandbox: true,
+            sandbox_id: Some(record.id.clone()),
+            listed_bytes: None,
+            holds: self.containers.get(&record.id).cloned().unwrap_or_default(),
+        });
+    }
+
+    /// What CRI noted; a mounted root filesystem proves more than that it was created.
+    fn state(&self, namespace: &Namespace, id: &str) -> ContainerState {
+        match self.snapshot.states.get(id).copied() {
+            Some(ContainerState::Exited) => ContainerState::Exited,
+            _ if self.is_mounted(namespace, id) => ContainerState::Running,
+            noted => noted.unwrap_or(ContainerState::Unknown),
+        }
+    }
+
+    /// Whether the container's bundle (below the state directory, wherever that is) has its
+    /// root filesystem mounted.
+    pub(in crate::stores::containerd) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
+        let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
+        self.context.mounts.iter().any(|mount| mount.ends_with(&rootfs))
+    }
+}

@@ -1,0 +1,295 @@
+//! Images: all names of one namespace with the same configuration are one image, since
+//! that is what CRI lists and removes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{Filler, KUBERNETES, qualified};
+use crate::model::{Image, ImageIx, Labels};
+use crate::stores::containerd::content::{self, Resolved};
+use crate::stores::containerd::gc::{Graph, Ref};
+use crate::stores::containerd::labels;
+use crate::stores::containerd::metadata::{ContainerRecord, ImageRecord, Namespace};
+
+/// CRI's mark on images that must stay; any of an image's names may carry it.
+const PINNED: (&str, &str) = ("io.cri-containerd.pinned", "pinned");
+/// Before the label that leads to a configuration's top snapshot.
+const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
+
+/// One image and its names.
+pub(in crate::stores::containerd) struct Group<'a> {
+    pub(in crate::stores::containerd) namespace: &'a Namespace,
+    pub(in crate::stores::containerd) names: Vec<&'a ImageRecord>,
+    pub(in crate::stores::containerd) resolved: Resolved,
+    pub(in crate::stores::containerd) image: ImageIx,
+    /// Id of the image in the inventory.
+    pub(in crate::stores::containerd) id: String,
+    /// Its top snapshots: snapshotter and key, recorded or not.
+    pub(in crate::stores::containerd) tops: Vec<(&'a str, &'a str)>,
+}
+
+/// All images of the root, and how to find them.
+pub(in crate::stores::containerd) struct Groups<'a> {
+    pub(in crate::stores::containerd) all: Vec<Group<'a>>,
+    /// By namespace and name.
+    by_name: HashMap<(&'a str, &'a str), usize>,
+    /// By namespace and digest of the configuration.
+    by_config: HashMap<(&'a str, String), usize>,
+}
+
+impl<'a> Groups<'a> {
+    /// The image that a container was made from: by the configuration that CRI noted, else
+    /// by name.
+    pub(in crate::stores::containerd) fn of(
+        &self,
+        namespace: &str,
+        container: &ContainerRecord,
+    ) -> Option<&Group<'a>> {
+        let cri = container.cri.as_ref();
+        let by_config = cri.and_then(|cri| cri.image_ref.clone());
+        let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
+        // An image whose manifest is gone has no configuration that we could know, but its
+        // names still stand; CRI makes one of them from the configuration's digest.
+        let names = [
+            container.image.as_deref(),
+            cri.and_then(|cri| cri.image_ref.as_deref()),
+            cri.and_then(|cri| cri.image_asked.as_deref()),
+        ];
+        let by_name = || names.into_iter().flatten().find_map(|name| self.by_name.get(&(namespace, name)));
+        let at = by_config.or_else(by_name);
+        at.map(|at| &self.all[*at])
+    }
+
+    /// The image that a configured reference means.
+    pub(in crate::stores::containerd) fn named(
+        &self,
+        namespace: &str,
+        reference: &str,
+    ) -> Option<&Group<'a>> {
+        let normal = normal(reference);
+        let at = [reference, &normal].into_iter().find_map(|name| self.by_name.get(&(namespace, name)));
+        at.map(|at| &self.all[*at])
+    }
+}
+
+impl<'a> Filler<'a> {
+    /// Adds all images.
+    pub(in crate::stores::containerd) fn images(&mut self) -> Groups<'a> {
+        let mut groups = Groups { all: Vec::new(), by_name: HashMap::new(), by_config: HashMap::new() };
+        for at in 0..self.graphs.len() {
+            let namespace = self.graphs[at].0;
+            let mut by_id: BTreeMap<String, (Vec<&ImageRecord>, Resolved)> = BTreeMap::new();
+            for record in &namespace.images {
+                let resolved = self.resolve(&self.graphs[at].1, record);
+                let id = resolved.config.as_ref().map_or(&record.target, |config| &config.digest);
+                by_id.entry(id.clone()).or_insert_with(|| (Vec::new(), resolved)).0.push(record);
+            }
+            for (digest, (names, resolved)) in by_id {
+                let place = groups.all.len();
+                for name in &names {
+                    groups.by_name.insert((&namespace.name, &name.name), place);
+                }
+                if resolved.config.is_some() {
+                    groups.by_config.insert((&namespace.name, digest.clone()), place);
+                }
+                let group = self.image(at, &digest, names, resolved);
+                groups.all.push(group);
+            }
+        }
+        groups
+    }
+
+    fn resolve(&self, graph: &Graph<'a>, record: &ImageRecord) -> Resolved {
+        let unpacked = |config: &str| {
+            let labels = graph.blob(config).map(|blob| &blob.labels);
+            labels.is_some_and(|labels| labels.keys().any(|label| label.starts_with(SNAPSHOT_REF)))
+        };
+        // Only what the namespace itself knows counts: other namespaces' blobs are not
+        // readable for it.
+        let known = |digest: &str| graph.blob(digest).is_some() && self.snapshot.blobs.contains_key(digest);
+        content::resolve(
+            (&record.target, record.target_size),
+            self.context.platform,
+            &|digest| self.snapshot.documents.get(digest).filter(|_| known(digest)).cloned(),
+            &known,
+            &unpacked,
+        )
+    }
+
+    fn image(
+        &mut self,
+        at: usize,
+        digest: &str,
+        names: Vec<&'a ImageRecord>,
+        resolved: Resolved,
+    ) -> Group<'a> {
+        let (namespace, graph) = &self.graphs[at];
+        let namespace = *namespace;
+        let mut refs = Vec::new();
+        // A name whose time is over holds nothing, but CRI lists its image until it is collected.
+        for name in names.iter().filter(|name| graph.expired(name, self.context.present.now()).is_none()) {
+            refs.extend(graph.image(name));
+        }
+        // The top snapshot first, as the top layer is elsewhere; then what it was made from.
+        refs.sort_by_key(|one| match one {
+            Ref::Snapshot(snapshotter, _) => u8::from(*snapshotter != self.primary),
+            _ => 2,
+        });
+        let holds = self.nodes(namespace, &refs);
+        let tops = self.tops(graph, &resolved);
+        let layers = self.chain(namespace, &tops);
+        self.diff_ids(namespace, &tops, &resolved);
+        let hex = digest.split_once(':').map_or(digest, |(_, hex)| hex);
+        let id = qualified(&namespace.name, hex);
+        let image = ImageIx::from(self.inventory.images.len());
+        let mut digests: Vec<_> = names.iter().map(|name| name.target.clone()).collect();
+        digests.sort();
+        digests.dedup();
+        self.inventory.images.push(Image {
+            id: id.clone(),
+            store: self.context.store,
+            names: shown(&names),
+            digests,
+            created: names.iter().filter_map(|name| name.created).min(),
+            evidence: Vec::new(),
+            is_list: resolved.index && resolved.config.is_none(),
+            pinned_by: self.pinned_by(namespace, &names),
+            labels: match self.context.labels.covers(&id) {
+                true => labels::of_image(self.snapshot, &names, &resolved),
+                false => Labels::NotRead,
+            },
+            layers,
+            listed_bytes: resolved.listed_bytes,
+            holds,
+        });
+        Group { namespace, names, resolved, image, id, tops }
+    }
+
+    /// The top snapshots that the configuration's labels name, the usual snapshotter first.
+    fn tops(&self, graph: &Graph<'a>, resolved: &Resolved) -> Vec<(&'a str, &'a str)> {
+        let config = resolved.config.as_ref().and_then(|config| graph.blob(&config.digest));
+        let labels = config.into_iter().flat_map(|blob| &blob.labels);
+        let mut tops: Vec<_> = labels
+            .filter_map(|(label, key)| {
+                Some((label.strip_prefix(SNAPSHOT_REF)?.split('/').next()?, key.as_str()))
+            })
+            .collect();
+        tops.sort_by_key(|(snapshotter, _)| *snapshotter != self.primary);
+        tops
+    }
+
+    /// Ids of the snapshots from the top down to the base. A chain that bites its tail ends
+    /// there.
+    fn chain(&self, namespace: &'a Namespace, tops: &[(&'a str, &'a str)]) -> Vec<String> {
+        let mut seen = HashSet::new();
+        let tops = tops.iter().map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
+        let mut next = tops.filter_map(|top| self.node(namespace, top)).next();
+        let mut chain = Vec::new();
+        while let Some(at) = next.filter(|at| seen.insert(*at)) {
+            let node = &self.inventory.nodes[at.get()];
+            chain.push(node.id.clone());
+            // The parent is the first of what a snapshot needs, if it has one.
+            let has_parent = node.layer.as_ref().is_some_and(|layer| layer.parent.is_some());
+            next = node.needs.first().copied().filter(|_| has_parent);
+        }
+        chain
+    }
+
+    /// Which tar each snapshot was made from, as far as the layers' labels tell.
+    fn diff_ids(&mut self, namespace: &'a Namespace, tops: &[(&'a str, &'a str)], resolved: &Resolved) {
+        for (snapshotter, key) in tops {
+            let mut next = self.node(namespace, Ref::Snapshot(snapshotter, key));
+            for layer in resolved.layers.iter().rev() {
+                let Some(at) = next else { break };
+                let blob =
+                    self.blobs.get(layer.digest.as_str()).map(|node| &self.inventory.nodes[node.get()]);
+                let diff_id = blob.and_then(|node| node.layer.as_ref()?.diff_id.clone());
+                let node = &mut self.inventory.nodes[at.get()];
+                next = node.needs.first().copied();
+                if let (Some(facts), Some(diff_id)) = (&mut node.layer, diff_id) {
+                    facts.diff_id = Some(diff_id);
+                }
+            }
+        }
+    }
+
+    /// Everything that keeps an image: CRI's label, the configured sandbox image, a sandbox
+    /// that uses it. CRI itself does not say so reliably before 1.6.25 and 1.7.10.
+    fn pinned_by(&self, namespace: &Namespace, names: &[&ImageRecord]) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for name in names {
+            if name.labels.get(PINNED.0).is_some_and(|value| value == PINNED.1) {
+                reasons.push(format!("label {}={} on {}", PINNED.0, PINNED.1, name.name));
+            }
+        }
+        if namespace.name != KUBERNETES {
+            return reasons;
+        }
+        for pin in &self.snapshot.places.pins {
+            let image = normal(&pin.image);
+            if names.iter().any(|name| name.name == image || name.name == pin.image) {
+                reasons.push(format!("sandbox image {:?} in {}", pin.image, pin.origin));
+            }
+        }
+        let sandboxes =
+            namespace.containers.iter().filter(|one| one.cri.as_ref().is_some_and(|cri| cri.sandbox));
+        let mut images = sandboxes.filter_map(|sandbox| sandbox.image.as_deref());
+        if let Some(used) = images.find(|image| names.iter().any(|name| name.name == *image)) {
+            reasons.push(format!("a pod sandbox uses {used}"));
+        }
+        reasons
+    }
+}
+
+/// The names that people know: not the one that is the image's id, and digests only where
+/// there is nothing else.
+fn shown(names: &[&ImageRecord]) -> Vec<String> {
+    let named = names.iter().map(|name| name.name.clone()).filter(|name| !name.starts_with("sha256:"));
+    let (digested, tagged): (Vec<_>, Vec<_>) = named.partition(|name| name.contains('@'));
+    if tagged.is_empty() { digested } else { tagged }
+}
+
+/// A reference as containerd writes it: with registry and tag.
+fn normal(reference: &str) -> String {
+    let (first, rest) = reference.split_once('/').unwrap_or(("", reference));
+    let with_host = if first.contains(['.', ':']) || first == "localhost" {
+        reference.to_owned()
+    } else if first.is_empty() {
+        format!("docker.io/library/{rest}")
+    } else {
+        format!("docker.io/{reference}")
+    };
+    let last = with_host.rsplit('/').next().unwrap_or(&with_host);
+    if last.contains([':', '@']) { with_host } else { format!("{with_host}:latest") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_as_containerd_writes_them() {
+        let table = [
+            ("registry.k8s.io/pause:3.8", "registry.k8s.io/pause:3.8"),
+            ("busybox", "docker.io/library/busybox:latest"),
+            ("rancher/mirrored-pause:3.6", "docker.io/rancher/mirrored-pause:3.6"),
+            ("localhost/pause", "localhost/pause:latest"),
+            ("reg:5000/pause", "reg:5000/pause:latest"),
+            ("reg.local/pause@sha256:0", "reg.local/pause@sha256:0"),
+        ];
+        for (written, meant) in table {
+            assert_eq!(normal(written), meant);
+        }
+    }
+
+    #[test]
+    fn names_for_people() {
+        let record = |name: &str| ImageRecord { name: name.into(), ..ImageRecord::default() };
+        let of = |names: &[&str]| {
+            let records: Vec<_> = names.iter().map(|name| record(name)).collect();
+            shown(&records.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["a/b:1", "a/b@sha256:0", "sha256:1"]), ["a/b:1"]);
+        assert_eq!(of(&["a/b@sha256:0", "sha256:1"]), ["a/b@sha256:0"]);
+        assert!(of(&["sha256:1"]).is_empty(), "dangling");
+    }
+}

@@ -1,0 +1,143 @@
+//! Snapshots: from the key in `meta.db` over the snapshotter's own key to the directory.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Filler, qualified};
+use crate::disk::Tally;
+use crate::model::{LayerFacts, NodeIx, NodeKind};
+use crate::stores::containerd::metadata::snapshotter::Kind;
+use crate::stores::containerd::snapshot::FIRST_BACKEND_AREA;
+
+impl<'a> Filler<'a> {
+    /// Makes a node of every snapshot record, and ties them together.
+    pub(super) fn snapshots(&mut self) {
+        let snapshot = self.snapshot;
+        let entries: HashMap<(&str, &str), (usize, usize)> = snapshot
+            .backends
+            .iter()
+            .enumerate()
+            .flat_map(|(at, backend)| {
+                let entries = backend.snapshots.iter().enumerate();
+                entries.map(move |(entry, found)| ((backend.name.as_str(), found.key.as_str()), (at, entry)))
+            })
+            .collect();
+        let mut recorded: HashMap<(usize, usize), NodeIx> = HashMap::new();
+        for namespace in &snapshot.metadata.namespaces {
+            for record in &namespace.snapshots {
+                let snapshotter = record.snapshotter.as_str();
+                let entry =
+                    record.backend.as_deref().and_then(|key| entries.get(&(snapshotter, key))).copied();
+                let node = match entry.and_then(|entry| self.directories.get(&entry).copied()) {
+                    Some(node) => node,
+                    None => self.without_directory(snapshotter, entry),
+                };
+                let kind = entry.and_then(|(at, entry)| snapshot.backends[at].snapshots[entry].kind);
+                let id = |key: &str| match snapshotter == self.primary {
+                    true => qualified(&namespace.name, key),
+                    false => qualified(&namespace.name, &format!("{snapshotter}/{key}")),
+                };
+                let made = &mut self.inventory.nodes[node.get()];
+                made.id = id(&record.key);
+                made.layer = Some(Box::new(LayerFacts {
+                    // As its node is called, if there is one.
+                    parent: record.parent.as_deref().map(id),
+                    created: record.created,
+                    read_write: kind == Some(Kind::Active),
+                    snapshotter: Some(record.snapshotter.clone()),
+                    ..LayerFacts::default()
+                }));
+                self.snapshots.insert((namespace.name.as_str(), snapshotter, record.key.as_str()), node);
+                recorded.extend(entry.map(|entry| (entry, node)));
+            }
+        }
+        self.edges();
+        self.entries_alone(&entries, &recorded);
+    }
+
+    /// Layers whose content lies in a cache. Nobody deletes that with an image: it stays whoever
+    /// reaches it. What no layer names is the cache's owner's, to be told of; unless some layer's file
+    /// is not known.
+    pub(super) fn cached_layers(&mut self) {
+        let mut used = HashSet::new();
+        for ((at, id), diff_id) in &self.snapshot.cached_layers {
+            let entry = self.snapshot.backends[*at].snapshots.iter().position(|found| found.id == *id);
+            let holder = entry.and_then(|entry| self.directories.get(&(*at, entry)).copied());
+            for node in self.cached.get(diff_id).into_iter().flatten().copied() {
+                used.insert(node);
+                // Behind its parent, which is what a snapshot needs first.
+                holder.into_iter().for_each(|holder| self.inventory.nodes[holder.get()].needs.push(node));
+            }
+        }
+        self.inventory.anchored.extend(&used);
+        for (diff_id, nodes) in std::mem::take(&mut self.cached) {
+            for node in nodes.into_iter().filter(|node| !used.contains(node)) {
+                match self.context.leaks && !self.snapshot.more_cached_layers {
+                    true => self.unused_cache_entry(&diff_id, node),
+                    false => self.inventory.anchored.push(node),
+                }
+            }
+        }
+    }
+
+    /// A record without a directory still has a place in the chains.
+    fn without_directory(&mut self, snapshotter: &str, entry: Option<(usize, usize)>) -> NodeIx {
+        let backends = &self.snapshot.backends;
+        let at = backends.iter().position(|backend| backend.name == snapshotter);
+        let path = match (at, entry) {
+            (Some(at), Some((_, entry))) => {
+                let id = backends[at].snapshots[entry].id.to_string();
+                backends[at].data.join("snapshots").join(id)
+            }
+            (Some(at), None) => backends[at].directory.clone(),
+            (None, _) => self.snapshot.places.root.clone(),
+        };
+        let area = at.map_or(0, |at| FIRST_BACKEND_AREA + at);
+        self.add(NodeKind::Snapshot, "", area, &path, &Tally::default())
+    }
+
+    fn edges(&mut self) {
+        for at in 0..self.graphs.len() {
+            let (namespace, graph) = &self.graphs[at];
+            let namespace = *namespace;
+            let mut edges = Vec::new();
+            for record in &namespace.snapshots {
+                let key = (namespace.name.as_str(), record.snapshotter.as_str(), record.key.as_str());
+                let needs = self.nodes(namespace, &graph.needs(record));
+                edges.extend(self.snapshots.get(&key).map(|node| (*node, needs)));
+            }
+            for (node, needs) in edges {
+                self.inventory.nodes[node.get()].needs = needs;
+            }
+        }
+    }
+
+    /// Entries that no namespace knows: their snapshotter does not remove a parent before
+    /// its children, so they keep their chain.
+    fn entries_alone(
+        &mut self,
+        entries: &HashMap<(&str, &str), (usize, usize)>,
+        recorded: &HashMap<(usize, usize), NodeIx>,
+    ) {
+        let snapshot = self.snapshot;
+        for ((at, entry), node) in self.directories.clone() {
+            if recorded.contains_key(&(at, entry)) {
+                continue;
+            }
+            let backend = &snapshot.backends[at];
+            let found = &backend.snapshots[entry];
+            let parent = found.parent.as_deref().and_then(|key| entries.get(&(backend.name.as_str(), key)));
+            let parent = parent.and_then(|entry| self.directories.get(entry)).copied();
+            let name = parent.map(|parent| self.inventory.nodes[parent.get()].id.clone());
+            let made = &mut self.inventory.nodes[node.get()];
+            made.needs.extend(parent);
+            made.layer = Some(Box::new(LayerFacts {
+                parent: name.or_else(|| found.parent.clone()),
+                created: found.created,
+                read_write: found.kind == Some(Kind::Active),
+                snapshotter: Some(backend.name.clone()),
+                ..LayerFacts::default()
+            }));
+            self.unknown_entry(at, entry, node);
+        }
+    }
+}

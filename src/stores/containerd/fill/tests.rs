@@ -1,0 +1,252 @@
+//! What the records of real containerds do not have: databases changed by hand.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use super::*;
+use crate::model::{ContainerState, Owner};
+use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
+use crate::stores::bolt::{Database, Limits};
+use crate::stores::containerd::places::{CRI, META_DB, Places};
+use crate::stores::containerd::{snapshot, units};
+use crate::sys::clock::Present;
+
+fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/2.3.4").join(path)
+}
+
+fn noted(key: &str) -> String {
+    let text = fs::read_to_string(fixture("pods")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap().to_owned()
+}
+
+/// What is made of the database of containerd 2.3.4, once `change` is done with its records. Each
+/// of its sandboxes has its directory.
+fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) -> Inventory {
+    let original = File::open(fixture("root").join(META_DB)).unwrap();
+    let mut tree = tree_of(&Database::read(&original, &Limits::default()).unwrap().root());
+    change(bucket_in(&mut tree, &["v1", KUBERNETES]));
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    fs::create_dir_all(root.join(META_DB).parent().unwrap()).unwrap();
+    fs::write(root.join(META_DB), Builder::usual().file(&tree)).unwrap();
+    for pod in ["pod1", "pod2"] {
+        let own = root.join(CRI).join("sandboxes").join(noted(pod));
+        fs::create_dir_all(&own).unwrap();
+        fs::write(own.join("hostname"), "pod").unwrap();
+    }
+    let snapshot = snapshot::read(&Places::at(root, true), snapshot::Patience::default()).unwrap();
+    let units = units::sort(&snapshot);
+    let context = Context {
+        store: StoreIx::from(0),
+        areas: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
+        mounts: &[],
+        platform: "linux/amd64",
+        labels: &LabelsOf::Nobody,
+        leaks: true,
+        present: &Present::at(Timestamp::now(), Vec::new()),
+        in_flight: SignedDuration::from_mins(5),
+    };
+    let mut inventory = Inventory::default();
+    fill(&mut inventory, &snapshot, &units, &vec![Tally::default(); units.len()], &context);
+    inventory
+}
+
+/// The overlayfs snapshots of containerd 2.3.4 as if the erofs snapshotter had them: one layer has its
+/// content from a cache by a symlink, one by a label, the rest has its own.
+#[test]
+fn layers_in_a_cache_stay_with_it() {
+    let renamed = |tree: &mut std::collections::BTreeMap<Vec<u8>, Value>, from: &[u8], to: &[u8]| {
+        let value = tree.remove(from).unwrap();
+        tree.insert(to.to_vec(), value);
+    };
+    let database = |path: &str| {
+        let original = File::open(fixture("root").join(path)).unwrap();
+        tree_of(&Database::read(&original, &Limits::default()).unwrap().root())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (root, cache) = (dir.path().join("root"), dir.path().join("cache"));
+    let erofs = root.join("io.containerd.snapshotter.v1.erofs");
+    fs::create_dir_all(root.join(META_DB).parent().unwrap()).unwrap();
+    let mut tree = database(META_DB);
+    let k8s = bucket_in(&mut tree, &["v1", KUBERNETES]);
+    renamed(bucket_in(k8s, &["snapshots"]), b"overlayfs", b"erofs");
+    let blobs: Vec<Vec<u8>> = bucket_in(k8s, &["content", "blob"]).keys().cloned().collect();
+    for blob in blobs {
+        let blob = bucket_in(k8s, &["content", "blob", std::str::from_utf8(&blob).unwrap()]);
+        let Some(Value::Bucket(labels, _)) = blob.get_mut(b"labels".as_slice()) else { continue };
+        let label = b"containerd.io/gc.ref.snapshot.";
+        if labels.contains_key([&label[..], b"overlayfs"].concat().as_slice()) {
+            renamed(labels, &[&label[..], b"overlayfs"].concat(), &[&label[..], b"erofs"].concat());
+        }
+    }
+    fs::write(root.join(META_DB), Builder::usual().file(&tree)).unwrap();
+
+    let layer = |digit: &str| {
+        let hex = digit.repeat(64);
+        (format!("sha256:{hex}"), cache.join(format!("sha256/{}/{hex}.erofs", &hex[..2])))
+    };
+    for digit in ["a", "b", "c"] {
+        let (_, path) = layer(digit);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, vec![1; 100_000]).unwrap();
+        fs::write(format!("{}.dmverity", path.display()), "{}").unwrap();
+    }
+    fs::write(cache.join("README"), "x").unwrap();
+    let mut own = database("io.containerd.snapshotter.v1.overlayfs/metadata.db");
+    let mut committed = Vec::new();
+    let all = bucket_in(&mut own, &["v1", "snapshots"]);
+    let keys: Vec<Vec<u8>> = all.keys().cloned().collect();
+    for key in &keys {
+        let record = bucket_in(all, &[std::str::from_utf8(key).unwrap()]);
+        let Some(Value::Bytes(id)) = record.get(b"id".as_slice()) else { panic!("{record:?}") };
+        let directory = erofs.join("snapshots").join(id[0].to_string());
+        assert!(id[0] < 0x80, "one byte of a varint");
+        fs::create_dir_all(&directory).unwrap();
+        if matches!(record.get(b"kind".as_slice()), Some(Value::Bytes(kind)) if kind == &[3]) {
+            committed.push((key.clone(), directory));
+        }
+    }
+    let (by_link, by_label) = (committed.remove(0), committed.remove(0));
+    std::os::unix::fs::symlink(layer("a").1, by_link.1.join("layer.erofs")).unwrap();
+    let labels = [
+        (b"io.containerd.erofs.v1/blob.source".to_vec(), Value::Bytes(b"cache".to_vec())),
+        (b"io.containerd.erofs.v1/blob.ref".to_vec(), Value::Bytes(layer("b").1.to_str().unwrap().into())),
+    ];
+    let record = bucket_in(all, &[std::str::from_utf8(&by_label.0).unwrap()]);
+    record.insert(b"labels".to_vec(), Value::Bucket(labels.into(), true));
+    fs::write(erofs.join("metadata.db"), Builder::usual().file(&own)).unwrap();
+
+    let mut places = Places::at(&root, true);
+    places.layer_caches.push(cache.clone());
+    // Where one leads is not known: then nothing is called unused.
+    let astray = committed[0].1.join("layer.erofs");
+    std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
+    assert!(snapshot::read(&places, snapshot::Patience::default()).unwrap().more_cached_layers);
+    fs::remove_file(&astray).unwrap();
+    let snapshot = snapshot::read(&places, snapshot::Patience::default()).unwrap();
+    let units = units::sort(&snapshot);
+    let context = Context {
+        store: StoreIx::from(0),
+        areas: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
+        mounts: &[],
+        platform: "linux/amd64",
+        labels: &LabelsOf::Nobody,
+        leaks: true,
+        present: &Present::at(Timestamp::now() + SignedDuration::from_hours(1), Vec::new()),
+        in_flight: SignedDuration::from_mins(5),
+    };
+    let mut inventory = Inventory::default();
+    let tally = Tally { bytes: 100, ..Tally::default() };
+    fill(&mut inventory, &snapshot, &units, &vec![tally; units.len()], &context);
+    let refs = crate::model::refs::Refs::new(&inventory);
+    for (digit, holder) in [("a", Some(&by_link.1)), ("b", Some(&by_label.1)), ("c", None)] {
+        let (diff_id, path) = layer(digit);
+        let at = inventory.nodes.iter().position(|node| node.path == path).expect(digit);
+        assert_eq!((inventory.nodes[at].kind, &inventory.nodes[at].id), (NodeKind::CachedLayer, &diff_id));
+        let unit = units.iter().find(|unit| unit.path == path).unwrap();
+        assert_eq!(unit.parts.len(), 2, "what dm-verity needs goes with it");
+        let needed: Vec<_> = inventory.nodes.iter().filter(|node| node.needs.contains(&at.into())).collect();
+        assert_eq!(
+            needed.iter().map(|node| &node.path).collect::<Vec<_>>(),
+            holder.into_iter().collect::<Vec<_>>()
+        );
+        let unused: Vec<_> =
+            inventory.leaks.iter().filter(|leak| leak.class == "erofs-cache-unused").collect();
+        let is_unused =
+            unused.iter().any(|leak| leak.holds == [at.into()] && leak.verdict == Verdict::Report);
+        assert_eq!((unused.len(), is_unused), (1, holder.is_none()), "{digit}");
+        // Whatever goes, nobody deletes it.
+        for image in (0..inventory.images.len()).map(crate::model::ImageIx::from) {
+            let gone =
+                refs.live().last_held(crate::model::refs::Root::Image(image)).any(|node| node.get() == at);
+            assert!(!gone, "{digit}");
+        }
+    }
+    let reached = |path: &Path| {
+        let at = inventory.nodes.iter().position(|node| node.path == path).unwrap();
+        refs.reached_by(at.into()).count()
+    };
+    assert!(reached(&layer("a").1) > 0 && reached(&layer("b").1) > 0, "images have their layers there");
+}
+
+/// With `sandboxer = "shim"` a sandbox has no record among the containers: it is one all the same.
+#[test]
+fn a_sandbox_that_only_the_sandbox_store_has_is_a_container() {
+    let pod = noted("pod1");
+    let both = filled(|_| {});
+    let one = filled(|k8s| {
+        let gone = bucket_in(k8s, &["containers"]).remove(pod.as_bytes());
+        assert!(gone.is_some() && bucket_in(k8s, &["sandboxes"]).contains_key(pod.as_bytes()));
+    });
+    assert_eq!(one.containers.len(), both.containers.len(), "each sandbox once");
+
+    let sandbox = one.containers.iter().find(|one| one.id == pod).expect("the sandbox");
+    assert_eq!((sandbox.name.as_str(), sandbox.sandbox, sandbox.owner), ("pod1", true, Owner::Containerd));
+    assert_eq!(sandbox.state, ContainerState::Unknown);
+    assert!(sandbox.created.is_some());
+    let image = &one.images[sandbox.image.expect("its spec names it").get()];
+    assert_eq!(image.names, ["reg.local/pause:1"]);
+    let held: Vec<_> = sandbox.holds.iter().map(|node| one.nodes[node.get()].id.as_str()).collect();
+    assert_eq!(held, [pod.as_str()], "its directory");
+    let debris: Vec<_> = one.leaks.iter().filter(|leak| leak.class == "cri-sandbox-dir").collect();
+    assert!(debris.is_empty(), "{debris:?}");
+}
+
+/// Of a sandbox that is not CRI's nothing is known but that it is there.
+#[test]
+fn a_sandbox_of_somebody_else_is_one_too() {
+    let inventory = filled(|k8s| {
+        let record = [(b"sandboxer".to_vec(), Value::Bytes(b"shim".to_vec()))];
+        let record = Value::Bucket(record.into(), true);
+        bucket_in(k8s, &["sandboxes"]).insert(b"alien".to_vec(), record);
+    });
+    let sandbox = inventory.containers.iter().find(|one| one.id == "alien").expect("the sandbox");
+    assert_eq!((sandbox.name.as_str(), sandbox.sandbox, sandbox.image), ("alien", true, None));
+    assert_eq!(sandbox.image_id, None);
+}
+
+/// An expired name of a real image: what other images need stays, the rest goes with the next removal.
+#[test]
+fn an_image_whose_time_is_over_holds_nothing() {
+    let name = "reg.local/app-c";
+    let both = filled(|_| {});
+    let one = filled(|k8s| {
+        let images = bucket_in(k8s, &["images"]);
+        let names: Vec<Vec<u8>> = images.keys().cloned().collect();
+        for key in names {
+            // All names of the image: its tags, and the digest that CRI adds.
+            let target = |images: &mut std::collections::BTreeMap<Vec<u8>, Value>, key: &[u8]| {
+                let key = std::str::from_utf8(key).unwrap().to_owned();
+                match bucket_in(images, &[&key, "target"]).get(b"digest".as_slice()) {
+                    Some(Value::Bytes(digest)) => digest.clone(),
+                    other => panic!("{other:?}"),
+                }
+            };
+            let wanted = target(images, format!("{name}:1").as_bytes());
+            if target(images, &key) == wanted {
+                let key = std::str::from_utf8(&key).unwrap().to_owned();
+                let labels = bucket_in(images, &[&key, "labels"]);
+                let end = Value::Bytes(b"2026-01-01T00:00:00Z".to_vec());
+                labels.insert(b"containerd.io/gc.expire".to_vec(), end);
+            }
+        }
+    });
+    let of = |inventory: &Inventory| {
+        let found = inventory.images.iter().find(|image| image.names.iter().any(|one| one.starts_with(name)));
+        found.cloned().expect("CRI lists it until it is collected")
+    };
+    assert!(!of(&both).holds.is_empty() && of(&one).holds.is_empty());
+    assert!(both.leaks.iter().all(|leak| leak.class != "image-expired"));
+    let expired: Vec<_> = one.leaks.iter().filter(|leak| leak.class == "image-expired").collect();
+    assert!(expired.len() >= 2, "each name: {expired:?}");
+    let others: std::collections::HashSet<_> =
+        one.images.iter().flat_map(|image| image.holds.iter().copied()).collect();
+    for leak in expired {
+        assert!(
+            leak.verdict == Verdict::Report && leak.evidence.contains("2026-01-01T00:00:00Z"),
+            "{leak:?}"
+        );
+        assert!(leak.holds.iter().all(|node| !others.contains(node)), "{leak:?}");
+    }
+}

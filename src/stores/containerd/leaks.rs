@@ -1,0 +1,252 @@
+//! What nothing uses, and what does not fit together. Reported only: containerd owns its
+//! own deletion, and most of this it clears away itself at the next one.
+
+mod damage;
+mod debris;
+mod volumes;
+
+use std::collections::HashSet;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::fill::images::Groups;
+use super::fill::{About, Filler, qualified, volumes as image_volumes};
+use super::gc::{Ref, Term, term};
+use super::metadata::{LeaseRecord, Namespace};
+use crate::model::{Consistency, NodeIx, Verdict};
+
+/// A lease that lasts longer than this was not made for a pull, whose leases last a day.
+const FAR: SignedDuration = SignedDuration::from_hours(48);
+
+/// The lease of a sandbox's image volumes. They are listed themselves when the sandbox is gone.
+fn is_of_volumes(lease: &LeaseRecord) -> bool {
+    let of_this = |key: &str| image_volumes::parse(key).is_some_and(|(sandbox, _)| sandbox == lease.id);
+    let nothing_else = lease.content.is_empty() && lease.ingests.is_empty() && lease.images.is_empty();
+    nothing_else && !lease.snapshots.is_empty() && lease.snapshots.iter().all(|(_, key)| of_this(key))
+}
+
+impl<'a> Filler<'a> {
+    /// Whether a thing changed so recently that somebody may be at it.
+    fn in_flight(&self, since: Option<Timestamp>) -> bool {
+        since.is_none_or(|since| self.context.present.age(since) < self.context.in_flight)
+    }
+
+    /// Nothing that is missing from records that moved, or could not be read, proves
+    /// anything.
+    fn records_are_whole(&self) -> bool {
+        self.snapshot.consistency == Consistency::Consistent
+    }
+
+    /// `Report` for what stands; `Keep` for what may be work in progress.
+    fn verdict(&self, since: Option<Timestamp>) -> Verdict {
+        if self.in_flight(since) || !self.records_are_whole() { Verdict::Keep } else { Verdict::Report }
+    }
+
+    /// Leases: what keeps content for nobody that we know of.
+    pub(super) fn leases(&mut self) {
+        for at in 0..self.graphs.len() {
+            let (namespace, graph) = &self.graphs[at];
+            let namespace = *namespace;
+            let mut found = Vec::new();
+            let mut marked = None;
+            for lease in &namespace.leases {
+                let mut refs = graph.lease(lease);
+                let term = term(lease, self.context.present.now());
+                if matches!(term, Term::Expired(_)) {
+                    // It holds nothing any more; what nobody else holds waits with it for
+                    // the next collection.
+                    let marked = marked.get_or_insert_with(|| graph.marked(self.context.present.now()));
+                    refs.retain(|one| !marked.contains(one));
+                }
+                let newest =
+                    lease.ingests.iter().filter_map(|key| self.ingest_modified(namespace, key)).max();
+                found.push((lease, term, newest, self.nodes(namespace, &refs)));
+            }
+            for (lease, term, newest, holds) in found {
+                if self.owned(namespace, lease, &holds) || is_of_volumes(lease) {
+                    continue;
+                }
+                self.lease(&namespace.name, lease, term, newest, holds);
+            }
+        }
+    }
+
+    /// Names of images whose time is over, and what only they would hold.
+    pub(super) fn expired_images(&mut self, groups: &Groups<'a>) {
+        let mut found = Vec::new();
+        for (namespace, graph) in &self.graphs {
+            let mut marked = None;
+            let expired = namespace.images.iter();
+            let expired =
+                expired.filter_map(|name| Some((name, graph.expired(name, self.context.present.now())?)));
+            for (name, end) in expired {
+                let marked = marked.get_or_insert_with(|| graph.marked(self.context.present.now()));
+                let mut refs = graph.image(name);
+                refs.retain(|one| !marked.contains(one));
+                found.push((*namespace, name, end, self.nodes(namespace, &refs)));
+            }
+        }
+        for (namespace, name, end, holds) in found {
+            let group = groups.all.iter().find(|group| {
+                group.namespace.name == namespace.name && group.names.iter().any(|one| one.name == name.name)
+            });
+            let image = group.map_or(name.target.as_str(), |group| group.id.as_str());
+            let evidence = format!(
+                "the time of this name ended at {end}; it keeps nothing of the image {image} any more, and \
+                 containerd deletes it with the next thing that it deletes"
+            );
+            let (id, path) = (qualified(&namespace.name, &name.name), self.meta_db());
+            let about = About { id, path, since: Some(end), evidence };
+            self.leak("image-expired", self.verdict(Some(end)), about, holds);
+        }
+    }
+
+    /// containerd 2 gives each pod sandbox a lease by its own id, which goes with it: what
+    /// such a lease holds, the sandbox holds.
+    fn owned(&mut self, namespace: &Namespace, lease: &LeaseRecord, holds: &[NodeIx]) -> bool {
+        let id = qualified(&namespace.name, &lease.id);
+        let store = self.context.store;
+        let mut containers = self.inventory.containers.iter_mut();
+        if let Some(owner) = containers.find(|one| one.store == store && one.id == id) {
+            let new: Vec<_> = holds.iter().filter(|node| !owner.holds.contains(node)).copied().collect();
+            owner.holds.extend(new);
+            return true;
+        }
+        let owned = namespace.sandboxes.iter().any(|sandbox| sandbox.id == lease.id);
+        if owned {
+            self.inventory.anchored.extend(holds);
+        }
+        owned
+    }
+
+    fn lease(
+        &mut self,
+        namespace: &str,
+        lease: &LeaseRecord,
+        term: Term,
+        newest: Option<Timestamp>,
+        holds: Vec<NodeIx>,
+    ) {
+        let since = newest.max(lease.created);
+        let (class, verdict, evidence) = match term {
+            Term::Unlimited => (
+                "lease-without-expiry",
+                self.verdict(since),
+                "a lease without an end: it holds its content until its owner deletes it".to_owned(),
+            ),
+            Term::Until(end) if end.duration_since(self.context.present.now()) > FAR => (
+                "lease-far-expiry",
+                self.verdict(since),
+                format!("a lease that ends only at {end}: pulls make leases of one day"),
+            ),
+            Term::Until(end) if self.in_flight(since) => (
+                "lease-active",
+                Verdict::Keep,
+                format!("a lease that ends at {end}: a pull may be under way"),
+            ),
+            Term::Until(end) => (
+                "lease-stale",
+                self.verdict(since),
+                format!(
+                    "a lease that ends at {end}, and nothing of it grows any more: a pull that broke off"
+                ),
+            ),
+            Term::Expired(end) => (
+                "lease-expired",
+                self.verdict(since),
+                format!("ended at {end}; containerd does not collect before something else is deleted"),
+            ),
+        };
+        let path = self.meta_db();
+        let about = About { id: qualified(namespace, &lease.id), path, since, evidence };
+        self.leak(class, verdict, about, holds);
+    }
+
+    /// Blobs and snapshots that a label keeps: leaks where nobody else reaches them.
+    pub(super) fn labelled_roots(&mut self) {
+        let used = self.reached_by_images_and_containers();
+        for at in 0..self.graphs.len() {
+            let (namespace, graph) = &self.graphs[at];
+            let namespace = *namespace;
+            let blobs = namespace
+                .blobs
+                .iter()
+                .map(|blob| ("content-gc-root", blob.digest.clone(), blob.created, graph.rooted_blob(blob)));
+            let snapshots = namespace
+                .snapshots
+                .iter()
+                .map(|one| ("snapshot-gc-root", one.key.clone(), one.created, graph.rooted_snapshot(one)));
+            let rooted: Vec<_> = blobs
+                .chain(snapshots)
+                .map(|(class, id, since, refs)| (class, id, since, self.nodes(namespace, &refs)))
+                .filter(|(.., holds)| !holds.is_empty())
+                .collect();
+            for (class, id, since, holds) in rooted {
+                // The labelled thing itself is the first that it holds.
+                if holds.first().is_some_and(|first| used.contains(first)) {
+                    self.inventory.anchored.extend(holds);
+                    continue;
+                }
+                let path = self.inventory.nodes[holds[0].get()].path.clone();
+                let evidence =
+                    "the label containerd.io/gc.root keeps it; no image and no container reaches it".into();
+                let about = About { id: qualified(&namespace.name, &id), path, since, evidence };
+                self.leak(class, self.verdict(since), about, holds);
+            }
+        }
+    }
+
+    fn reached_by_images_and_containers(&self) -> HashSet<NodeIx> {
+        let images = self.inventory.images.iter().filter(|image| image.store == self.context.store);
+        let containers = self.inventory.containers.iter().filter(|one| one.store == self.context.store);
+        let holds = images.flat_map(|image| &image.holds).chain(containers.flat_map(|one| &one.holds));
+        self.reach(holds.copied())
+    }
+
+    fn reach(&self, start: impl Iterator<Item = NodeIx>) -> HashSet<NodeIx> {
+        let mut waiting: Vec<_> = start.collect();
+        let mut reached = HashSet::new();
+        while let Some(node) = waiting.pop() {
+            if reached.insert(node) {
+                waiting.extend(&self.inventory.nodes[node.get()].needs);
+            }
+        }
+        reached
+    }
+
+    /// What nothing marks: containerd takes it at its next collection.
+    pub(super) fn unmarked(&mut self) {
+        let held = self.inventory.leaks.iter().filter(|leak| leak.store == self.context.store);
+        let held = held.flat_map(|leak| &leak.holds).chain(&self.inventory.anchored);
+        let mut reached = self.reach(held.copied());
+        reached.extend(self.reached_by_images_and_containers());
+        for at in 0..self.graphs.len() {
+            let namespace = self.graphs[at].0;
+            let blobs = namespace.blobs.iter().map(|blob| {
+                ("content-unreferenced", blob.digest.as_str(), blob.created, Ref::Content(&blob.digest))
+            });
+            let snapshots = namespace.snapshots.iter().map(|one| {
+                let node = Ref::Snapshot(&one.snapshotter, &one.key);
+                ("snapshot-unreferenced", one.key.as_str(), one.created, node)
+            });
+            let left: Vec<_> = blobs
+                .chain(snapshots)
+                .filter_map(|(class, id, since, one)| Some((class, id, since, self.node(namespace, one)?)))
+                .filter(|(.., node)| !reached.contains(node))
+                .collect();
+            for (class, id, since, node) in left {
+                let made = &self.inventory.nodes[node.get()];
+                if made.size.inodes == 0 || !reached.insert(node) {
+                    // No directory, or another namespace has the same blob.
+                    continue;
+                }
+                let path = made.path.clone();
+                let evidence = "no image, container, lease or label reaches it; containerd takes it when it \
+                                next deletes something of its kind"
+                    .into();
+                let about = About { id: qualified(&namespace.name, id), path, since, evidence };
+                self.leak(class, self.verdict(since), about, vec![node]);
+            }
+        }
+    }
+}

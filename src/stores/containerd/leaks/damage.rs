@@ -1,0 +1,238 @@
+//! Records that lead nowhere, and copies that nobody asked for.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::model::{NodeIx, NodeKind, Verdict, words};
+use crate::stores::containerd::fill::images::{Group, Groups};
+use crate::stores::containerd::fill::{About, Filler, KUBERNETES, qualified};
+use crate::stores::containerd::gc::Ref;
+
+/// A database that is much longer than its content, and long enough for somebody to care.
+fn is_oversized(used: u64, length: u64) -> bool {
+    length >= 32 << 20 && used <= length / 4
+}
+
+impl<'a> Filler<'a> {
+    fn report(&mut self, class: &'static str, id: String, evidence: String, holds: Vec<NodeIx>) {
+        let verdict = if self.records_are_whole() { Verdict::Report } else { Verdict::Keep };
+        let about = About { id, path: self.meta_db(), since: None, evidence };
+        self.leak(class, verdict, about, holds);
+    }
+
+    /// Images that lack blobs, blobs that are cut off, snapshots without a directory,
+    /// containers that CRI does not know.
+    pub(in crate::stores::containerd) fn damage(&mut self, groups: &Groups<'a>) {
+        for group in &groups.all {
+            self.image_damage(group);
+        }
+        self.short_blobs();
+        self.snapshots_without_directory();
+        self.containers_without_cri();
+        self.oversized_databases();
+    }
+
+    /// bolt never gives pages back to the filesystem.
+    fn oversized_databases(&mut self) {
+        for (path, used, length) in &self.snapshot.databases {
+            if !is_oversized(*used, *length) {
+                continue;
+            }
+            let evidence = format!(
+                "{used} of its {length} bytes are in use; it never shrinks by itself: `bbolt compact` while \
+                 containerd is stopped"
+            );
+            let name = path.strip_prefix(&self.snapshot.places.root).unwrap_or(path);
+            let about = About { id: name.display().to_string(), path: path.clone(), since: None, evidence };
+            self.leak("oversized-database", Verdict::Report, about, Vec::new());
+        }
+    }
+
+    fn image_damage(&mut self, group: &Group<'a>) {
+        let names: Vec<_> = group.names.iter().map(|name| name.name.as_str()).collect();
+        let names = names.join(", ");
+        if let Some(digest) = group.resolved.missing.first() {
+            let evidence = format!(
+                "{names}: the blob {digest} is not there, so CRI can neither show nor remove it while containerd \
+                 keeps the rest of it; only containerd's own API (`ctr images rm`) removes it"
+            );
+            return self.report("missing-manifest-blob", group.id.clone(), evidence, Vec::new());
+        }
+        let at = self.graphs.iter().position(|(namespace, _)| namespace.name == group.namespace.name);
+        let Some(at) = at else { return };
+        let graph = &self.graphs[at].1;
+        // A layer without record is one that was never fetched, or discarded on purpose.
+        let lost: Vec<_> = group
+            .resolved
+            .layers
+            .iter()
+            .filter(|layer| {
+                graph.blob(&layer.digest).is_some() && !self.snapshot.blobs.contains_key(&layer.digest)
+            })
+            .map(|layer| layer.digest.clone())
+            .collect();
+        let unpacked = group.tops.iter().any(|(snapshotter, key)| graph.snapshot(snapshotter, key).is_some());
+        if !lost.is_empty() {
+            let effect = if unpacked {
+                "its snapshots are there, so it runs; it cannot be pushed or unpacked again"
+            } else {
+                "it is not unpacked, so a pull or a start fails until the record is removed"
+            };
+            let evidence = format!("{names}: the record of layer {} has no file; {effect}", lost.join(", "));
+            self.report("missing-layer-blob", group.id.clone(), evidence, Vec::new());
+        }
+        if !unpacked && !group.tops.is_empty() {
+            let evidence = format!("{names}: it was unpacked once, but its top snapshot has no record");
+            self.report("image-snapshot-missing", group.id.clone(), evidence, Vec::new());
+        }
+    }
+
+    fn short_blobs(&mut self) {
+        let mut seen = HashSet::new();
+        let mut short = Vec::new();
+        for namespace in &self.snapshot.metadata.namespaces {
+            for blob in &namespace.blobs {
+                let file = self.snapshot.blobs.get(&blob.digest);
+                if let (Some(file), Some(size)) = (file, blob.size)
+                    && file.length != size
+                    && seen.insert(blob.digest.as_str())
+                {
+                    short.push((blob.digest.clone(), file.length, size, file.modified));
+                }
+            }
+        }
+        for (digest, length, size, since) in short {
+            let path =
+                self.blobs.get(digest.as_str()).map(|node| self.inventory.nodes[node.get()].path.clone());
+            let evidence = format!("{length} bytes, but its record says {size}: unpacking it fails");
+            let path = path.unwrap_or_else(|| self.meta_db());
+            self.leak(
+                "truncated-blob",
+                Verdict::Report,
+                About { id: digest, path, since, evidence },
+                Vec::new(),
+            );
+        }
+    }
+
+    fn snapshots_without_directory(&mut self) {
+        let mut missing = Vec::new();
+        for (namespace, _) in &self.graphs {
+            for record in &namespace.snapshots {
+                // While an unpacked snapshot is committed, its entry has the new name already
+                // and its record still the old one.
+                if self.in_flight(record.created) {
+                    continue;
+                }
+                let known = self.snapshot.backends.iter().find(|backend| backend.name == record.snapshotter);
+                // Of a snapshotter whose database we do not have we cannot tell.
+                let Some(backend) = known.filter(|backend| backend.known) else { continue };
+                let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
+                let Some(node) = node.map(|node| &self.inventory.nodes[node.get()]) else { continue };
+                let plain = crate::stores::containerd::places::PLAIN.contains(&backend.name.as_str());
+                if node.kind != NodeKind::Snapshot
+                    || node.size.inodes > 0
+                    || !plain
+                    || Self::exists(&node.path) && node.path != backend.directory
+                {
+                    continue;
+                }
+                let what = if node.path == backend.directory {
+                    "no entry in its snapshotter"
+                } else {
+                    "no directory"
+                };
+                missing.push((
+                    node.id.clone(),
+                    format!("the snapshot is recorded, but has {what}: containers on it do not start"),
+                ));
+            }
+        }
+        for (id, evidence) in missing {
+            self.report("snapshot-missing", id, evidence, Vec::new());
+        }
+    }
+
+    /// In CRI's namespace everything is CRI's, or was left there by somebody.
+    fn containers_without_cri(&mut self) {
+        let mut found = Vec::new();
+        for (namespace, _) in self.graphs.iter().filter(|(namespace, _)| namespace.name == KUBERNETES) {
+            for record in namespace.containers.iter().filter(|record| record.cri.is_none()) {
+                if !self.is_mounted(namespace, &record.id) {
+                    found.push((record.id.clone(), record.created));
+                }
+            }
+        }
+        for (id, since) in found {
+            let evidence =
+                "a container in CRI's namespace that CRI does not know, and nothing of it is mounted".into();
+            let path = self.meta_db();
+            self.leak(
+                "container-without-cri",
+                self.verdict(since),
+                About { id, path, since, evidence },
+                Vec::new(),
+            );
+        }
+    }
+
+    /// Images and snapshots that CRI cannot see: other namespaces, other snapshotters.
+    pub(in crate::stores::containerd) fn other_namespaces(&mut self, groups: &Groups<'a>) {
+        let cri_is_used =
+            self.snapshot.metadata.namespace(KUBERNETES).is_some_and(|one| !one.images.is_empty());
+        if !cri_is_used {
+            return;
+        }
+        let mut reports = Vec::new();
+        for namespace in self.snapshot.metadata.namespaces.iter().filter(|one| one.name != KUBERNETES) {
+            let images = groups.all.iter().filter(|group| group.namespace.name == namespace.name).count();
+            let snapshots = namespace.snapshots.len();
+            if images + snapshots > 0 {
+                let evidence = format!(
+                    "{images} images and {snapshots} snapshots that neither CRI nor the kubelet sees"
+                );
+                reports.push(("foreign-namespace", namespace.name.clone(), evidence));
+            }
+        }
+        for namespace in &self.snapshot.metadata.namespaces {
+            let mut by_snapshotter: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+            for record in &namespace.snapshots {
+                let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
+                let of_this = by_snapshotter.entry(&record.snapshotter).or_default();
+                of_this.0 += 1;
+                of_this.1 += node.map_or(0, |node| self.inventory.nodes[node.get()].size.bytes);
+            }
+            let used: HashSet<_> =
+                namespace.containers.iter().filter_map(|one| one.snapshotter.as_deref()).collect();
+            for (snapshotter, (count, bytes)) in by_snapshotter {
+                if snapshotter != self.primary && !used.contains(snapshotter) {
+                    let evidence = format!(
+                        "{count} snapshots of {} that no container was made with: copies of the same layers; \
+                         their bytes count with the images that they are copies for, and go with these",
+                        words::bytes(bytes)
+                    );
+                    reports.push(("second-snapshotter", qualified(&namespace.name, snapshotter), evidence));
+                }
+            }
+        }
+        for (class, id, evidence) in reports {
+            self.report(class, id, evidence, Vec::new());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_oversized;
+
+    #[test]
+    fn only_long_and_empty_databases_are_oversized() {
+        for (used, length, expected) in [
+            (1, 1 << 20, false),
+            (17 << 20, 68 << 20, true),
+            (18 << 20, 68 << 20, false),
+            (0, 32 << 20, true),
+        ] {
+            assert_eq!(is_oversized(used, length), expected, "{used} of {length}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Files without a record, and downloads.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use crate::model::{NodeIx, Verdict};
+use crate::stores::containerd::fill::{About, Filler, qualified};
+use crate::stores::containerd::metadata::Namespace;
+use crate::stores::containerd::units::{Debris, Unit, What};
+
+fn evidence(what: Debris) -> &'static str {
+    match what {
+        Debris::Blob => {
+            "no namespace knows this blob; containerd deletes it with the next blob that it deletes"
+        }
+        Debris::StrayName => {
+            "this name is no digest: containerd stops here whenever it deletes blobs, so none that sorts after \
+             it leaves the disk, while every removal answers success; move it out of the directory"
+        }
+        Debris::Ingest => {
+            "no namespace knows this download; containerd deletes it with the next content that it deletes"
+        }
+        Debris::IngestWithoutRef => {
+            "a download without its file `ref`, left by a crash or a full disk: containerd never deletes it"
+        }
+        Debris::SnapshotDirectory => {
+            "the snapshotter's database knows no snapshot with this number; it is deleted with the next snapshot"
+        }
+        Debris::NewSnapshot => {
+            "containerd broke off while it made this snapshot; it is deleted with the next one"
+        }
+        Debris::RemovedSnapshot => {
+            "containerd broke off while it removed this snapshot; it is deleted with the next one"
+        }
+        Debris::Snapshotter => "a snapshotter's directory, but no namespace has a snapshot of it",
+        Debris::TmpMount => {
+            "a mount point for unpacking with files in it and nothing mounted: it is never deleted"
+        }
+        Debris::CriContainer | Debris::CriSandbox | Debris::Task => {
+            "no record of this container; containerd deletes the directory when it starts"
+        }
+    }
+}
+
+impl<'a> Filler<'a> {
+    /// Everything without a record.
+    pub(in crate::stores::containerd) fn debris(&mut self, units: &[Unit], nodes: &[NodeIx]) {
+        for (unit, node) in units.iter().zip(nodes) {
+            let What::Debris(what) = unit.what else { continue };
+            if what == Debris::TmpMount && self.inventory.nodes[node.get()].size.inodes <= 1 {
+                // Empty mount points are normal.
+                self.inventory.anchored.push(*node);
+                continue;
+            }
+            let seen = self.snapshot.unknown_since.get(&unit.path).copied();
+            let since = seen.flatten();
+            let mounted = self.context.mounts.iter().any(|mount| mount.starts_with(&unit.path));
+            let confirmed = seen.is_some() || self.snapshot.places.foreign;
+            let verdict = if confirmed && !mounted { self.verdict(since) } else { Verdict::Keep };
+            let evidence = match (mounted, verdict) {
+                (true, _) => "something is mounted on it: it is in use".to_owned(),
+                (false, Verdict::Keep) => format!("{}; it may be work in progress", evidence(what)),
+                _ => evidence(what).to_owned(),
+            };
+            let about = About { id: unit.id.clone(), path: unit.path.clone(), since, evidence };
+            self.leak(what.class(), verdict, about, vec![*node]);
+        }
+    }
+
+    /// A snapshot that only its snapshotter knows.
+    pub(in crate::stores::containerd) fn unknown_entry(
+        &mut self,
+        backend: usize,
+        entry: usize,
+        node: NodeIx,
+    ) {
+        let found = &self.snapshot.backends[backend].snapshots[entry];
+        let name = &self.snapshot.backends[backend].name;
+        let evidence =
+            "the snapshotter knows it, but no namespace of meta.db does; it is deleted with the next \
+                        snapshot, unless its parent is missing"
+                .into();
+        let path = self.inventory.nodes[node.get()].path.clone();
+        let about = About { id: format!("{name}/{}", found.key), path, since: found.created, evidence };
+        self.leak("backend-snapshot-unknown", self.verdict(found.created), about, vec![node]);
+    }
+
+    /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
+    pub(in crate::stores::containerd) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
+        let path = self.inventory.nodes[node.get()].path.clone();
+        let since = self.snapshot.places.within().facts(&path).ok().and_then(|facts| facts.modified);
+        let evidence = "no snapshot of this containerd has its content from this file of a layer cache; \
+                        containerd never deletes there, and another machine or program may use it"
+            .into();
+        let about = About { id: diff_id.to_owned(), path, since, evidence };
+        self.leak("erofs-cache-unused", self.verdict(since), about, vec![node]);
+    }
+
+    /// When a download last grew.
+    pub(in crate::stores::containerd) fn ingest_modified(
+        &self,
+        namespace: &Namespace,
+        key: &str,
+    ) -> Option<Timestamp> {
+        let record = namespace.ingests.iter().find(|ingest| ingest.key == key)?;
+        let mut directories = self.snapshot.ingests.iter();
+        directories.find(|one| one.backend_ref.is_some() && one.backend_ref == record.backend_ref)?.modified
+    }
+
+    /// Downloads with a record: under way, or left by a writer that is gone.
+    pub(in crate::stores::containerd) fn ingests(&mut self) {
+        for at in 0..self.graphs.len() {
+            let namespace = self.graphs[at].0;
+            for record in &namespace.ingests {
+                let Some(node) = record.backend_ref.as_deref().and_then(|one| self.ingests.get(one)).copied()
+                else {
+                    continue;
+                };
+                let modified = self.ingest_modified(namespace, &record.key);
+                let (class, verdict, evidence) = if self.in_flight(modified) {
+                    ("ingest-active", Verdict::Keep, "a download that grew a moment ago".to_owned())
+                } else {
+                    let until = match record.expires {
+                        Some(end) if end > self.context.present.now() => {
+                            format!("containerd keeps it until {end}")
+                        }
+                        Some(end) => format!("its time ended at {end}"),
+                        None => "only a lease holds it".to_owned(),
+                    };
+                    (
+                        "stale-ingest",
+                        self.verdict(modified),
+                        format!("a download that does not grow; {until}"),
+                    )
+                };
+                let path = self.inventory.nodes[node.get()].path.clone();
+                let id = qualified(&namespace.name, &record.key);
+                self.leak(class, verdict, About { id, path, since: modified, evidence }, vec![node]);
+            }
+        }
+    }
+
+    pub(in crate::stores::containerd) fn exists(path: &Path) -> bool {
+        crate::sys::quiet::facts(path).is_ok()
+    }
+}

@@ -1,0 +1,115 @@
+//! Typed access to the fields of a record. What is missing is absent; what does not parse
+//! is noted and then absent.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::values;
+use crate::stores::bolt::{Bucket, Entry};
+
+/// Labels or annotations, by key.
+pub type Labels = BTreeMap<String, String>;
+
+/// What a record has that cannot be understood, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Oddity {
+    /// Keys from the top bucket down, joined by `/`.
+    pub at: String,
+    /// What is wrong.
+    pub message: &'static str,
+}
+
+/// One record: a bucket and where it stands.
+pub(super) struct Fields<'a, 'o> {
+    bucket: Bucket<'a>,
+    at: String,
+    odd: &'o mut Vec<Oddity>,
+}
+
+/// Foreign bytes as text: names and digests are ASCII in practice.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl<'a, 'o> Fields<'a, 'o> {
+    pub(super) fn new(bucket: Bucket<'a>, at: String, odd: &'o mut Vec<Oddity>) -> Self {
+        Self { bucket, at, odd }
+    }
+
+    pub(super) fn odd(&mut self, key: &str, message: &'static str) {
+        self.odd.push(Oddity { at: format!("{}/{key}", self.at), message });
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.bucket.get(key.as_bytes()).is_some()
+    }
+
+    pub(super) fn bytes(&self, key: &str) -> Option<&'a [u8]> {
+        self.bucket.value(key)
+    }
+
+    /// Text; empty text counts as absent, as containerd treats it.
+    pub(super) fn text(&self, key: &str) -> Option<String> {
+        self.bytes(key).filter(|value| !value.is_empty()).map(text)
+    }
+
+    pub(super) fn time(&mut self, key: &str) -> Option<Timestamp> {
+        let bytes = self.bytes(key).filter(|value| !value.is_empty())?;
+        let time = values::time(bytes);
+        if time.is_none() {
+            self.odd(key, "is no time");
+        }
+        time.flatten()
+    }
+
+    /// A size or count: a signed varint that is not negative.
+    pub(super) fn size(&mut self, key: &str) -> Option<u64> {
+        let bytes = self.bytes(key)?;
+        let size = values::varint(bytes).and_then(|size| u64::try_from(size).ok());
+        if size.is_none() {
+            self.odd(key, "is no size");
+        }
+        size
+    }
+
+    pub(super) fn labels(&self, key: &str) -> Labels {
+        let labels = self.bucket.bucket(key);
+        let entries = labels.into_iter().flat_map(|labels| labels.entries());
+        entries
+            .filter_map(|(key, entry)| match entry {
+                Entry::Value(value) => Some((text(key), text(value))),
+                Entry::Bucket(_) => None,
+            })
+            .collect()
+    }
+
+    /// The keys of a bucket that is used as a set.
+    pub(super) fn keys(&self, key: &str) -> Vec<String> {
+        let bucket = self.bucket.bucket(key);
+        bucket.into_iter().flat_map(|bucket| bucket.entries()).map(|(key, _)| text(key)).collect()
+    }
+
+    pub(super) fn bucket(&self, key: &str) -> Option<Bucket<'a>> {
+        self.bucket.bucket(key)
+    }
+
+    /// The JSON inside an extension, whose value is a protobuf `Any`.
+    pub(super) fn extension(&mut self, name: &str) -> Option<serde_json::Value> {
+        let any = self.bucket.bucket("extensions")?.value(name)?;
+        let json = json_of(any);
+        if json.is_none() {
+            self.odd(&format!("extensions/{name}"), "holds no JSON");
+        }
+        json
+    }
+
+    /// The JSON inside a protobuf `Any` that may as well be something else.
+    pub(super) fn any_json(&self, key: &str) -> Option<serde_json::Value> {
+        json_of(self.bytes(key)?)
+    }
+}
+
+fn json_of(any: &[u8]) -> Option<serde_json::Value> {
+    values::any_value(any).and_then(|value| serde_json::from_slice(value).ok())
+}

@@ -1,0 +1,163 @@
+//! The records of one namespace.
+
+use super::cri::{self, KIND_LABEL};
+use super::fields::{Fields, Oddity};
+use super::{
+    BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SandboxRecord,
+    SnapshotRecord, records,
+};
+use crate::stores::bolt::{Bucket, Entry};
+
+/// Reads the namespace `name`.
+pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Namespace {
+    let mut reader = Reader { name, bucket, odd };
+    let snapshots = records(bucket.bucket("snapshots"));
+    Namespace {
+        name: name.to_owned(),
+        images: reader.each(&["images"], image),
+        blobs: reader.each(&["content", "blob"], blob),
+        ingests: reader.ingests(),
+        snapshots: snapshots
+            .flat_map(|(snapshotter, _)| {
+                let read = |fields: &mut Fields<'_, '_>, key| snapshot(fields, &snapshotter, key);
+                reader.each(&["snapshots", &snapshotter], read)
+            })
+            .collect(),
+        containers: reader.each(&["containers"], container),
+        leases: reader.each(&["leases"], lease),
+        sandboxes: reader.each(&["sandboxes"], sandbox),
+    }
+}
+
+struct Reader<'a, 'o> {
+    name: &'o str,
+    bucket: Bucket<'a>,
+    odd: &'o mut Vec<Oddity>,
+}
+
+impl Reader<'_, '_> {
+    /// Reads each bucket below `path` as a record.
+    fn each<T>(&mut self, path: &[&str], read: impl Fn(&mut Fields<'_, '_>, String) -> T) -> Vec<T> {
+        let bucket = path.iter().try_fold(self.bucket, |bucket, key| bucket.bucket(key));
+        let at = format!("{}/{}", self.name, path.join("/"));
+        records(bucket)
+            .map(|(key, bucket)| {
+                let mut fields = Fields::new(bucket, format!("{at}/{key}"), self.odd);
+                read(&mut fields, key)
+            })
+            .collect()
+    }
+
+    /// Downloads; before schema 2 they were bare values under another key.
+    fn ingests(&mut self) -> Vec<IngestRecord> {
+        let mut ingests = self.each(&["content", "ingests"], ingest);
+        let old = self.bucket.bucket("content").and_then(|content| content.bucket("ingest"));
+        for (key, entry) in old.into_iter().flat_map(|old| old.entries()) {
+            if let Entry::Value(backend) = entry {
+                ingests.push(IngestRecord {
+                    key: super::fields::text(key),
+                    backend_ref: Some(super::fields::text(backend)),
+                    ..IngestRecord::default()
+                });
+            }
+        }
+        ingests
+    }
+}
+
+fn image(fields: &mut Fields<'_, '_>, name: String) -> ImageRecord {
+    let mut image = ImageRecord {
+        name,
+        created: fields.time("createdat"),
+        updated: fields.time("updatedat"),
+        labels: fields.labels("labels"),
+        ..ImageRecord::default()
+    };
+    if let Some(target) = fields.bucket("target") {
+        let bytes = |key: &str| target.value(key).map(super::fields::text).unwrap_or_default();
+        image.target = bytes("digest");
+        image.media_type = bytes("mediatype");
+        let size = target.value("size").and_then(super::values::varint);
+        image.target_size = size.and_then(|size| u64::try_from(size).ok());
+    }
+    if image.target.is_empty() {
+        fields.odd("target", "the name stands for nothing");
+    }
+    image
+}
+
+fn blob(fields: &mut Fields<'_, '_>, digest: String) -> BlobRecord {
+    BlobRecord {
+        digest,
+        size: fields.size("size"),
+        created: fields.time("createdat"),
+        labels: fields.labels("labels"),
+    }
+}
+
+fn ingest(fields: &mut Fields<'_, '_>, key: String) -> IngestRecord {
+    IngestRecord {
+        key,
+        backend_ref: fields.text("ref"),
+        expires: fields.time("expireat"),
+        expected: fields.text("expected"),
+    }
+}
+
+fn snapshot(fields: &mut Fields<'_, '_>, snapshotter: &str, key: String) -> SnapshotRecord {
+    if !fields.has("name") {
+        fields.odd("name", "the snapshot has no name in its snapshotter");
+    }
+    SnapshotRecord {
+        snapshotter: snapshotter.to_owned(),
+        key,
+        backend: fields.text("name"),
+        parent: fields.text("parent"),
+        created: fields.time("createdat"),
+        labels: fields.labels("labels"),
+    }
+}
+
+fn container(fields: &mut Fields<'_, '_>, id: String) -> ContainerRecord {
+    let labels = fields.labels("labels");
+    let runtime = fields.bucket("runtime").and_then(|runtime| runtime.value("name"));
+    ContainerRecord {
+        id,
+        image: fields.text("image"),
+        snapshotter: fields.text("snapshotter"),
+        snapshot_key: fields.text("snapshotKey"),
+        sandbox_id: fields.text("sandboxid"),
+        runtime: runtime.map(super::fields::text),
+        created: fields.time("createdat"),
+        cri: cri::read(fields, labels.get(KIND_LABEL).map(String::as_str)),
+        labels,
+    }
+}
+
+fn lease(fields: &mut Fields<'_, '_>, id: String) -> LeaseRecord {
+    let mut snapshots = Vec::new();
+    for (snapshotter, bucket) in records(fields.bucket("snapshots")) {
+        for (key, _) in bucket.entries() {
+            snapshots.push((snapshotter.clone(), super::fields::text(key)));
+        }
+    }
+    LeaseRecord {
+        id,
+        created: fields.time("createdat"),
+        labels: fields.labels("labels"),
+        content: fields.keys("content"),
+        snapshots,
+        ingests: fields.keys("ingests"),
+        images: fields.keys("images"),
+    }
+}
+
+fn sandbox(fields: &mut Fields<'_, '_>, id: String) -> SandboxRecord {
+    let labels = fields.labels("labels");
+    SandboxRecord {
+        id,
+        created: fields.time("createdat"),
+        cri: cri::read_sandbox(fields, labels.get(KIND_LABEL).map(String::as_str)),
+        labels,
+    }
+}

@@ -1,0 +1,410 @@
+//! Sorts every entry of a root's directories into what it belongs to. Pure.
+//!
+//! Each entry goes to exactly one unit, so that the units' bytes add up to what `du` says
+//! of the root.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use super::places::{CONTENT, CRI, PLAIN, SNAPSHOTTER, TASKS, TMP_MOUNTS};
+use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot, digest_of_cached};
+use crate::disk::TreeScope;
+use crate::sys::quiet::Kind;
+
+/// What a unit is. Numbers are positions in the snapshot's tables.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// A blob that some namespace knows.
+    Blob(String),
+    /// A snapshot's directory: snapshotter, position of its entry.
+    Snapshot(usize, usize),
+    /// A layer in a cache of the erofs snapshotter, by its diffID.
+    CachedLayer(String),
+    /// A download that some namespace knows.
+    Ingest(usize),
+    /// CRI's directory of a container or sandbox.
+    Container(String),
+    /// Something without a record.
+    Debris(Debris),
+    /// The store's bookkeeping.
+    Metadata,
+    /// Something else, by name.
+    Other(String),
+}
+
+impl What {
+    /// A word for it.
+    #[must_use]
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::Blob(_) => "blob",
+            Self::Snapshot(..) => "snapshot",
+            Self::CachedLayer(_) => "cached-layer",
+            Self::Ingest(_) => "ingest",
+            Self::Container(_) => "container",
+            Self::Debris(debris) => debris.class(),
+            Self::Metadata => "metadata",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
+/// What kind of thing has no record. The names of the classes are in [`Debris::class`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Debris {
+    /// A blob that no namespace knows.
+    Blob,
+    /// A name in the blobs' directory that is no digest: containerd stops there whenever
+    /// it deletes blobs.
+    StrayName,
+    /// A download that no namespace knows.
+    Ingest,
+    /// A download's directory without the file `ref`.
+    IngestWithoutRef,
+    /// A snapshot's directory without an entry in the snapshotter's database.
+    SnapshotDirectory,
+    /// A snapshot's directory from a crash while it was prepared.
+    NewSnapshot,
+    /// A snapshot's directory from a crash while it was removed.
+    RemovedSnapshot,
+    /// All of a snapshotter that no namespace uses.
+    Snapshotter,
+    /// A mount point for unpacking that has files in it.
+    TmpMount,
+    /// CRI's directory of a container that is not there.
+    CriContainer,
+    /// CRI's directory of a sandbox that is not there.
+    CriSandbox,
+    /// A runtime's directory of a container that is not there.
+    Task,
+}
+
+impl Debris {
+    /// The class name that leaks are listed under (`docs/leaks.md`).
+    #[must_use]
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Blob => "orphan-blob",
+            Self::StrayName => "stray-blob-name",
+            Self::Ingest => "orphan-ingest",
+            Self::IngestWithoutRef => "ingest-without-ref",
+            Self::SnapshotDirectory => "orphan-snapshot-dir",
+            Self::NewSnapshot => "orphan-new-dir",
+            Self::RemovedSnapshot => "orphan-rm-dir",
+            Self::Snapshotter => "foreign-snapshotter-dir",
+            Self::TmpMount => "tmpmount",
+            Self::CriContainer => "cri-container-dir",
+            Self::CriSandbox => "cri-sandbox-dir",
+            Self::Task => "task-dir",
+        }
+    }
+}
+
+/// A tree to walk: position of the area, path below it, how much of it.
+pub type Part = (usize, PathBuf, TreeScope);
+
+/// Something whose bytes are counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// What it is.
+    pub what: What,
+    /// Its id or name.
+    pub id: String,
+    /// Its main directory or file, absolute.
+    pub path: PathBuf,
+    /// What to walk.
+    pub parts: Vec<Part>,
+}
+
+impl Unit {
+    /// Whether it has no record.
+    #[must_use]
+    pub fn is_debris(&self) -> bool {
+        matches!(self.what, What::Debris(_))
+    }
+}
+
+/// Sorts the listing of `snapshot`.
+#[must_use]
+pub fn sort(snapshot: &Snapshot) -> Vec<Unit> {
+    let namespaces = &snapshot.metadata.namespaces;
+    let mut sorter = Sorter {
+        snapshot,
+        areas: snapshot.areas(),
+        blobs: namespaces.iter().flat_map(|one| &one.blobs).map(|blob| blob.digest.as_str()).collect(),
+        ingests: namespaces
+            .iter()
+            .flat_map(|one| &one.ingests)
+            .filter_map(|one| one.backend_ref.as_deref())
+            .collect(),
+        containers: namespaces
+            .iter()
+            .flat_map(|one| {
+                let containers = one.containers.iter().map(|one| one.id.as_str());
+                containers.chain(one.sandboxes.iter().map(|one| one.id.as_str()))
+            })
+            .collect(),
+        units: Vec::new(),
+        metadata: None,
+    };
+    sorter.root();
+    sorter.content();
+    for (at, backend) in snapshot.backends.iter().enumerate() {
+        sorter.backend(at, backend);
+    }
+    for at in 0..snapshot.places.layer_caches.len() {
+        sorter.layer_cache(FIRST_BACKEND_AREA + snapshot.backends.len() + at);
+    }
+    sorter.units
+}
+
+struct Sorter<'a> {
+    snapshot: &'a Snapshot,
+    areas: Vec<PathBuf>,
+    blobs: HashSet<&'a str>,
+    ingests: HashSet<&'a str>,
+    containers: HashSet<&'a str>,
+    units: Vec<Unit>,
+    /// Position of the unit that all bookkeeping goes to.
+    metadata: Option<usize>,
+}
+
+impl<'a> Sorter<'a> {
+    fn add(&mut self, what: What, id: &str, area: usize, path: PathBuf) {
+        let absolute = self.areas[area].join(&path);
+        let parts = vec![(area, path, TreeScope::Whole)];
+        self.units.push(Unit { what, id: id.to_owned(), path: absolute, parts });
+    }
+
+    fn bookkeeping(&mut self, area: usize, path: PathBuf, scope: TreeScope) {
+        if let Some(at) = self.metadata {
+            self.units[at].parts.push((area, path, scope));
+            return;
+        }
+        self.metadata = Some(self.units.len());
+        let absolute = self.areas[area].join(&path);
+        let parts = vec![(area, path, scope)];
+        self.units.push(Unit { what: What::Metadata, id: "store metadata".into(), path: absolute, parts });
+    }
+
+    /// A directory alone; the names of its entries, with their path.
+    fn directory(&mut self, area: usize, path: &Path) -> Vec<(String, Kind, PathBuf)> {
+        self.bookkeeping(area, path.to_path_buf(), TreeScope::EntryOnly);
+        let absolute =
+            if path.as_os_str().is_empty() { self.areas[area].clone() } else { self.areas[area].join(path) };
+        let entries = self.snapshot.entries(&absolute);
+        let named = entries
+            .iter()
+            .map(|entry| (entry.name.to_string_lossy().into_owned(), entry.kind, path.join(&entry.name)));
+        named.collect()
+    }
+
+    fn root(&mut self) {
+        for (name, kind, path) in self.directory(ROOT_AREA, Path::new("")) {
+            match name.as_str() {
+                _ if kind != Kind::Directory => self.add(What::Other(name.clone()), &name, ROOT_AREA, path),
+                CONTENT => {}
+                // A snapshotter that was configured to be here.
+                _ if self.areas.contains(&self.areas[ROOT_AREA].join(&path)) => {}
+                CRI => self.cri(&path),
+                TASKS => self.tasks(&path),
+                TMP_MOUNTS => {
+                    for (name, _, path) in self.directory(ROOT_AREA, &path) {
+                        self.add(What::Debris(Debris::TmpMount), &name, ROOT_AREA, path);
+                    }
+                }
+                _ if name.starts_with(SNAPSHOTTER) => {}
+                _ if name.starts_with("io.containerd.") => {
+                    self.bookkeeping(ROOT_AREA, path, TreeScope::Whole)
+                }
+                _ => self.add(What::Other(name.clone()), &name, ROOT_AREA, path),
+            }
+        }
+    }
+
+    fn cri(&mut self, path: &Path) {
+        for (name, _, path) in self.directory(ROOT_AREA, path) {
+            let debris = match name.as_str() {
+                "containers" => Debris::CriContainer,
+                "sandboxes" => Debris::CriSandbox,
+                _ => {
+                    self.bookkeeping(ROOT_AREA, path, TreeScope::Whole);
+                    continue;
+                }
+            };
+            for (id, _, path) in self.directory(ROOT_AREA, &path) {
+                let known = self.containers.contains(id.as_str());
+                let what = if known { What::Container(id.clone()) } else { What::Debris(debris) };
+                self.add(what, &id, ROOT_AREA, path);
+            }
+        }
+    }
+
+    fn tasks(&mut self, path: &Path) {
+        for (namespace, _, path) in self.directory(ROOT_AREA, path) {
+            for (id, _, path) in self.directory(ROOT_AREA, &path) {
+                let known = self.containers.contains(id.as_str());
+                let what = if known { What::Container(id.clone()) } else { What::Debris(Debris::Task) };
+                let id = if known { id } else { format!("{namespace}/{id}") };
+                self.add(what, &id, ROOT_AREA, path);
+            }
+        }
+    }
+
+    fn content(&mut self) {
+        if !self.snapshot.listing.contains_key(&self.areas[CONTENT_AREA]) {
+            return;
+        }
+        for (name, kind, path) in self.directory(CONTENT_AREA, Path::new("")) {
+            match name.as_str() {
+                "blobs" if kind == Kind::Directory => {
+                    for (name, kind, path) in self.directory(CONTENT_AREA, &path) {
+                        if kind == Kind::Directory {
+                            self.blobs(&name, &path);
+                        } else {
+                            self.add(What::Other(name.clone()), &name, CONTENT_AREA, path);
+                        }
+                    }
+                }
+                "ingest" if kind == Kind::Directory => self.ingests(&path),
+                _ => self.add(What::Other(name.clone()), &name, CONTENT_AREA, path),
+            }
+        }
+    }
+
+    fn blobs(&mut self, algorithm: &str, path: &Path) {
+        for (name, _, path) in self.directory(CONTENT_AREA, path) {
+            let digest = format!("{algorithm}:{name}");
+            if self.blobs.contains(digest.as_str()) {
+                self.add(What::Blob(digest.clone()), &digest, CONTENT_AREA, path);
+            } else if self.snapshot.blobs.contains_key(&digest) {
+                self.add(What::Debris(Debris::Blob), &digest, CONTENT_AREA, path);
+            } else {
+                self.add(What::Debris(Debris::StrayName), &name, CONTENT_AREA, path);
+            }
+        }
+    }
+
+    fn ingests(&mut self, path: &Path) {
+        let snapshot = self.snapshot;
+        let by_name: HashMap<_, _> =
+            snapshot.ingests.iter().enumerate().map(|(at, one)| (one.name.as_str(), at)).collect();
+        for (name, _, path) in self.directory(CONTENT_AREA, path) {
+            let at = by_name.get(name.as_str()).copied();
+            let backend_ref = at.and_then(|at| snapshot.ingests[at].backend_ref.as_deref());
+            match (at, backend_ref) {
+                (Some(at), Some(one)) if self.ingests.contains(one) => {
+                    self.add(What::Ingest(at), one, CONTENT_AREA, path);
+                }
+                (Some(_), Some(one)) => self.add(What::Debris(Debris::Ingest), one, CONTENT_AREA, path),
+                _ => self.add(What::Debris(Debris::IngestWithoutRef), &name, CONTENT_AREA, path),
+            }
+        }
+    }
+
+    fn backend(&mut self, at: usize, backend: &Backend) {
+        let area = FIRST_BACKEND_AREA + at;
+        let used = |snapshotter: &str| {
+            let mut snapshots = self.snapshot.metadata.namespaces.iter().flat_map(|one| &one.snapshots);
+            snapshots.any(|snapshot| snapshot.snapshotter == snapshotter)
+        };
+        let used = used(&backend.name);
+        let is_plain = PLAIN.contains(&backend.name.as_str()) && (backend.known || used);
+        if is_plain || backend.is_proxy {
+            return self.plain_backend(at, backend);
+        }
+        // We do not know how it keeps its snapshots: counted, not attributed.
+        // containerd makes directories for every snapshotter that it loads.
+        let entries = self.snapshot.entries(&backend.directory);
+        let nothing_in = |path: PathBuf| self.snapshot.listing.get(&path).is_some_and(Vec::is_empty);
+        let empty = entries.iter().all(|entry| nothing_in(backend.directory.join(&entry.name)));
+        if empty {
+            self.bookkeeping(area, PathBuf::new(), TreeScope::Whole);
+        } else if used || backend.known {
+            let name = format!("snapshotter {}", backend.name);
+            self.add(What::Other(name.clone()), &name, area, PathBuf::new());
+        } else {
+            self.add(What::Debris(Debris::Snapshotter), &backend.name, area, PathBuf::new());
+        }
+    }
+
+    /// What a snapshotter has beside its snapshots: its database, or what one that runs beside
+    /// containerd has loaded (`content`, `cache`, …), which no record of containerd tells of.
+    fn beside_snapshots(&mut self, backend: &Backend, name: &str, area: usize, path: PathBuf) {
+        if !backend.is_proxy || name.starts_with("metadata.db") {
+            return self.bookkeeping(area, path, TreeScope::Whole);
+        }
+        let name = format!("snapshotter {}: {name}", backend.name);
+        self.add(What::Other(name.clone()), &name, area, path);
+    }
+
+    /// A directory with layers for the erofs snapshotter.
+    fn layer_cache(&mut self, area: usize) {
+        let mut found = Vec::new();
+        for (algorithm, kind, path) in self.directory(area, Path::new("")) {
+            if kind != Kind::Directory {
+                self.add(What::Other(algorithm.clone()), &algorithm, area, path);
+                continue;
+            }
+            for (prefix, kind, path) in self.directory(area, &path) {
+                match kind {
+                    Kind::Directory => found.extend(self.directory(area, &path)),
+                    _ => self.add(What::Other(prefix.clone()), &prefix, area, path),
+                }
+            }
+        }
+        let (layers, others): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|(_, kind, path)| *kind == Kind::File && digest_of_cached(path).is_some());
+        let mut by_path = HashMap::new();
+        for (_, _, path) in layers {
+            let Some(diff_id) = digest_of_cached(&path) else { continue };
+            by_path.insert(path.clone(), self.units.len());
+            self.add(What::CachedLayer(diff_id.clone()), &diff_id, area, path);
+        }
+        for (name, kind, path) in others {
+            // `<hex>.erofs.dmverity` goes with its layer.
+            let layer = by_path.get(&path.with_extension("")).filter(|_| kind == Kind::File);
+            match layer.copied() {
+                Some(layer) => self.units[layer].parts.push((area, path, TreeScope::Whole)),
+                None => self.add(What::Other(name.clone()), &name, area, path),
+            }
+        }
+    }
+
+    /// A snapshotter that keeps each snapshot in `snapshots/<id>`.
+    fn plain_backend(&mut self, at: usize, backend: &Backend) {
+        let area = FIRST_BACKEND_AREA + at;
+        let by_id: HashMap<String, usize> = backend
+            .snapshots
+            .iter()
+            .enumerate()
+            .map(|(at, snapshot)| (snapshot.id.to_string(), at))
+            .collect();
+        let data = backend.data.strip_prefix(&backend.directory).unwrap_or(Path::new("")).to_path_buf();
+        if !data.as_os_str().is_empty() {
+            for (name, _, path) in self.directory(area, Path::new("")) {
+                if path != data {
+                    self.beside_snapshots(backend, &name, area, path);
+                }
+            }
+        }
+        for (name, kind, path) in self.directory(area, &data) {
+            if name != "snapshots" || kind != Kind::Directory {
+                self.beside_snapshots(backend, &name, area, path);
+                continue;
+            }
+            for (name, kind, path) in self.directory(area, &path) {
+                let id = format!("{}/{name}", backend.name);
+                let what = match by_id.get(&name) {
+                    Some(entry) => What::Snapshot(at, *entry),
+                    None if kind != Kind::Directory => What::Other(id.clone()),
+                    None if name.starts_with("new-") => What::Debris(Debris::NewSnapshot),
+                    None if name.starts_with("rm-") => What::Debris(Debris::RemovedSnapshot),
+                    None => What::Debris(Debris::SnapshotDirectory),
+                };
+                self.add(what, &id, area, path);
+            }
+        }
+    }
+}

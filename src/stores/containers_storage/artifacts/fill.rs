@@ -1,0 +1,282 @@
+//! From a layout and measured bytes to an inventory.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::leaks::{self, Circumstances, Judgement};
+use super::read::{Artifact, Layout, Unit, What};
+use super::{BLOBS, layout, users};
+use crate::disk::Tally;
+use crate::disk::filesystem::CostModel;
+use crate::model::{
+    Consistency, Evidence, EvidenceKind, FilesystemIx, Image, ImageIx, Inventory, Labels, LabelsOf,
+    LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Use,
+};
+use crate::stores::containers_storage::fill::PinnedBy;
+use crate::stores::containers_storage::leaks::age;
+use crate::stores::containers_storage::since;
+use crate::stores::containers_storage::units::Debris;
+use crate::sys::clock::Present;
+use crate::sys::namespaces::Mounts;
+use crate::sys::quiet::Within;
+
+/// What [`fill`] has to know besides the store itself.
+pub struct Context<'a> {
+    /// The store's entry in the inventory.
+    pub store: StoreIx,
+    /// Filesystem and cost model of its directory.
+    pub area: (FilesystemIx, CostModel),
+    /// Says which configuration keeps an artifact with these names and digests.
+    pub pinned_by: &'a PinnedBy<'a>,
+    /// Whether to look for leaks.
+    pub leaks: bool,
+    /// Whose labels to read.
+    pub labels: &'a LabelsOf,
+    /// What ages are counted to.
+    pub present: &'a Present,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Context").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// Adds one store's nodes, artifacts, users, leaks and findings to `inventory`; returns the node
+/// that each unit became. `tallies` belong to the units of `layout` one by one.
+pub fn fill(
+    inventory: &mut Inventory,
+    layout: &Layout,
+    tallies: &[Tally],
+    context: &Context<'_>,
+) -> Vec<NodeIx> {
+    let (within, blobs, mounted) = (layout.places.within(), BTreeMap::new(), BTreeMap::new());
+    let mut filler = Filler { inventory, layout, within, context, blobs, mounted };
+    let units = layout.units.iter().zip(tallies);
+    let nodes: Vec<_> = units.map(|(unit, tally)| filler.unit(unit, tally)).collect();
+    if !layout.places.foreign && !layout.blobs.is_empty() {
+        filler.look_at_mounts();
+    }
+    let first = filler.inventory.images.len();
+    filler.artifacts();
+    filler.users(first);
+    if context.leaks && !layout.places.read_only {
+        filler.leaks(&nodes);
+    }
+    inventory.findings.extend(layout.findings.iter().cloned());
+    nodes
+}
+
+struct Filler<'a> {
+    inventory: &'a mut Inventory,
+    layout: &'a Layout,
+    within: Within,
+    context: &'a Context<'a>,
+    blobs: BTreeMap<&'a str, NodeIx>,
+    /// Where each blob is mounted.
+    mounted: BTreeMap<String, PathBuf>,
+}
+
+impl<'a> Filler<'a> {
+    fn unit(&mut self, unit: &'a Unit, tally: &Tally) -> NodeIx {
+        let kind = match &unit.what {
+            What::Blob(_) => NodeKind::Blob,
+            What::Temporary => NodeKind::Debris,
+            What::Metadata => NodeKind::StoreMetadata,
+            What::Index => NodeKind::StoreRecords,
+            What::Other => NodeKind::Other,
+        };
+        let (filesystem, cost) = self.context.area;
+        let node = NodeIx::from(self.inventory.nodes.len());
+        let layer = (kind == NodeKind::Blob).then(|| Box::new(self.facts(&unit.path, tally)));
+        self.inventory.nodes.push(Node {
+            kind,
+            id: unit.id.clone(),
+            store: self.context.store,
+            filesystem,
+            path: unit.path.clone(),
+            size: Size {
+                bytes: tally.bytes,
+                apparent_bytes: tally.apparent_bytes,
+                inodes: tally.inodes,
+                frees_bytes: cost.frees(tally),
+            },
+            needs: Vec::new(),
+            layer,
+        });
+        if let What::Blob(digest) = &unit.what {
+            self.blobs.insert(digest, node);
+        }
+        let is_held = matches!(kind, NodeKind::Blob | NodeKind::Debris);
+        if self.layout.places.read_only || !is_held {
+            self.inventory.anchored.push(node);
+        }
+        node
+    }
+
+    fn facts(&self, path: &Path, tally: &Tally) -> LayerFacts {
+        LayerFacts {
+            created: self.since(path),
+            listed_bytes: Some(tally.apparent_bytes),
+            ..LayerFacts::default()
+        }
+    }
+
+    /// A blob is no older than its making, whatever time of change it was given.
+    fn since(&self, path: &Path) -> Option<Timestamp> {
+        since::of_debris(&self.within, Debris::FeatureTest, path)
+    }
+
+    fn look_at_mounts(&mut self) {
+        // Who may not look at all processes sees none of their mounts, and a deletion proves them
+        // again; for that one this is an error.
+        let mounts = match Mounts::read(&[self.layout.directory().join(BLOBS)]) {
+            Ok(mounts) => mounts,
+            Err(error) => return tracing::debug!("mounts of artifacts cannot be seen: {error}"),
+        };
+        for digest in self.layout.blobs.keys() {
+            let path = self.layout.path_of(digest);
+            if let Some(seen) = path.and_then(|path| mounts.user(&path, &[])) {
+                self.mounted.insert(digest.clone(), seen.mount.mount_point.clone());
+            }
+        }
+    }
+
+    fn artifacts(&mut self) {
+        let layout = self.layout;
+        for artifact in &layout.artifacts {
+            let documents = artifact.reach.documents.iter();
+            let rest = artifact.reach.blobs.iter().filter(|blob| !artifact.reach.documents.contains(blob));
+            let holds = documents.chain(rest).filter_map(|digest| self.blobs.get(digest.as_str()).copied());
+            let holds: Vec<_> = holds.collect();
+            let layers = artifact.reach.layers.iter().map(|layer| &layer.0);
+            let layers = layers.filter(|digest| self.blobs.contains_key(digest.as_str())).cloned();
+            let digests = vec![artifact.digest.clone()];
+            let born = layout.path_of(&artifact.digest).and_then(|path| self.since(&path));
+            self.inventory.images.push(Image {
+                id: artifact.id().to_owned(),
+                store: self.context.store,
+                names: artifact.names.clone(),
+                created: None,
+                evidence: born
+                    .map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at })
+                    .into_iter()
+                    .collect(),
+                is_list: false,
+                pinned_by: (self.context.pinned_by)(&artifact.names, &digests),
+                digests,
+                labels: self.labels(artifact),
+                listed_bytes: artifact.reach.listed_bytes(),
+                layers: layers.collect(),
+                holds,
+            });
+        }
+    }
+
+    fn labels(&self, artifact: &Artifact) -> Labels {
+        if !self.context.labels.covers(artifact.id()) {
+            return Labels::NotRead;
+        }
+        match artifact.reach.unread.contains(&artifact.digest) {
+            true => Labels::Unknown("its manifest cannot be read".into()),
+            false => Labels::Known(artifact.reach.annotations.clone()),
+        }
+    }
+
+    /// Volumes by the containers' records, and mounts where no record tells.
+    fn users(&mut self, first: usize) {
+        if self.layout.artifacts.is_empty() {
+            return;
+        }
+        let mut used = HashSet::new();
+        for user in users::of(&self.layout.places) {
+            let artifacts = self.layout.artifacts.iter().enumerate();
+            let means = artifacts.filter(|(_, artifact)| user.means(artifact)).map(|(at, _)| at);
+            let means: Vec<_> = means.collect();
+            used.extend(means.iter().copied());
+            self.used(user.by, first, &means);
+        }
+        for (digest, at) in std::mem::take(&mut self.mounted) {
+            let artifacts = self.layout.artifacts.iter().enumerate();
+            let holding = artifacts.filter(|(_, artifact)| artifact.reach.blobs.contains(&digest));
+            let holding: Vec<_> = holding.map(|(at, _)| at).collect();
+            if !holding.iter().any(|at| used.contains(at)) {
+                self.used(format!("the mount at {}", at.display()), first, &holding);
+            }
+            self.mounted.insert(digest, at);
+        }
+    }
+
+    fn used(&mut self, by: String, first: usize, artifacts: &[usize]) {
+        let images: Vec<_> = artifacts.iter().map(|at| ImageIx::from(first + at)).collect();
+        if !images.is_empty() {
+            self.inventory.uses.push(Use { by, images, holds: Vec::new(), is_listed: true });
+        }
+    }
+
+    fn leaks(&mut self, nodes: &[NodeIx]) {
+        let layout = self.layout;
+        let needed: HashSet<&str> =
+            layout.artifacts.iter().flat_map(|one| &one.reach.blobs).map(String::as_str).collect();
+        for (unit, node) in layout.units.iter().zip(nodes) {
+            let digest = match &unit.what {
+                What::Blob(digest) if !needed.contains(digest.as_str()) => Some(digest),
+                What::Temporary => None,
+                _ => continue,
+            };
+            // Nobody sets times back here, and under the lock nobody is at work on it.
+            let since = since::changed(&self.within, &unit.path);
+            let known = Circumstances {
+                consistency: layout.consistency,
+                is_locked: layout.is_locked,
+                is_mounted: digest.is_some_and(|digest| self.mounted.contains_key(digest)),
+                age: age(since, self.context.present),
+            };
+            let judged = if digest.is_some() { leaks::orphan(known) } else { leaks::temporary(known) };
+            self.leak(judged, &unit.id, unit.path.clone(), since, vec![*node]);
+        }
+        for artifact in &layout.artifacts {
+            let missing = missing(artifact, layout);
+            if !missing.is_empty() {
+                let is_certain = layout.consistency == Consistency::Consistent && !layout.is_locked;
+                let path = layout.path_of(&artifact.digest).unwrap_or_else(|| layout.directory());
+                let since = None;
+                self.leak(leaks::broken(&missing, is_certain), artifact.id(), path, since, Vec::new());
+            }
+        }
+    }
+
+    fn leak(
+        &mut self,
+        judged: Judgement,
+        id: &str,
+        path: PathBuf,
+        since: Option<Timestamp>,
+        holds: Vec<NodeIx>,
+    ) {
+        let (class, verdict, evidence) = judged;
+        let (id, store) = (id.to_owned(), self.context.store);
+        self.inventory.leaks.push(Leak { class, store, path, id, since, verdict, evidence, holds });
+    }
+}
+
+/// The blobs of an artifact that are not there as its manifests say. An index may name platforms
+/// that were never pulled; then its first member has to be there.
+fn missing(artifact: &Artifact, layout: &Layout) -> Vec<String> {
+    let unread = &artifact.reach.unread;
+    let complete = artifact.reach.documents.iter().filter(|one| !unread.contains(one)).count();
+    let has_manifest = !artifact.reach.layers.is_empty() || complete > 1;
+    let mut missing: Vec<_> = match has_manifest || unread.is_empty() {
+        true => unread.iter().filter(|one| **one == artifact.digest).cloned().collect(),
+        false => unread.clone(),
+    };
+    let layers = artifact.reach.layers.iter();
+    let torn = layers.filter(|(digest, size)| match layout.blobs.get(digest) {
+        Some(length) => size.is_some_and(|size| size != *length),
+        None => layout::split(digest).is_some(),
+    });
+    missing.extend(torn.map(|(digest, _)| digest.clone()));
+    missing
+}

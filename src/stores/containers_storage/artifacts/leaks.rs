@@ -1,0 +1,108 @@
+//! What nothing needs in an artifact store, and what does not fit together. Pure.
+
+use jiff::SignedDuration;
+
+use crate::model::{Consistency, Verdict};
+use crate::stores::containers_storage::leaks::GRACE;
+
+/// Class, verdict and evidence.
+pub(super) type Judgement = (&'static str, Verdict, String);
+
+/// Temporary files of pulls (`oci-put-blob123`), and of our own writes of the index.
+pub(in crate::stores::containers_storage) fn is_temporary(name: &str) -> bool {
+    name.starts_with("oci-put-blob") || name.starts_with(".tmp-index.json")
+}
+
+/// What is known of a file that nothing needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circumstances {
+    pub(super) consistency: Consistency,
+    /// A process holds the lock.
+    pub(super) is_locked: bool,
+    /// Something has it mounted.
+    pub(super) is_mounted: bool,
+    pub(super) age: Option<SignedDuration>,
+}
+
+/// A blob that no entry of the index needs.
+pub(super) fn orphan(known: Circumstances) -> Judgement {
+    judge("artifact-blob-orphan", "no entry of the index needs this blob", known)
+}
+
+/// A temporary file.
+pub(super) fn temporary(known: Circumstances) -> Judgement {
+    judge("artifact-put-blob", "a temporary file of a pull, an addition or a deletion", known)
+}
+
+fn judge(class: &'static str, what: &str, known: Circumstances) -> Judgement {
+    let because = |verdict, why: &str| (class, verdict, format!("{what}; {why}"));
+    if known.consistency == Consistency::Damaged {
+        return because(Verdict::Report, "but the index could not be read in full");
+    }
+    if known.is_locked || known.consistency == Consistency::WriterActive {
+        return because(Verdict::Keep, "a process holds the store's lock: a pull or removal is under way");
+    }
+    if known.is_mounted {
+        return because(Verdict::Report, "but it is still mounted somewhere");
+    }
+    match known.age {
+        Some(age) if age >= GRACE => because(Verdict::Reclaim, "nobody holds the store's lock"),
+        Some(_) => because(Verdict::Keep, "it is younger than 24 hours"),
+        None => because(Verdict::Keep, "its age is not known"),
+    }
+}
+
+/// An entry of the index without some of its blobs.
+pub(super) fn broken(missing: &[String], is_certain: bool) -> Judgement {
+    let first = missing.first().map_or("", String::as_str);
+    let more = match missing.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let verdict = if is_certain { Verdict::Repair } else { Verdict::Report };
+    (
+        "artifact-broken",
+        verdict,
+        format!("the index names it, but these blobs are missing or incomplete: {first}{more}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts() {
+        let old = Circumstances {
+            consistency: Consistency::Consistent,
+            is_locked: false,
+            is_mounted: false,
+            age: Some(SignedDuration::from_hours(25)),
+        };
+        for (what, known, verdict) in [
+            ("old", old, Verdict::Reclaim),
+            ("young", Circumstances { age: Some(SignedDuration::from_hours(23)), ..old }, Verdict::Keep),
+            ("of unknown age", Circumstances { age: None, ..old }, Verdict::Keep),
+            ("locked", Circumstances { is_locked: true, ..old }, Verdict::Keep),
+            ("mounted", Circumstances { is_mounted: true, ..old }, Verdict::Report),
+            ("written", Circumstances { consistency: Consistency::WriterActive, ..old }, Verdict::Keep),
+            ("damaged", Circumstances { consistency: Consistency::Damaged, ..old }, Verdict::Report),
+        ] {
+            assert_eq!(orphan(known).1, verdict, "{what}");
+            assert_eq!(temporary(known).1, verdict, "{what}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        for (name, expected) in [
+            ("oci-put-blob123", true),
+            ("oci-put-blob-layersweep-1", true),
+            (".tmp-index.json7", true),
+            ("index.json", false),
+            ("my-oci-put-blob", false),
+        ] {
+            assert_eq!(is_temporary(name), expected, "{name}");
+        }
+    }
+}

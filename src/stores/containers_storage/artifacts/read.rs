@@ -1,0 +1,321 @@
+//! Reads an artifact store as of one moment, without a trace.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::layout::{self, Document, Entry, Reach};
+use super::leaks::is_temporary;
+use super::{DRIVER, directory};
+use crate::disk::TreeScope;
+use crate::model::{Consistency, Finding};
+use crate::stores::containers_storage::locks::LockFile;
+use crate::stores::containers_storage::snapshot::{Patience, Places};
+use crate::sys::quiet::{self, Facts, Kind};
+
+pub(in crate::stores::containers_storage) const INDEX: &str = "index.json";
+pub(in crate::stores::containers_storage) const LOCK: &str = "index.lock";
+pub(in crate::stores::containers_storage) const BLOBS: &str = "blobs";
+
+/// An index of 100,000 entries has some 30 MB.
+pub(in crate::stores::containers_storage) const MOST_INDEX_BYTES: u64 = 256 << 20;
+
+/// The libraries read no longer manifest (container-libs, `image/internal/iolimits`).
+pub(in crate::stores::containers_storage) const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// An artifact: what all entries with the same digest name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    /// Digest of its manifest or index.
+    pub digest: String,
+    /// Its names, in the order of the index.
+    pub names: Vec<String>,
+    /// What it needs.
+    pub reach: Reach,
+}
+
+impl Artifact {
+    /// What CRI and podman call its id: the digest's hex.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        layout::split(&self.digest).map_or(&self.digest, |(_, hex)| hex)
+    }
+}
+
+/// A store as it was read.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Where it lies; the driver is [`DRIVER`].
+    pub places: Places,
+    /// The artifacts, in the order of the index.
+    pub artifacts: Vec<Artifact>,
+    /// Lengths of the blobs that are there, by digest.
+    pub blobs: BTreeMap<String, u64>,
+    /// Everything in the directory, each entry once.
+    pub units: Vec<Unit>,
+    /// A process holds the lock exclusively: a pull, an addition or a removal is under way.
+    pub is_locked: bool,
+    /// How far the index can be trusted.
+    pub consistency: Consistency,
+    /// What could not be read.
+    pub findings: Vec<Finding>,
+    signature: Option<Signature>,
+}
+
+/// What a unit is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A blob, by its digest.
+    Blob(String),
+    /// A temporary file of a pull, or of a write of the index.
+    Temporary,
+    /// Directories, the layout's own file, the lock.
+    Metadata,
+    /// The index, which every deletion writes anew.
+    Index,
+    /// Something else.
+    Other,
+}
+
+impl What {
+    /// A word for it.
+    #[must_use]
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::Blob(_) => "blob",
+            Self::Temporary => "artifact-put-blob",
+            Self::Metadata => "metadata",
+            Self::Index => "records",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Something whose bytes are counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// What it is.
+    pub what: What,
+    /// Its digest or name.
+    pub id: String,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// What to walk, below [`directory`].
+    pub parts: Vec<(usize, PathBuf, TreeScope)>,
+}
+
+/// What changes with every write of the index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signature {
+    index: Option<Facts>,
+    is_locked: bool,
+}
+
+/// Whether the graphroot of `places` has an artifact store, and not just something of that name.
+#[must_use]
+pub fn exists(places: &Places) -> bool {
+    let (within, top) = (places.within(), directory(&places.graphroot));
+    let has = |name: &str, kind| within.facts(&top.join(name)).is_ok_and(|facts| facts.kind == kind);
+    has("oci-layout", Kind::File) || has(INDEX, Kind::File) || has(BLOBS, Kind::Directory)
+}
+
+/// Reads the store; `places` has the driver [`DRIVER`].
+///
+/// # Errors
+/// When its directory cannot be listed. What cannot be read in it is a finding.
+pub fn read(places: &Places, patience: Patience) -> io::Result<Layout> {
+    debug_assert_eq!(places.driver, DRIVER);
+    let started = Instant::now();
+    loop {
+        let before = sign(places);
+        let mut layout = read_once(places)?;
+        let after = sign(places);
+        let quiet = before.as_ref().is_ok_and(|before| after.as_ref().is_ok_and(|after| before == after));
+        let is_locked = |signed: &io::Result<Signature>| !signed.as_ref().is_ok_and(|it| !it.is_locked);
+        layout.is_locked = is_locked(&before) || is_locked(&after);
+        // A pull holds the lock for as long as it lasts, and the index is whole all the time.
+        if (quiet && layout.consistency == Consistency::Consistent) || started.elapsed() >= patience.unlocked
+        {
+            if !quiet {
+                layout.consistency = layout.consistency.max(Consistency::WriterActive);
+            }
+            if let Err(error) = &before {
+                layout.findings.push(Finding {
+                    path: directory(&places.graphroot).join(LOCK),
+                    message: format!(
+                        "the lock file cannot be asked: {error}; nothing in this store is called reclaimable"
+                    ),
+                    incomplete: false,
+                });
+            }
+            layout.signature = after.ok();
+            return Ok(layout);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether somebody wrote since the reading, or that cannot be ruled out.
+#[must_use]
+pub fn moved(layout: &Layout) -> bool {
+    let now = sign(&layout.places).ok();
+    now.is_none() || now != layout.signature
+}
+
+fn sign(places: &Places) -> io::Result<Signature> {
+    let (within, top) = (places.within(), directory(&places.graphroot));
+    let is_locked = match LockFile::open(&within, &top.join(LOCK))? {
+        Some(lock) => lock.has_writer()?,
+        None => false,
+    };
+    Ok(Signature { index: within.facts(&top.join(INDEX)).ok(), is_locked })
+}
+
+fn read_once(places: &Places) -> io::Result<Layout> {
+    let mut layout = Layout {
+        places: places.clone(),
+        artifacts: Vec::new(),
+        blobs: BTreeMap::new(),
+        units: Vec::new(),
+        is_locked: false,
+        consistency: Consistency::Consistent,
+        findings: Vec::new(),
+        signature: None,
+    };
+    layout.list()?;
+    layout.entries();
+    Ok(layout)
+}
+
+impl Layout {
+    /// The store's directory.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        directory(&self.places.graphroot)
+    }
+
+    /// Where a blob lies.
+    #[must_use]
+    pub fn path_of(&self, digest: &str) -> Option<PathBuf> {
+        let (algorithm, hex) = layout::split(digest)?;
+        Some(self.directory().join(BLOBS).join(algorithm).join(hex))
+    }
+
+    fn broken(&mut self, path: PathBuf, message: String) {
+        self.consistency = Consistency::Damaged;
+        self.findings.push(Finding { path, message, incomplete: true });
+    }
+
+    fn add(&mut self, what: What, id: &str, below: PathBuf, scope: TreeScope) {
+        let path = self.directory().join(&below);
+        let part = (0, below, scope);
+        let bookkeeping = matches!(what, What::Metadata);
+        let known = self.units.iter().position(|unit| bookkeeping && unit.what == What::Metadata);
+        match known {
+            Some(at) => self.units[at].parts.push(part),
+            None => self.units.push(Unit { what, id: id.to_owned(), path, parts: vec![part] }),
+        }
+    }
+
+    fn whole(&mut self, what: What, id: &OsStr, below: PathBuf) {
+        self.add(what, &id.to_string_lossy(), below, TreeScope::Whole);
+    }
+
+    fn metadata(&mut self, below: PathBuf, scope: TreeScope) {
+        self.add(What::Metadata, "store metadata", below, scope);
+    }
+
+    fn list(&mut self) -> io::Result<()> {
+        let (within, top) = (self.places.within(), self.directory());
+        self.metadata(PathBuf::new(), TreeScope::EntryOnly);
+        for entry in within.list(&top)? {
+            let below = PathBuf::from(&entry.name);
+            match (entry.name.to_str(), entry.kind) {
+                (Some(BLOBS), Kind::Directory) => self.algorithms(&within, &below),
+                (Some(INDEX), Kind::File) => self.whole(What::Index, &entry.name, below),
+                (Some("oci-layout" | LOCK), Kind::File) => self.metadata(below, TreeScope::Whole),
+                (Some(name), Kind::File) if is_temporary(name) => {
+                    self.whole(What::Temporary, &entry.name, below);
+                }
+                _ => self.whole(What::Other, &entry.name, below),
+            }
+        }
+        Ok(())
+    }
+
+    /// What cannot be listed is not there for us, and that is said.
+    fn listed(&mut self, within: &quiet::Within, below: &Path) -> Vec<quiet::Entry> {
+        let path = self.directory().join(below);
+        within.list(&path).unwrap_or_else(|error| {
+            self.broken(path, format!("cannot be listed: {error}"));
+            Vec::new()
+        })
+    }
+
+    fn algorithms(&mut self, within: &quiet::Within, blobs: &Path) {
+        self.metadata(blobs.to_path_buf(), TreeScope::EntryOnly);
+        for algorithm in self.listed(within, blobs) {
+            let below = blobs.join(&algorithm.name);
+            let Some(name) = algorithm.name.to_str().filter(|_| algorithm.kind == Kind::Directory) else {
+                self.whole(What::Other, &algorithm.name, below);
+                continue;
+            };
+            self.metadata(below.clone(), TreeScope::EntryOnly);
+            for blob in self.listed(within, &below) {
+                let path = below.join(&blob.name);
+                let digest = blob.name.to_str().map(|hex| format!("{name}:{hex}"));
+                let digest = digest.filter(|digest| layout::split(digest).is_some());
+                let facts = within.facts(&self.directory().join(&path));
+                match (digest, facts) {
+                    (Some(digest), Ok(facts)) if facts.kind == Kind::File => {
+                        self.blobs.insert(digest.clone(), facts.length);
+                        self.add(What::Blob(digest.clone()), &digest, path, TreeScope::Whole);
+                    }
+                    _ => self.whole(What::Other, &blob.name, path),
+                }
+            }
+        }
+    }
+
+    fn entries(&mut self) {
+        let path = self.directory().join(INDEX);
+        let within = self.places.within();
+        let bytes = match within.read(&path, MOST_INDEX_BYTES) {
+            Ok(bytes) => bytes,
+            // Nothing was ever added.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.blobs.is_empty() => return,
+            Err(error) => return self.broken(path, format!("cannot be read: {error}")),
+        };
+        let Some(rows) = layout::rows(&bytes) else {
+            return self.broken(path, "is no index of an OCI layout; its artifacts are unknown".into());
+        };
+        let mut documents: HashMap<String, Option<Document>> = HashMap::new();
+        let mut at: HashMap<String, usize> = HashMap::new();
+        for row in &rows {
+            let Some(Entry { digest, name }) = layout::entry(row) else {
+                self.broken(path.clone(), "has an entry without a digest".into());
+                continue;
+            };
+            let place = *at.entry(digest.clone()).or_insert_with(|| {
+                let mut read = |wanted: &str| {
+                    let document = documents.entry(wanted.to_owned());
+                    document.or_insert_with(|| self.document(&within, wanted)).clone()
+                };
+                let reach = layout::reach(&digest, &mut read);
+                self.artifacts.push(Artifact { digest, names: Vec::new(), reach });
+                self.artifacts.len() - 1
+            });
+            self.artifacts[place].names.extend(name);
+        }
+    }
+
+    fn document(&self, within: &quiet::Within, digest: &str) -> Option<Document> {
+        // Of what is longer nothing is a document for anybody.
+        self.blobs.get(digest).filter(|length| **length <= MOST_DOCUMENT_BYTES)?;
+        layout::document(&within.read(&self.path_of(digest)?, MOST_DOCUMENT_BYTES).ok()?)
+    }
+}

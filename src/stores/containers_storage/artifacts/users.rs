@@ -1,0 +1,160 @@
+//! Containers that have an artifact as a volume, as their own records say.
+//!
+//! The same before a container's start, while it runs, after its end and after a reboot: mounts
+//! come and go, records stay as long as the container.
+
+use std::io;
+use std::path::Path;
+
+use super::read::Artifact;
+use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
+use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
+use crate::stores::containers_storage::snapshot::Places;
+use crate::stores::containers_storage::units::is_id;
+use crate::sys::quiet::{Kind, Within};
+
+/// A container that has volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::stores::containers_storage) struct VolumeUse {
+    /// Who, in words.
+    pub(in crate::stores::containers_storage) by: String,
+    /// What it calls the artifact: an id, a digest or a name. `None`: it cannot be told, and may be
+    /// any.
+    pub(in crate::stores::containers_storage) reference: Option<String>,
+}
+
+impl VolumeUse {
+    /// Whether it is, or may be, this artifact.
+    pub(in crate::stores::containers_storage) fn means(&self, artifact: &Artifact) -> bool {
+        self.means_one_of(&artifact.digest, &artifact.names)
+    }
+
+    pub(in crate::stores::containers_storage) fn means_one_of(&self, digest: &str, names: &[String]) -> bool {
+        let Some(reference) = &self.reference else { return true };
+        let hex = digest.rsplit(':').next().unwrap_or(digest);
+        let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
+        let by_digest = bare == hex || reference.rsplit_once('@').is_some_and(|(_, of)| of == digest);
+        // Podman takes the start of a digest for it.
+        let by_start = bare.len() >= 3 && hex.starts_with(bare);
+        let same = |name: &String| {
+            let short = |name: &str| {
+                name == reference || name.strip_suffix(reference).is_some_and(|rest| rest.ends_with('/'))
+            };
+            short(name) || name.strip_suffix(":latest").is_some_and(short)
+        };
+        by_digest || by_start || names.iter().any(same)
+    }
+}
+
+/// All that the containers of the graphroot say, whichever driver they have.
+pub(in crate::stores::containers_storage) fn of(places: &Places) -> Vec<VolumeUse> {
+    let within = places.within();
+    let mut found = of_crio(&within, &places.graphroot);
+    match engine::read(places) {
+        Engine::Unreadable(why) => {
+            found.push(VolumeUse { by: format!("a podman container, perhaps ({why})"), reference: None });
+        }
+        engine => found.extend(engine.containers().flat_map(|(id, container)| of_podman(id, container))),
+    }
+    found
+}
+
+fn of_podman(id: &str, container: &PodmanContainer) -> Vec<VolumeUse> {
+    let name = if container.name.is_empty() { id } else { &container.name };
+    let uses = container.artifact_volumes.iter().map(|source| VolumeUse {
+        by: format!("the podman container {name}, which has it as a volume"),
+        reference: Some(source.clone()),
+    });
+    uses.collect()
+}
+
+fn of_crio(within: &Within, graphroot: &Path) -> Vec<VolumeUse> {
+    let mut found = Vec::new();
+    // Without a listing there are no records to go by, and the store of the images says so.
+    for entry in within.list(graphroot).unwrap_or_default() {
+        let is_records = entry.name.to_str().is_some_and(|name| name.ends_with("-containers"));
+        if !is_records || entry.kind != Kind::Directory {
+            continue;
+        }
+        let records = graphroot.join(&entry.name);
+        let unlisted = |error: io::Error| {
+            let by = format!("a container of {}, which cannot be listed ({error})", records.display());
+            vec![VolumeUse { by, reference: None }]
+        };
+        let containers = match within.list(&records) {
+            Ok(containers) => containers,
+            Err(error) => {
+                found.extend(unlisted(error));
+                continue;
+            }
+        };
+        for container in containers {
+            let Some(id) = container.name.to_str().filter(|name| is_id(name)) else { continue };
+            found.extend(of_container(id, cri_o::image_volumes(within, &records.join(id))));
+        }
+    }
+    found
+}
+
+fn of_container(id: &str, volumes: io::Result<ImageVolumes>) -> Vec<VolumeUse> {
+    let ImageVolumes { name, ids } = match volumes {
+        Ok(volumes) => volumes,
+        Err(error) => {
+            let by = format!("the container {id}, whose volumes are unknown ({error})");
+            return vec![VolumeUse { by, reference: None }];
+        }
+    };
+    let by = format!("the cri-o container {}, which has it as a volume", name.as_deref().unwrap_or(id));
+    ids.into_iter().map(|id| VolumeUse { by: by.clone(), reference: Some(id) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn artifacts_in_crio_containers() {
+        let volumes = |name: Option<&str>, ids: &[&str]| {
+            let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+            Ok(ImageVolumes { name: name.map(str::to_owned), ids })
+        };
+        let of = |volumes| {
+            let found = of_container("c1", volumes).into_iter();
+            found.map(|one| (one.by, one.reference)).collect::<Vec<_>>()
+        };
+        let named = "the cri-o container model-server, which has it as a volume";
+        assert_eq!(
+            of(volumes(Some("model-server"), &["aa", "bb"])),
+            [(named.into(), Some("aa".into())), (named.into(), Some("bb".into()))]
+        );
+        let unnamed = "the cri-o container c1, which has it as a volume";
+        assert_eq!(of(volumes(None, &["aa"])), [(unnamed.into(), Some("aa".into()))]);
+        assert_eq!(of(volumes(None, &[])), []);
+        let unknown = "the container c1, whose volumes are unknown (cut off)";
+        assert_eq!(of(Err(io::Error::other("cut off"))), [(unknown.into(), None)], "may be any");
+    }
+
+    #[test]
+    fn references() {
+        let hex = "ab".repeat(32);
+        let digest = format!("sha256:{hex}");
+        let names = ["quay.io/test/model:v1".to_owned(), "quay.io/test/other:latest".to_owned()];
+        for (reference, expected) in [
+            (hex.clone(), true),
+            (digest.clone(), true),
+            (format!("quay.io/gone@{digest}"), true),
+            ("abab".into(), true),
+            ("quay.io/test/model:v1".into(), true),
+            ("test/model:v1".into(), true),
+            ("quay.io/test/other".into(), true),
+            ("quay.io/test/model:v2".into(), false),
+            ("model".into(), false),
+            ("ba".repeat(32), false),
+            ("ab".into(), false),
+        ] {
+            let by = VolumeUse { by: String::new(), reference: Some(reference.clone()) };
+            assert_eq!(by.means_one_of(&digest, &names), expected, "{reference}");
+        }
+        assert!(VolumeUse { by: String::new(), reference: None }.means_one_of(&digest, &[]));
+    }
+}

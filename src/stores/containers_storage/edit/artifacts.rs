@@ -1,0 +1,421 @@
+//! Deleting artifacts, as `podman artifact rm` does it, but in the order that survives a kill.
+//!
+//! The libraries unlink an artifact's blobs and then write the index: killed in between they leave an
+//! entry without its blobs. Here the index is written first, under the store's lock; blobs that no
+//! other entry needs are renamed to what a pull calls its temporary files, which needs no room, and
+//! unlinked when the lock is let go.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use jiff::SignedDuration;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::debris::Kind;
+use super::directory::Directory;
+use super::error::{Error, Fault, Refusal};
+use super::image::PlannedImage;
+use super::locks::{Guards, Held, Lock, noise64};
+use super::mounted::{Doomed, Evidence, Read};
+use super::{Deleted, Editor, Leftover, Reclaimed, write};
+use crate::stores::containers_storage::artifacts::layout::{self, Document, Entry};
+use crate::stores::containers_storage::artifacts::{
+    BLOBS, DRIVER, INDEX, LOCK, MOST_DOCUMENT_BYTES, MOST_INDEX_BYTES, is_temporary, volume_users,
+};
+use crate::stores::containers_storage::leaks;
+use crate::stores::containers_storage::since;
+
+/// What a blob is called between the index and the end; a scan knows it as `artifact-put-blob`.
+const ASIDE: &str = "oci-put-blob-layersweep";
+
+impl Editor {
+    pub(super) fn is_of_artifacts(&self) -> bool {
+        self.places.driver == DRIVER
+    }
+
+    /// Deletes an artifact with all its names, and the blobs that no other one needs.
+    pub(super) fn delete_artifact(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
+        let mut session = Session::open(self)?;
+        let result = session.delete(planned);
+        session.finish(result)
+    }
+
+    /// Takes `names` from an artifact that keeps others: their entries of the index.
+    pub(super) fn remove_names_of_artifact(
+        &self,
+        planned: &PlannedImage,
+        names: &[String],
+    ) -> Result<Deleted, Error> {
+        let mut session = Session::open(self)?;
+        let result = session.remove_names(planned, names);
+        session.finish(result)
+    }
+
+    /// Removes blobs that no entry needs, and temporary files.
+    pub(super) fn reclaim_of_artifacts(
+        &self,
+        leftovers: &[Leftover],
+        min_age: SignedDuration,
+    ) -> Result<Reclaimed, Error> {
+        let mut reclaimed = Reclaimed::default();
+        let mut session = Session::open(self)?;
+        let needed = session.needed_without("")?;
+        for (at, leftover) in leftovers.iter().enumerate() {
+            if let Err(error) = session.reclaim(leftover, &needed, min_age) {
+                reclaimed.kept.push((at, error));
+            }
+        }
+        reclaimed.deleted = session.finish(Ok(()))?;
+        Ok(reclaimed)
+    }
+}
+
+/// An index, with everything in it that is not ours to know.
+struct Index {
+    /// The fields but `manifests`, as they stand.
+    fields: BTreeMap<String, Box<RawValue>>,
+    rows: Vec<(Box<RawValue>, Option<Entry>)>,
+}
+
+impl Index {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(bytes).ok()?;
+        let rows: Option<Vec<Box<RawValue>>> = match fields.remove("manifests") {
+            Some(rows) => serde_json::from_str(rows.get()).ok()?,
+            None => None,
+        };
+        let entry = |row: &RawValue| layout::entry(&serde_json::from_str::<Value>(row.get()).ok()?);
+        let rows = rows.unwrap_or_default().into_iter().map(|row| (entry(&row), row));
+        Some(Self { fields, rows: rows.map(|(entry, row)| (row, entry)).collect() })
+    }
+
+    fn names_of(&self, digest: &str) -> Option<Vec<String>> {
+        let entries = self.rows.iter().filter_map(|(_, entry)| entry.as_ref());
+        let mut same = entries.filter(|entry| entry.digest == digest).peekable();
+        same.peek()?;
+        Some(same.filter_map(|entry| entry.name.clone()).collect())
+    }
+
+    /// Without the entries of `digest`: of all names, or of these.
+    fn without(&self, digest: &str, names: Option<&[String]>) -> serde_json::Result<Vec<u8>> {
+        let is_named = |entry: &Entry| {
+            names.is_none_or(|names| entry.name.as_ref().is_some_and(|name| names.contains(name)))
+        };
+        let is_it = |entry: &Option<Entry>| {
+            entry.as_ref().is_some_and(|entry| entry.digest == digest && is_named(entry))
+        };
+        let rows: Vec<&RawValue> =
+            self.rows.iter().filter(|(_, entry)| !is_it(entry)).map(|(row, _)| &**row).collect();
+        let rows = serde_json::value::to_raw_value(&rows)?;
+        let mut fields: BTreeMap<&str, &RawValue> =
+            self.fields.iter().map(|(key, value)| (key.as_str(), &**value)).collect();
+        fields.insert("manifests", &rows);
+        serde_json::to_vec(&fields)
+    }
+}
+
+/// The store under its lock.
+struct Session<'e> {
+    editor: &'e Editor,
+    top: Directory,
+    held: Held,
+    since: Instant,
+    index: Index,
+    documents: HashMap<String, Option<Document>>,
+    evidence: Evidence,
+    /// Names in `top` of what goes when the lock is let go.
+    aside: Vec<OsString>,
+    number: u64,
+    done: Deleted,
+}
+
+impl<'e> Session<'e> {
+    fn open(editor: &'e Editor) -> Result<Self, Error> {
+        let graphroot = Directory::top(&editor.places.graphroot)?;
+        let unknown =
+            || Refusal::Unknown { kind: "artifact store", id: graphroot.path().display().to_string() };
+        let top = graphroot.below(DRIVER)?.ok_or_else(unknown)?;
+        let path = top.path().join(LOCK);
+        let lock = top.open(LOCK, OFlags::RDWR)?.ok_or_else(|| Refusal::NoLockFile(path.clone()))?;
+        let trusts_namespace = editor.options.trust_pid_namespace;
+        let blobs = [top.path().join(BLOBS)];
+        let mut evidence = Evidence::of_directories(&blobs, Read::Mounts, trusts_namespace)?;
+        editor.step("looked");
+        let held = Held::take(vec![Lock::new(Guards::Own, path, lock)], editor.options.patience)?;
+        let since = Instant::now();
+        editor.step("locked");
+        held.prove_current(&editor.places.within())?;
+        editor.prove_in_place()?;
+        evidence.is_current(&[])?;
+        let damaged =
+            |message: &str| Refusal::Damaged { path: top.path().join(INDEX), message: message.into() };
+        let bytes = top.read(INDEX, MOST_INDEX_BYTES)?.ok_or_else(|| damaged("is not there"))?;
+        let index = Index::parse(&bytes).ok_or_else(|| damaged("is no index of an OCI layout"))?;
+        if index.rows.iter().any(|(_, entry)| entry.is_none()) {
+            return Err(damaged("has an entry without a digest").into());
+        }
+        Ok(Self {
+            editor,
+            top,
+            held,
+            since,
+            index,
+            documents: HashMap::new(),
+            evidence,
+            aside: Vec::new(),
+            number: noise64(),
+            done: Deleted::default(),
+        })
+    }
+
+    fn reach(&mut self, digest: &str) -> layout::Reach {
+        let (top, documents) = (&self.top, &mut self.documents);
+        let mut read = |wanted: &str| {
+            let document = documents.entry(wanted.to_owned());
+            document.or_insert_with(|| document_of(top, wanted)).clone()
+        };
+        layout::reach(digest, &mut read)
+    }
+
+    /// All digests that the entries but those of `digest` need.
+    fn needed_without(&mut self, digest: &str) -> Result<HashSet<String>, Error> {
+        let entries = self.index.rows.iter().filter_map(|(_, entry)| entry.as_ref());
+        let others: HashSet<String> =
+            entries.filter(|entry| entry.digest != digest).map(|entry| entry.digest.clone()).collect();
+        let mut needed = HashSet::new();
+        for other in &others {
+            let reach = self.reach(other);
+            // Of what is there and cannot be read nobody knows what it needs.
+            for unread in &reach.unread {
+                if let Some(path) = path_of(unread)
+                    && self.top.has(&path)?
+                {
+                    let message = "cannot be understood, and what it needs is not known".to_owned();
+                    return Err(Refusal::Damaged { path: self.top.path().join(path), message }.into());
+                }
+            }
+            needed.extend(reach.blobs);
+        }
+        Ok(needed)
+    }
+
+    fn delete(&mut self, planned: &PlannedImage) -> Result<(), Error> {
+        let (digest, names) = self.prove_names(planned)?;
+        self.prove_no_volume(&digest, &digest, &names)?;
+        let needed = self.needed_without(&digest)?;
+        let own = self.reach(&digest).blobs;
+        let within = self.editor.places.within();
+        let mut doomed = Vec::new();
+        for path in own.iter().filter(|blob| !needed.contains(*blob)).filter_map(|blob| path_of(blob)) {
+            if self.top.has(&path)? {
+                self.prove_unmounted(&path)?;
+                if within.is_immutable(&self.top.path().join(&path)) {
+                    return Err(Refusal::Immutable(self.top.path().join(path)).into());
+                }
+                doomed.push(path);
+            }
+        }
+        self.editor.step("proven");
+        self.write_without(&digest, None)?;
+        self.done.images.push(planned.id.clone());
+        doomed.iter().try_for_each(|path| self.set_aside(path))
+    }
+
+    fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
+        let (digest, known) = self.prove_names(planned)?;
+        if known.iter().all(|name| names.contains(name)) {
+            let what = "it would have no name left".to_owned();
+            return Err(Refusal::Changed { id: planned.id.clone(), what }.into());
+        }
+        // A container that names it so would not find it at its next start.
+        self.prove_no_volume(&digest, "", names)?;
+        self.editor.step("proven");
+        self.write_without(&digest, Some(names))
+    }
+
+    /// The digest and the names that it has now.
+    fn prove_names(&self, planned: &PlannedImage) -> Result<(String, Vec<String>), Refusal> {
+        let digest = self.digest_of(&planned.id)?;
+        let mut names = self.index.names_of(&digest).unwrap_or_default();
+        if let Some(wanted) = &planned.names {
+            let mut wanted = wanted.clone();
+            wanted.sort();
+            names.sort();
+            if names != wanted {
+                let what = "it has other names".to_owned();
+                return Err(Refusal::Changed { id: planned.id.clone(), what });
+            }
+        }
+        Ok((digest, names))
+    }
+
+    /// Refuses where a container has the artifact as a volume by `called` or one of `names`: one that
+    /// came after the look at the disk.
+    fn prove_no_volume(&self, digest: &str, called: &str, names: &[String]) -> Result<(), Refusal> {
+        let users = volume_users(&self.editor.places);
+        let Some(user) = users.iter().find(|user| user.means_one_of(called, names)) else { return Ok(()) };
+        let path = self.top.path().join(path_of(digest).unwrap_or_default());
+        Err(Refusal::Busy { path, why: format!("used by {}", user.by) })
+    }
+
+    fn digest_of(&self, id: &str) -> Result<String, Refusal> {
+        let entries = self.index.rows.iter().filter_map(|(_, entry)| entry.as_ref());
+        let mut digests = entries.map(|entry| &entry.digest);
+        let found = digests.find(|digest| layout::split(digest).is_some_and(|(_, hex)| hex == id));
+        found.cloned().ok_or_else(|| Refusal::Unknown { kind: "artifact", id: id.to_owned() })
+    }
+
+    fn prove_unmounted(&self, below: &Path) -> Result<(), Refusal> {
+        let path = self.top.path().join(below);
+        self.evidence.prove_unused(&[Doomed { path: &path, words: Vec::new() }])
+    }
+
+    fn write_without(&mut self, digest: &str, names: Option<&[String]>) -> Result<(), Error> {
+        let invalid = |_| Fault::new("writing", self.top.path().join(INDEX), Errno::INVAL);
+        let content = self.index.without(digest, names).map_err(invalid)?;
+        let mode = self.top.stat(INDEX)?.map_or(0o644, |stat| stat.st_mode & 0o777);
+        let mut attempt = 0;
+        loop {
+            let step = |step| self.editor.step(step);
+            match write::replace(&self.top, INDEX, &content, true, &step) {
+                Ok(()) => break,
+                Err(fault) if fault.is_no_space() && self.editor.make_room(&self.top, attempt) => {
+                    attempt += 1;
+                    self.done.ballast_released = true;
+                }
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        self.editor.step("index replaced");
+        // Other users may read it: the libraries write it so.
+        if let Some(file) = self.top.open(INDEX, OFlags::RDONLY)? {
+            let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode));
+        }
+        Ok(())
+    }
+
+    /// Takes a file of the store out of the way.
+    fn set_aside(&mut self, below: &Path) -> Result<(), Error> {
+        let fault = |error| Fault::new("moving", self.top.path().join(below), error);
+        let name = below.file_name().ok_or_else(|| fault(Errno::INVAL))?;
+        let parent = match below.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => self.top.below(parent)?.ok_or_else(|| fault(Errno::NOENT))?,
+            None => self.top.again()?,
+        };
+        let new = OsString::from(format!("{ASIDE}-{:x}-{}", self.number, self.aside.len()));
+        parent.rename(name, &self.top, &new)?;
+        self.aside.push(new);
+        self.editor.step("blob moved");
+        Ok(())
+    }
+
+    fn reclaim(
+        &mut self,
+        leftover: &Leftover,
+        needed: &HashSet<String>,
+        min_age: SignedDuration,
+    ) -> Result<(), Error> {
+        let id = leftover.path.display().to_string();
+        let unknown = || Refusal::Unknown { kind: "leftover", id: id.clone() };
+        let below = leftover.path.strip_prefix(self.top.path()).map_err(|_| unknown())?.to_path_buf();
+        let parts: Vec<_> = below.iter().map(|part| part.to_str().unwrap_or_default()).collect();
+        match (leftover.kind, parts.as_slice()) {
+            (Kind::Artifact, [BLOBS, algorithm, hex]) => {
+                let digest = format!("{algorithm}:{hex}");
+                layout::split(&digest).ok_or_else(unknown)?;
+                if needed.contains(&digest) {
+                    return Err(Refusal::Recorded { id: digest }.into());
+                }
+            }
+            (Kind::Artifact, [name]) if is_temporary(name) => {}
+            _ => return Err(unknown().into()),
+        }
+        let parent = below.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.map_or_else(|| self.top.again().map(Some), |parent| self.top.below(parent))?;
+        let there = parent.zip(below.file_name()).map(|(parent, name)| parent.stat(name)).transpose()?;
+        let stat = there.flatten().ok_or_else(unknown)?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(unknown().into());
+        }
+        // Nobody pulls under our lock; but other tools than these know no lock.
+        let since = since::changed(&self.editor.places.within(), &leftover.path);
+        let age = leaks::age(since, &self.editor.present());
+        if !leaks::is_old_enough(age, min_age) {
+            return Err(Refusal::Young { path: leftover.path.clone(), age, wanted: min_age }.into());
+        }
+        self.prove_unmounted(&below)?;
+        self.set_aside(&below)?;
+        self.done.leftovers.push(leftover.path.clone());
+        Ok(())
+    }
+
+    /// Lets go of the lock, and then unlinks what was set aside, which may take long.
+    fn finish(self, result: Result<(), Error>) -> Result<Deleted, Error> {
+        let Self { editor, top, held, since, aside, mut done, .. } = self;
+        drop(held);
+        done.locked_for = since.elapsed();
+        editor.step("unlocked");
+        for name in aside {
+            done.note(top.remove_tree(&name));
+            editor.step("blob removed");
+        }
+        editor.restore_ballast();
+        let result = match done.interrupted {
+            true => result.and(Err(Error::Interrupted)),
+            false => result,
+        };
+        match result {
+            Ok(()) => Ok(done),
+            Err(error) => Err(error.after(&done)),
+        }
+    }
+}
+
+/// Where a blob lies below the store.
+fn path_of(digest: &str) -> Option<PathBuf> {
+    let (algorithm, hex) = layout::split(digest)?;
+    Some(Path::new(BLOBS).join(algorithm).join(hex))
+}
+
+fn document_of(top: &Directory, digest: &str) -> Option<Document> {
+    layout::document(&top.read(path_of(digest)?, MOST_DOCUMENT_BYTES).ok()??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What others have written there stays as it is.
+    #[test]
+    fn the_rest_of_an_index_is_kept() {
+        let [a, b] = ['a', 'b'].map(|byte| format!("sha256:{}", byte.to_string().repeat(64)));
+        let text = format!(
+            r#"{{"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}},"manifests":[
+            {{"digest":"{a}","annotations":{{"org.opencontainers.image.ref.name":"q/m:1"}}}},
+            {{"digest":"{b}","x":[1.50]}},{{"digest":"{a}"}}]}}"#
+        );
+        let index = Index::parse(text.as_bytes()).unwrap();
+        assert_eq!(index.names_of(&a), Some(vec!["q/m:1".to_owned()]));
+        assert_eq!(index.names_of("sha256:0"), None);
+        let expected = format!(
+            r#"{{"manifests":[{{"digest":"{b}","x":[1.50]}}],"schemaVersion":2,"x-new":{{"n":1.0e5,"big":12345678901234567890123}}}}"#
+        );
+        assert_eq!(String::from_utf8(index.without(&a, None).unwrap()).unwrap(), expected);
+        let one = index.without(&a, Some(&["q/m:1".to_owned()])).unwrap();
+        assert_eq!(
+            Index::parse(&one).unwrap().names_of(&a),
+            Some(Vec::new()),
+            "the entry without a name stays"
+        );
+        for text in ["", "[]", r#"{"manifests":{}}"#] {
+            assert!(Index::parse(text.as_bytes()).is_none(), "{text}");
+        }
+        let none = Index::parse(br#"{"manifests":null}"#).unwrap();
+        assert_eq!(none.without(&a, None).unwrap(), br#"{"manifests":[]}"#);
+    }
+}

@@ -1,0 +1,96 @@
+//! Deleting the storage of a container that is dead.
+
+use super::error::{Error, Refusal};
+use super::intent::Intent;
+use super::locks::Guards;
+use super::mounted::{self, Read};
+use super::session::Session;
+use super::{Deleted, Editor};
+
+impl Editor {
+    /// Deletes a container's storage: its layer first, so that a crash never loses the only
+    /// pointer to it, then its directories, then its record. Podman's own database keeps its
+    /// row; `podman rm` removes that afterwards.
+    ///
+    /// The caller has proven that the owner is not running and does not know the container as
+    /// alive. Proven here: no process belongs to it, nothing of it is mounted in any namespace.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where that does not hold; then nothing was changed. Others as they say.
+    pub fn delete_dead_container(&self, id: &str) -> Result<Deleted, Error> {
+        Session::open(self, Read::Processes)?.run(|session| session.delete_container(id))
+    }
+}
+
+impl Session<'_> {
+    fn delete_container(&mut self, id: &str) -> Result<(), Error> {
+        self.prove_no_process(id)?;
+        let container = self.records.container(id).cloned();
+        let container = container.ok_or_else(|| Refusal::Unknown { kind: "container", id: id.to_owned() })?;
+        let layer = container.layer.filter(|layer| self.records.layer(layer).is_some());
+        let layers: Vec<String> = layer.into_iter().collect();
+        for layer in &layers {
+            self.prove_own_layer(id, layer)?;
+        }
+        let doomed = self.prove_layers(&layers)?;
+        self.prove_directories_of(id)?;
+        self.intend(Intent::of_container(id, layers, self));
+
+        self.delete_proven(&doomed)?;
+        self.forget_container(id)
+    }
+
+    /// Finishes what a killed run began: of a container whose layer has gone, the directories and
+    /// the record go as well. As long as the layer is there nothing has been lost, and whoever
+    /// decides decides again.
+    pub(super) fn finish_container(&mut self, id: &str) -> Result<(), Error> {
+        let Some(container) = self.records.container(id) else { return Ok(()) };
+        match &container.layer {
+            Some(layer) if self.records.layer(layer).is_none() => {}
+            _ => return Ok(()),
+        }
+        self.prove_no_process(id)?;
+        self.prove_directories_of(id)?;
+        self.forget_container(id)
+    }
+
+    /// Its directories, then its record.
+    fn forget_container(&mut self, id: &str) -> Result<(), Error> {
+        let file = self.records.file_of(Guards::Containers, id)?;
+        for place in 0..self.places.len() {
+            self.discard_object(place, Guards::Containers, id)?;
+        }
+        self.step("container directory removed");
+        self.records.remove(file, id)?;
+        self.save(file)?;
+        self.done.containers.push(id.to_owned());
+        Ok(())
+    }
+
+    /// The layer is this container's alone.
+    fn prove_own_layer(&self, id: &str, layer: &str) -> Result<(), Refusal> {
+        let records = &self.records;
+        if let Some(child) = records.layers.iter().find(|child| child.parent.as_deref() == Some(layer)) {
+            return Err(Refusal::HasChild { layer: layer.to_owned(), child: child.id.clone() });
+        }
+        let has = |image: &&crate::stores::containers_storage::records::ImageRecord| {
+            image.layer.as_deref() == Some(layer) || image.mapped_layers.iter().any(|twin| twin == layer)
+        };
+        if let Some(image) = records.images.iter().find(has) {
+            return Err(Refusal::UsedByImage { layer: layer.to_owned(), image: image.id.clone() });
+        }
+        let mut others = records.containers.iter().filter(|other| other.id != id);
+        match others.find(|other| other.layer.as_deref() == Some(layer)) {
+            Some(other) => Err(self.used_by(other)),
+            None => Ok(()),
+        }
+    }
+
+    /// Its `userdata` has mounts of its own (`shm`).
+    fn prove_directories_of(&mut self, id: &str) -> Result<(), Refusal> {
+        let places = self.places.iter().filter_map(|place| place.records(Guards::Containers));
+        let paths: Vec<_> = places.map(|containers| containers.path().join(id)).collect();
+        let doomed: Vec<_> = paths.iter().map(|path| mounted::Doomed { path, words: vec![id] }).collect();
+        self.prove_unmounted(&doomed)
+    }
+}

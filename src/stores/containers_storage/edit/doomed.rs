@@ -1,0 +1,158 @@
+//! Which layers go with an image. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
+
+/// The layers that only `image` needs, each before the layer that it lies on: the twins of its
+/// top layer for other user namespaces, then the chain downwards, up to the first layer
+/// that another image or a container has, or that another layer lies on.
+///
+/// Layers that are in no record of this store (those of an additional store, say) end the
+/// chain: they are not ours.
+pub(super) fn layers_of(
+    image: &ImageRecord,
+    layers: &[LayerRecord],
+    images: &[ImageRecord],
+    containers: &[ContainerRecord],
+) -> Vec<String> {
+    let known: HashMap<&str, &LayerRecord> = layers.iter().map(|layer| (layer.id.as_str(), layer)).collect();
+    let mut children: HashMap<&str, Vec<&str>> = HashMap::new();
+    for layer in layers {
+        if let Some(parent) = &layer.parent {
+            children.entry(parent).or_default().push(&layer.id);
+        }
+    }
+    let others = images.iter().filter(|other| other.id != image.id);
+    let mut kept: HashSet<&str> =
+        others.flat_map(|other| other.layer.iter().chain(&other.mapped_layers)).map(String::as_str).collect();
+    kept.extend(containers.iter().filter_map(|container| container.layer.as_deref()));
+
+    let mut doomed: Vec<String> = Vec::new();
+    let free = |id: &str, doomed: &[String]| {
+        let no_child = |child: &&str| doomed.iter().any(|doomed| doomed == child);
+        known.contains_key(id)
+            && !kept.contains(id)
+            && !doomed.iter().any(|doomed| doomed == id)
+            && children.get(id).is_none_or(|children| children.iter().all(no_child))
+    };
+    for twin in &image.mapped_layers {
+        if image.layer.as_ref() != Some(twin) && free(twin, &doomed) {
+            doomed.push(twin.clone());
+        }
+    }
+    let mut next = image.layer.as_deref();
+    while let Some(id) = next.filter(|id| free(id, &doomed)) {
+        doomed.push(id.to_owned());
+        next = known.get(id).and_then(|layer| layer.parent.as_deref());
+    }
+    doomed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layer(id: &str, parent: &str) -> LayerRecord {
+        let parent = Some(parent.to_owned()).filter(|parent| !parent.is_empty());
+        LayerRecord { id: id.into(), parent, ..LayerRecord::default() }
+    }
+
+    fn image(id: &str, layer: &str, mapped: &[&str]) -> ImageRecord {
+        ImageRecord {
+            id: id.into(),
+            layer: Some(layer.to_owned()).filter(|layer| !layer.is_empty()),
+            mapped_layers: mapped.iter().map(|id| (*id).to_owned()).collect(),
+            ..ImageRecord::default()
+        }
+    }
+
+    fn container(layer: &str) -> ContainerRecord {
+        ContainerRecord { id: "c".into(), layer: Some(layer.into()), ..ContainerRecord::default() }
+    }
+
+    #[test]
+    fn the_chain_ends_where_others_begin() {
+        let chain = [layer("1", ""), layer("2", "1"), layer("3", "2")];
+        type Case<'a> = (&'a str, Vec<LayerRecord>, Vec<ImageRecord>, Vec<ContainerRecord>, &'a [&'a str]);
+        let cases: Vec<Case<'_>> = vec![
+            ("alone", vec![], vec![], vec![], &["3", "2", "1"]),
+            ("same top", vec![], vec![image("y", "3", &[])], vec![], &[]),
+            ("another's top", vec![], vec![image("y", "2", &[])], vec![], &["3"]),
+            ("another's twin", vec![], vec![image("y", "", &["1"])], vec![], &["3", "2"]),
+            ("a branch", vec![layer("4", "1")], vec![], vec![], &["3", "2"]),
+            ("on the top", vec![layer("4", "3")], vec![], vec![], &[]),
+            ("a container's", vec![], vec![], vec![container("2")], &["3"]),
+        ];
+        for (what, more, images, containers, expected) in cases {
+            let layers: Vec<_> = chain.iter().cloned().chain(more).collect();
+            let doomed = layers_of(&image("x", "3", &[]), &layers, &images, &containers);
+            assert_eq!(doomed, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn twins() {
+        let layers = [layer("1", ""), layer("2", "1"), layer("m", "1"), layer("n", "1")];
+        let x = image("x", "2", &["m", "n", "gone", "m"]);
+        assert_eq!(layers_of(&x, &layers, &[], &[]), ["m", "n", "2", "1"]);
+        // A twin that another image has stays, and so does what it lies on.
+        assert_eq!(layers_of(&x, &layers, &[image("y", "m", &[])], &[]), ["n", "2"]);
+        // So does one that a container's layer lies on.
+        let with_container: Vec<_> = layers.iter().cloned().chain([layer("c", "n")]).collect();
+        assert_eq!(layers_of(&x, &with_container, &[], &[container("c")]), ["m", "2"]);
+        // The top layer as its own twin.
+        assert_eq!(layers_of(&image("x", "2", &["2"]), &layers[..2], &[], &[]), ["2", "1"]);
+    }
+
+    #[test]
+    fn nothing_of_what_is_not_ours_or_goes_in_circles() {
+        assert_eq!(layers_of(&image("x", "", &[]), &[layer("1", "")], &[], &[]), [""; 0]);
+        assert_eq!(layers_of(&image("x", "2", &[]), &[layer("2", "additional")], &[], &[]), ["2"]);
+        assert_eq!(layers_of(&image("x", "none", &[]), &[layer("1", "")], &[], &[]), [""; 0]);
+        let circle = [layer("1", "2"), layer("2", "1")];
+        assert_eq!(layers_of(&image("x", "2", &[]), &circle, &[], &[]), [""; 0]);
+        assert_eq!(layers_of(&image("x", "1", &[]), &[layer("1", "1")], &[], &[]), [""; 0]);
+    }
+
+    proptest! {
+        /// Whatever the store: no survivor loses its layer or what lies below it, and the
+        /// order never leaves a layer without its parent.
+        #[test]
+        fn survivors_lose_nothing(
+            parents in proptest::collection::vec(proptest::option::of(0..12_usize), 1..12),
+            tops in proptest::collection::vec((0..12_usize, proptest::option::of(0..12_usize)), 1..5),
+            used in proptest::collection::vec(0..12_usize, 0..3),
+        ) {
+            let id = |at: usize| at.to_string();
+            let layers: Vec<_> = parents.iter().enumerate().map(|(at, parent)| {
+                layer(&id(at), &parent.filter(|parent| *parent < at).map(id).unwrap_or_default())
+            }).collect();
+            let images: Vec<_> = tops.iter().enumerate().map(|(at, (top, twin))| {
+                let twin = twin.map(id);
+                let twins: Vec<&str> = twin.iter().map(String::as_str).collect();
+                image(&format!("i{at}"), &id(*top), &twins)
+            }).collect();
+            let containers: Vec<_> = used.iter().map(|at| container(&id(*at))).collect();
+            let doomed = layers_of(&images[0], &layers, &images, &containers);
+            let survivors: Vec<&LayerRecord> =
+                layers.iter().filter(|layer| !doomed.contains(&layer.id)).collect();
+            for layer in &survivors {
+                prop_assert!(layer.parent.as_ref().is_none_or(|parent| !doomed.contains(parent)));
+            }
+            for other in &images[1..] {
+                prop_assert!(!other.layer.iter().chain(&other.mapped_layers).any(|id| doomed.contains(id)));
+            }
+            for container in &containers {
+                prop_assert!(!doomed.contains(container.layer.as_ref().unwrap()));
+            }
+            for (at, gone) in doomed.iter().enumerate() {
+                let above = layers.iter().filter(|layer| layer.parent.as_ref() == Some(gone));
+                for child in above {
+                    prop_assert!(doomed[..at].contains(&child.id));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Why something was not done, typed for those who decide what comes next.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use rustix::io::Errno;
+
+use super::Deleted;
+use crate::model::Owner;
+use crate::model::words::span;
+use crate::sys::root;
+
+/// How the editor begins to say that it could not write.
+pub const NO_SPACE: &str = "no space left to write";
+
+/// Why an edit did not happen, or not in full.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What it needs is not proven. Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Another process held a lock until the deadline. Nothing was changed.
+    #[error("{path} was locked by {} for {:.1} s", holder.as_ref().map_or_else(|| "another process".into(), ToString::to_string), waited.as_secs_f64())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// Who holds it, as far as the kernel tells.
+        holder: Option<Holder>,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The filesystem has no room (or inode, or quota) for the record file's new version, and
+    /// there was no ballast to release.
+    #[error("{NO_SPACE}: {0}")]
+    NoSpace(Fault),
+    /// A system call failed.
+    #[error(transparent)]
+    Failed(Fault),
+    /// A signal has asked us to stop. Nothing was changed.
+    #[error("ended by a signal")]
+    Interrupted,
+    /// It went wrong on the way. The store is consistent, and [`super::Editor::resume`] or
+    /// the next sweep finishes what was begun.
+    #[error("stopped on the way: {cause}")]
+    Stopped {
+        /// What was done before.
+        done: Box<Deleted>,
+        /// What went wrong.
+        cause: Box<Error>,
+    },
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        if fault.is_no_space() { Self::NoSpace(fault) } else { Self::Failed(fault) }
+    }
+}
+
+impl Error {
+    /// The same error after `done`; unchanged if nothing was done.
+    pub(super) fn after(self, done: &Deleted) -> Self {
+        if done.is_nothing() {
+            return self;
+        }
+        Self::Stopped { done: Box::new(done.clone()), cause: Box::new(self) }
+    }
+
+    /// Whether room on the filesystem is what is missing.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::NoSpace(_) => true,
+            Self::Stopped { cause, .. } => cause.is_no_space(),
+            _ => false,
+        }
+    }
+
+    /// Whether a signal ended it, maybe on the way.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Stopped { cause, .. } => cause.is_interrupted(),
+            _ => false,
+        }
+    }
+
+    /// The refusal, if it is one.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Stopped { cause, .. } => cause.refusal(),
+            _ => None,
+        }
+    }
+}
+
+/// A system call that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What was attempted: "opening", "renaming".
+    pub doing: &'static str,
+    /// On what.
+    pub path: PathBuf,
+    /// The kernel's answer.
+    pub error: Errno,
+}
+
+impl Fault {
+    pub(super) fn new(doing: &'static str, path: impl Into<PathBuf>, error: Errno) -> Self {
+        Self { doing, path: path.into(), error }
+    }
+
+    /// No blocks, no inodes, or no quota.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        is_no_space(self.error)
+    }
+}
+
+pub(super) fn is_no_space(error: Errno) -> bool {
+    matches!(error, Errno::NOSPC | Errno::DQUOT)
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.doing, self.path.display(), self.error)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// A process that holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process id in our namespace; `None` for a lock that belongs to an open file (another
+    /// layersweep) or a process that we do not see.
+    pub pid: Option<u32>,
+    /// Its command name.
+    pub command: Option<String>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.pid, &self.command) {
+            (Some(pid), Some(command)) => write!(f, "{command} (pid {pid})"),
+            (Some(pid), None) => write!(f, "pid {pid}"),
+            _ => f.write_str("a process that the kernel does not name"),
+        }
+    }
+}
+
+/// What is not proven.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The store is below a mounted root.
+    #[error("the store belongs to another system; nothing of it is changed")]
+    Foreign,
+    /// It is an additional store, which other stores read from.
+    #[error("{0} is an additional image store; other stores may need what is in it")]
+    ReadOnly(PathBuf),
+    /// It is another user's: what root did there would be done to whatever that user puts in its
+    /// place.
+    #[error("{} belongs to {}; run as that user: podman unshare layersweep …", path.display(), user_name(*owner))]
+    OtherOwner {
+        /// The directory.
+        path: PathBuf,
+        /// Uid of its owner.
+        owner: u32,
+    },
+    /// Its user may not remove what containers made there under other ids.
+    #[error("only in the user namespace of podman can all of it be removed: podman unshare layersweep …")]
+    OutsideNamespace,
+    /// Somebody else than root can exchange it.
+    #[error("{0} is reached through a directory that others can write; they could exchange it")]
+    Exchangeable(PathBuf),
+    /// We do not know how the driver keeps its layers.
+    #[error("the driver {0} is not one that can be edited")]
+    Driver(String),
+    /// Without a lock file nobody can be kept out, and making one is the library's affair.
+    #[error("there is no lock file {0}")]
+    NoLockFile(PathBuf),
+    /// A record file says something that is not understood in full.
+    #[error("{path} {message}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A container uses it.
+    #[error("container {name} ({id}) of {} uses it", owner_name(*owner))]
+    UsedByContainer {
+        /// The container's id.
+        id: String,
+        /// Its name.
+        name: String,
+        /// Who made it.
+        owner: Owner,
+    },
+    /// An image uses it.
+    #[error("image {image} uses layer {layer}")]
+    UsedByImage {
+        /// The layer.
+        layer: String,
+        /// The image.
+        image: String,
+    },
+    /// Somebody outside of the store needs it.
+    #[error("{by} needs {id}")]
+    UsedElsewhere {
+        /// The image or layer.
+        id: String,
+        /// Who, in words.
+        by: String,
+    },
+    /// Another store may need it, and its records could not be read in full.
+    #[error("the store {} may need it, and its records could not be read in full", .0.display())]
+    BorrowerUnknown(PathBuf),
+    /// Stores that take images from this one were written to all the time.
+    #[error("other stores that take images from this one kept changing")]
+    BorrowersBusy,
+    /// A layer lies on top of it.
+    #[error("layer {child} lies on layer {layer}")]
+    HasChild {
+        /// The layer.
+        layer: String,
+        /// The layer above it.
+        child: String,
+    },
+    /// Something is mounted on, from or below it.
+    #[error("{path} is in use by the mount at {at} in the namespace of process {pid}", path = path.display(), at = at.display())]
+    Mounted {
+        /// What was to be removed.
+        path: PathBuf,
+        /// The mount point, as that process sees it.
+        at: PathBuf,
+        /// A process that sees the mount.
+        pid: u32,
+    },
+    /// The mounts of some process cannot be read.
+    #[error("the mounts of all processes cannot be read: {0}")]
+    MountsUnknown(String),
+    /// There are processes that we do not see, and any of them may use the store.
+    #[error("not all processes of this machine can be seen from this PID namespace")]
+    ProcessesHidden,
+    /// Others kept mounting layers, so that no proof was as new as the locks.
+    #[error("other processes kept mounting layers while it was looked whether any is mounted")]
+    Unsettled,
+    /// A process names it.
+    #[error("process {pid} ({command}) belongs to {id}")]
+    Process {
+        /// The process.
+        pid: u32,
+        /// Its command name.
+        command: String,
+        /// The container.
+        id: String,
+    },
+    /// There is no such thing (any more).
+    #[error("there is no {kind} {id}")]
+    Unknown {
+        /// What it would be.
+        kind: &'static str,
+        /// Its id or name.
+        id: String,
+    },
+    /// It is another thing now than when it was planned.
+    #[error("{id} has changed since it was planned: {what}")]
+    Changed {
+        /// Its id.
+        id: String,
+        /// What changed.
+        what: String,
+    },
+    /// A process uses it, or that none does cannot be proven.
+    #[error("{path}: {why}", path = path.display())]
+    Busy {
+        /// What.
+        path: PathBuf,
+        /// Who, or why not.
+        why: String,
+    },
+    /// It has an owner (again): a record names it.
+    #[error("{id} has a record now")]
+    Recorded {
+        /// Its id or name.
+        id: String,
+    },
+    /// It may be work in progress.
+    #[error("{path} is {}, younger than {}", age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", span(age))), span(*wanted), path = path.display())]
+    Young {
+        /// What.
+        path: PathBuf,
+        /// Its age, if known.
+        age: Option<SignedDuration>,
+        /// The age that it must have.
+        wanted: SignedDuration,
+    },
+    /// Its lock is held: a process is at work in it.
+    #[error("a process holds {0}: work in progress")]
+    Held(PathBuf),
+    /// It could be moved, but not removed: immutable, or append-only.
+    #[error("{0} is immutable or append-only (lsattr tells)")]
+    Immutable(PathBuf),
+}
+
+/// From `/etc/passwd` alone: a directory service need not answer.
+fn user_name(uid: u32) -> String {
+    if !root::is_first_user_namespace() {
+        return "a user outside of this user namespace".to_owned();
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let names = users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    names.into_iter().next().unwrap_or_else(|| format!("uid {uid}"))
+}
+
+/// What a refusal stands in the way of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// This deletion, for as long as something uses what was to go.
+    Use,
+    /// This deletion, whenever it is tried.
+    Thing,
+    /// Every deletion in the store.
+    Store,
+}
+
+impl Refusal {
+    /// What it stands in the way of.
+    #[must_use]
+    pub fn bars(&self) -> Bar {
+        match self {
+            Self::Foreign
+            | Self::ReadOnly(_)
+            | Self::Driver(_)
+            | Self::NoLockFile(_)
+            | Self::Damaged { .. }
+            | Self::OtherOwner { .. }
+            | Self::OutsideNamespace
+            | Self::Exchangeable(_)
+            | Self::BorrowersBusy
+            | Self::MountsUnknown(_)
+            | Self::ProcessesHidden
+            | Self::Unsettled => Bar::Store,
+            Self::Immutable(_) | Self::Unknown { .. } => Bar::Thing,
+            Self::UsedByContainer { .. }
+            | Self::UsedByImage { .. }
+            | Self::UsedElsewhere { .. }
+            | Self::BorrowerUnknown(_)
+            | Self::HasChild { .. }
+            | Self::Mounted { .. }
+            | Self::Process { .. }
+            | Self::Changed { .. }
+            | Self::Busy { .. }
+            | Self::Recorded { .. }
+            | Self::Young { .. }
+            | Self::Held(_) => Bar::Use,
+        }
+    }
+}
+
+impl Error {
+    /// Whether it stands in the way of every deletion in the store: its locks cannot be had, or
+    /// what it takes to prove anything there.
+    #[must_use]
+    pub fn bars_store(&self) -> bool {
+        match self {
+            Self::Locked { .. } => true,
+            Self::Refused(refusal) => refusal.bars() == Bar::Store,
+            _ => false,
+        }
+    }
+}
+
+fn owner_name(owner: Owner) -> &'static str {
+    match owner {
+        Owner::CriO => "CRI-O",
+        Owner::Podman => "podman",
+        Owner::Buildah => "buildah",
+        Owner::Containerd => "containerd",
+        Owner::Unknown => "an unknown owner",
+    }
+}

@@ -1,0 +1,157 @@
+//! Deleting an image, as `podman rmi` does it.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+use super::error::{Error, Fault, Refusal};
+use super::intent::Intent;
+use super::locks::Guards;
+use super::mounted::Read;
+use super::session::Session;
+use super::{Deleted, Editor, doomed};
+use crate::model::Owner;
+use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
+use crate::stores::containers_storage::{cri_o, owner};
+
+/// An image as it was when its deletion was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedImage {
+    /// Its id.
+    pub id: String,
+    /// Its names then: if they differ now, somebody has tagged or untagged it and may want it.
+    /// `None` where the names do not matter.
+    pub names: Option<Vec<String>>,
+}
+
+impl Editor {
+    /// Deletes an image and the layers that only it needs.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where a container (of any owner) uses it, where it is not as it was
+    /// planned, or where a layer that would go is mounted or needed by anything; then nothing
+    /// was changed. Others as they say.
+    pub fn delete_image(&self, planned: &PlannedImage) -> Result<Deleted, Error> {
+        if self.is_of_artifacts() {
+            return self.delete_artifact(planned);
+        }
+        Session::open(self, Read::Mounts)?.run(|session| session.delete_image(planned))
+    }
+}
+
+impl Editor {
+    /// Takes `names` from an image that keeps others, as `podman untag` does.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the image is not as it was planned, or no name would be left; then
+    /// nothing was changed. Others as they say.
+    pub fn remove_names(&self, planned: &PlannedImage, names: &[String]) -> Result<Deleted, Error> {
+        if self.is_of_artifacts() {
+            return self.remove_names_of_artifact(planned, names);
+        }
+        Session::open(self, Read::Mounts)?.run(|session| session.remove_names(planned, names))
+    }
+}
+
+impl Session<'_> {
+    fn remove_names(&mut self, planned: &PlannedImage, names: &[String]) -> Result<(), Error> {
+        let image = self.prove_names(planned)?;
+        if image.names.iter().all(|name| names.contains(name)) {
+            let what = "it would have no name left".to_owned();
+            return Err(Refusal::Changed { id: image.id, what }.into());
+        }
+        let file = self.records.file_of(Guards::Images, &image.id)?;
+        self.step("proven");
+        self.records.remove_names(file, &image.id, names)?;
+        self.save(file)
+    }
+
+    fn delete_image(&mut self, planned: &PlannedImage) -> Result<(), Error> {
+        let image = self.prove_image(planned)?;
+        let records = &self.records;
+        let layers = doomed::layers_of(&image, &records.layers, &records.images, &records.containers);
+        self.outside.prove_layers(&layers)?;
+        let doomed = self.prove_layers(&layers)?;
+        let file = self.records.file_of(Guards::Images, &image.id)?;
+        self.intend(Intent::new(Some(&image.id), layers, self));
+
+        self.records.remove(file, &image.id)?;
+        self.save(file)?;
+        self.done.images.push(image.id.clone());
+        self.remove_image_directory(self.records.files[file].place, &image.id)?;
+        self.step("image directory removed");
+        self.delete_layers(&doomed)
+    }
+
+    fn prove_image(&self, planned: &PlannedImage) -> Result<ImageRecord, Error> {
+        let id = &planned.id;
+        if let Some(container) = self.records.containers.iter().find(|c| c.image.as_ref() == Some(id)) {
+            return Err(self.used_by(container).into());
+        }
+        for container in &self.records.containers {
+            if self.has_volume(container, id)? {
+                return Err(self.used_by(container).into());
+            }
+        }
+        let image = self.prove_names(planned)?;
+        self.outside.prove_image(&image)?;
+        Ok(image)
+    }
+
+    /// It is there, with the names that it had.
+    fn prove_names(&self, planned: &PlannedImage) -> Result<ImageRecord, Refusal> {
+        let PlannedImage { id, names } = planned;
+        let image = self.records.image(id).cloned();
+        let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: id.clone() })?;
+        if let Some(planned) = names
+            && !same_names(planned, &image.names)
+        {
+            let what = format!("its names are [{}] now", image.names.join(", "));
+            return Err(Refusal::Changed { id: id.clone(), what });
+        }
+        Ok(image)
+    }
+
+    /// The refusal that names a container and who made it.
+    pub(super) fn used_by(&self, container: &ContainerRecord) -> Refusal {
+        let origin = owner::origin(&self.editor.places.within(), container, &self.directory_of(container));
+        Refusal::UsedByContainer { id: container.id.clone(), name: origin.name, owner: origin.owner }
+    }
+
+    fn directory_of(&self, container: &ContainerRecord) -> PathBuf {
+        let directory = self.places[0].records(Guards::Containers);
+        directory.map_or_else(|| self.places[0].path.clone(), |d| d.path().join(&container.id))
+    }
+
+    /// Whether a container of CRI-O has the image mounted as a volume.
+    fn has_volume(&self, container: &ContainerRecord, image: &str) -> Result<bool, Error> {
+        let directory = self.directory_of(container);
+        let within = self.editor.places.within();
+        if owner::origin(&within, container, &directory).owner != Owner::CriO {
+            return Ok(false);
+        }
+        let volumes = cri_o::image_volumes(&within, &directory);
+        let volumes = volumes.map_err(|error| {
+            // What is no answer of the kernel is no JSON.
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::BADMSG);
+            Fault::new("reading", directory.join("userdata/config.json"), errno)
+        })?;
+        Ok(volumes.ids.iter().any(|volume| volume == image))
+    }
+
+    /// What would not go is an orphan now, of a class that every library's collection removes.
+    pub(super) fn remove_image_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
+        self.discard_object(place, Guards::Images, id).map(drop)
+    }
+}
+
+/// The order of names means nothing.
+fn same_names(planned: &[String], now: &[String]) -> bool {
+    let sorted = |names: &[String]| {
+        let mut names = names.to_vec();
+        names.sort();
+        names.dedup();
+        names
+    };
+    sorted(planned) == sorted(now)
+}

@@ -1,0 +1,244 @@
+//! The store's locks, taken exclusively and never for ever.
+//!
+//! containers/storage takes POSIX record locks over the whole lock file. Open-file-description
+//! locks conflict with those and, unlike them, survive the closing of another descriptor of
+//! the same file in our process. The lock files are the library's: they are never created
+//! and never truncated here.
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use rustix::io::Errno;
+
+use super::error::{Error, Fault, Holder, Refusal};
+use crate::stores::containers_storage::locks::whole_file;
+use crate::sys::quiet::Within;
+use crate::sys::stop;
+
+/// Length of the token at the start of a lock file.
+const TOKEN: usize = 64;
+
+/// Between two attempts. The library sleeps in the kernel and is woken at once, so a long
+/// pause would never get a turn in a storm.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How long the first locks are held while a later one is waited for. The order is the
+/// library's, so that is no deadlock; but nobody should stand behind us for long.
+const HOLD_AND_WAIT: Duration = Duration::from_millis(100);
+
+/// Which records a lock guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guards {
+    Layers,
+    Images,
+    Containers,
+    /// Something of its own: a staging area, a temporary directory.
+    Own,
+}
+
+/// An open lock file.
+#[derive(Debug)]
+pub(super) struct Lock {
+    guards: Guards,
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// `file` is open for reading and writing.
+    pub(super) fn new(guards: Guards, path: PathBuf, file: File) -> Self {
+        Self { guards, path, file }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the exclusive lock if nobody holds any; it is let go when `self` is dropped.
+    pub(super) fn try_exclusive(&self) -> Result<bool, Fault> {
+        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK))) {
+            Ok(_) => Ok(true),
+            Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
+            Err(error) => Err(self.fault("locking", error)),
+        }
+    }
+
+    fn unlock(&self) {
+        // The only way to fail is a closed descriptor, which `self` rules out.
+        let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));
+    }
+
+    /// Who is in our way now.
+    fn holder(&self) -> Option<Holder> {
+        let mut lock = whole_file(libc::F_WRLCK);
+        fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
+        if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
+            return None;
+        }
+        // 0 or -1: a process of another namespace, or the lock of an open file.
+        let pid = u32::try_from(lock.l_pid).ok().filter(|&pid| pid > 0);
+        let command = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+        Some(Holder { pid, command: command.map(|command| command.trim().to_owned()) })
+    }
+
+    /// Writes a new token: whoever read the records before knows that they have changed.
+    fn touch(&self) -> Result<(), Fault> {
+        self.file.write_all_at(&token(), 0).map_err(|error| {
+            let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Fault::new("writing the token of", &self.path, error)
+        })
+    }
+
+    fn fault(&self, doing: &'static str, error: nix::Error) -> Fault {
+        Fault::new(doing, &self.path, Errno::from_raw_os_error(error as i32))
+    }
+}
+
+/// As the library makes it: time, counter, process, noise. Only its being new counts.
+fn token() -> [u8; TOKEN] {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let mut token = [0; TOKEN];
+    let (head, noise) = token.split_at_mut(20);
+    // Nanoseconds since 1970 fit into 64 bits until the year 2554.
+    head[..8].copy_from_slice(&u64::try_from(now).unwrap_or(u64::MAX).to_le_bytes());
+    head[8..16].copy_from_slice(&COUNTER.fetch_add(1, Ordering::Relaxed).to_le_bytes());
+    head[16..].copy_from_slice(&std::process::id().to_le_bytes());
+    for chunk in noise.chunks_mut(8) {
+        chunk.copy_from_slice(&noise64().to_le_bytes()[..chunk.len()]);
+    }
+    token
+}
+
+/// A number that nobody guesses, from the seeds of the standard library's hash tables.
+pub(super) fn noise64() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// All locks of a store, held.
+#[derive(Debug)]
+pub(super) struct Held {
+    locks: Vec<Lock>,
+}
+
+impl Held {
+    /// Takes `locks`, which stand in the library's order, within `patience`.
+    pub(super) fn take(locks: Vec<Lock>, patience: Duration) -> Result<Self, Error> {
+        let started = Instant::now();
+        loop {
+            if stop::is_asked() {
+                return Err(Error::Interrupted);
+            }
+            let Some(missing) = take_all(&locks, started, patience)? else {
+                return Ok(Self { locks });
+            };
+            let waited = started.elapsed();
+            if waited >= patience {
+                let lock = &locks[missing];
+                return Err(Error::Locked { path: lock.path.clone(), holder: lock.holder(), waited });
+            }
+        }
+    }
+
+    /// Proves that the files that are locked are those that others lock: a store that was wiped
+    /// and made anew has others.
+    pub(super) fn prove_current(&self, within: &Within) -> Result<(), Error> {
+        use std::os::unix::fs::MetadataExt;
+        for lock in &self.locks {
+            let now = within.facts(&lock.path).map(|facts| (facts.device, facts.inode)).ok();
+            if lock.file.metadata().map(|facts| (facts.dev(), facts.ino())).ok() != now {
+                let what = "it was made anew".to_owned();
+                return Err(Refusal::Changed { id: lock.path.display().to_string(), what }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes new tokens into the locks that guard these records. A store that is split has two
+    /// lock files, and readers compare the first.
+    pub(super) fn touch(&self, guards: Guards) -> Result<(), Fault> {
+        self.locks.iter().filter(|lock| lock.guards == guards).try_for_each(Lock::touch)
+    }
+}
+
+/// Takes all, or none: then the position of the first that could not be had.
+fn take_all(locks: &[Lock], started: Instant, patience: Duration) -> Result<Option<usize>, Fault> {
+    for (at, lock) in locks.iter().enumerate() {
+        let since = Instant::now();
+        let taken = loop {
+            match lock.try_exclusive() {
+                Ok(true) => break Ok(true),
+                Err(fault) => break Err(fault),
+                Ok(false) => {}
+            }
+            let for_long = at > 0 && since.elapsed() >= HOLD_AND_WAIT;
+            if for_long || started.elapsed() >= patience || stop::is_asked() {
+                break Ok(false);
+            }
+            std::thread::sleep(PAUSE);
+        };
+        if !matches!(taken, Ok(true)) {
+            locks[..at].iter().rev().for_each(Lock::unlock);
+            if matches!(taken, Ok(false)) {
+                // Whoever waits for what we just let go comes first.
+                std::thread::sleep(PAUSE * 3);
+            }
+            return taken.map(|_| Some(at));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(path: &Path) -> Lock {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        Lock::new(Guards::Layers, path.to_path_buf(), file)
+    }
+
+    #[test]
+    fn all_or_none_and_never_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+        std::fs::write(&first, b"").unwrap();
+        std::fs::write(&second, [b'x'; 64]).unwrap();
+        let other = lock(&second);
+        assert!(other.try_exclusive().unwrap());
+        let started = Instant::now();
+        let error = Held::take(vec![lock(&first), lock(&second)], Duration::from_millis(300)).unwrap_err();
+        assert!((300..3000).contains(&started.elapsed().as_millis()));
+        let Error::Locked { path, holder, .. } = error else { panic!("{error}") };
+        assert_eq!(path, second);
+        // The lock of an open file belongs to no process.
+        assert_eq!(holder, Some(Holder { pid: None, command: None }));
+        // The first was let go.
+        assert!(lock(&first).try_exclusive().unwrap());
+        drop(other);
+        let held = Held::take(vec![lock(&first), lock(&second)], Duration::from_millis(300)).unwrap();
+        assert!(!lock(&first).try_exclusive().unwrap());
+        // Opening and closing the file elsewhere must not drop the lock.
+        drop(std::fs::read(&second).unwrap());
+        assert!(!lock(&second).try_exclusive().unwrap());
+        held.touch(Guards::Images).unwrap();
+        assert_eq!(std::fs::read(&second).unwrap(), [b'x'; 64]);
+        held.touch(Guards::Layers).unwrap();
+        let tokens = [&first, &second].map(|path| std::fs::read(path).unwrap());
+        assert!(tokens.iter().all(|token| token.len() == TOKEN) && tokens[0] != tokens[1]);
+    }
+
+    #[test]
+    fn tokens_never_repeat() {
+        let tokens: std::collections::HashSet<_> = (0..1000).map(|_| token()).collect();
+        assert_eq!(tokens.len(), 1000);
+        let noise: std::collections::HashSet<_> = tokens.iter().map(|token| token[20..].to_vec()).collect();
+        assert_eq!(noise.len(), 1000);
+    }
+}

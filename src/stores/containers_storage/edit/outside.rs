@@ -1,0 +1,113 @@
+//! Who needs what is to be deleted, from outside of the records that the editor itself reads: other
+//! stores that take images from this one, podman's database, mounts that only the library counts.
+
+use std::path::{Path, PathBuf};
+
+use super::error::Refusal;
+use crate::stores::containers_storage::needs::Need;
+use crate::stores::containers_storage::records::ImageRecord;
+use crate::stores::containers_storage::snapshot::Places;
+use crate::sys::quiet::Facts;
+use crate::sys::root::Root;
+
+/// Reads who needs what now. Takes no lock of the store, and is never called under one.
+pub type Look = Box<dyn Fn() -> OutsideUse + Send + Sync>;
+
+/// What others need of a store, and what to look at to know whether that still holds.
+#[derive(Clone, Debug, Default)]
+pub struct OutsideUse {
+    /// What is needed.
+    needs: Vec<Need>,
+    /// A store that may need anything here, and whose records could not be read in full.
+    unknown: Option<PathBuf>,
+    watch: Vec<Watch>,
+}
+
+/// Files of a store as they were before it was read.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    places: Option<Places>,
+    files: Vec<(PathBuf, Option<Facts>)>,
+    /// Where a store may come.
+    absent: Option<PathBuf>,
+}
+
+impl Watch {
+    /// Before the store is read: what is written meanwhile shows.
+    #[must_use]
+    pub fn new(places: &Places) -> Self {
+        Self::of(places, places.watched_files())
+    }
+
+    /// The same for what the locks of the store itself do not guard.
+    #[must_use]
+    pub fn beside_records(places: &Places) -> Self {
+        Self::of(places, places.files_beside_records())
+    }
+
+    fn of(places: &Places, files: Vec<PathBuf>) -> Self {
+        let within = places.within();
+        let files = files.into_iter();
+        let files = files.map(|path| (within.facts(&path).ok(), path)).map(|(facts, path)| (path, facts));
+        Self { files: files.collect(), places: Some(places.clone()), absent: None }
+    }
+
+    /// For the place of a store that has no records yet.
+    #[must_use]
+    pub fn absent(graphroot: &Path) -> Self {
+        Self { files: Vec::new(), places: None, absent: Some(graphroot.to_path_buf()) }
+    }
+
+    fn moved(&self) -> bool {
+        // Never by the path alone: a user may have mounted there what never answers.
+        let has_come = self.absent.as_ref().is_some_and(|path| Root::open(path).is_ok());
+        let within = self.places.as_ref().map(Places::within);
+        let facts = |path: &Path| within.as_ref()?.facts(path).ok();
+        has_come || self.files.iter().any(|(path, before)| facts(path) != *before)
+    }
+}
+
+impl OutsideUse {
+    /// Adds what was read of one store after `watch` was taken.
+    pub fn add(&mut self, watch: Watch, needs: Vec<Need>) {
+        self.watch.push(watch);
+        self.needs.extend(needs);
+    }
+
+    /// Adds a store that may need anything.
+    pub fn add_unknown(&mut self, root: PathBuf) {
+        self.unknown.get_or_insert(root);
+    }
+
+    /// Whether somebody wrote since.
+    pub(super) fn moved(&self) -> bool {
+        self.watch.iter().any(Watch::moved)
+    }
+
+    /// Refuses an image that somebody names.
+    pub(super) fn prove_image(&self, image: &ImageRecord) -> Result<(), Refusal> {
+        self.prove_known()?;
+        match self.needs.iter().find(|need| need.needs_image(&image.id, &image.names)) {
+            Some(need) => Err(Refusal::UsedElsewhere { id: image.id.clone(), by: need.by.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses layers that somebody needs.
+    pub(super) fn prove_layers(&self, ids: &[String]) -> Result<(), Refusal> {
+        self.prove_known()?;
+        for id in ids {
+            if let Some(need) = self.needs.iter().find(|need| need.layers.contains(id)) {
+                return Err(Refusal::UsedElsewhere { id: id.clone(), by: need.by.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn prove_known(&self) -> Result<(), Refusal> {
+        match &self.unknown {
+            Some(root) => Err(Refusal::BorrowerUnknown(root.clone())),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The open directories of a store: the graphroot, its imagestores, its runroots.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::directory::Directory;
+use super::error::{Error, Fault, Refusal};
+use super::locks::{Guards, Lock};
+use crate::stores::containers_storage::snapshot::Places;
+use crate::sys::root::Root;
+
+/// The kinds of records, in the library's order of locking.
+pub(super) const KINDS: [(Guards, &str); 3] =
+    [(Guards::Layers, "layers"), (Guards::Images, "images"), (Guards::Containers, "containers")];
+
+/// What a place may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Graphroot,
+    Imagestore,
+    /// Volatile records only, with `transient_store`.
+    Runroot,
+}
+
+/// One of a store's directories, with those below it that are edited.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) role: Role,
+    /// `<driver>`.
+    pub(super) driver: Option<Directory>,
+    /// Where each layer has a directory: `<driver>`, or `<driver>/dir` for vfs.
+    pub(super) layers: Option<Directory>,
+    /// `<driver>-layers`, `-images`, `-containers`.
+    records: [Option<Directory>; 3],
+}
+
+impl Place {
+    /// Opens all places of a store, the graphroot first.
+    pub(super) fn open_all(places: &Places) -> Result<Vec<Self>, Fault> {
+        let imagestores = places.imagestores.iter().map(|root| (root, Role::Imagestore));
+        let runroots = places.runroots.iter().map(|root| (root, Role::Runroot));
+        std::iter::once((&places.graphroot, Role::Graphroot))
+            .chain(imagestores)
+            .chain(runroots)
+            .map(|(root, role)| Self::open(root, role, &places.driver))
+            .collect()
+    }
+
+    fn open(root: &Root, role: Role, driver: &str) -> Result<Self, Fault> {
+        let top = Directory::top(root)?;
+        let records = |what: &str| top.below(format!("{driver}-{what}"));
+        let records = [records("layers")?, records("images")?, records("containers")?];
+        let (driver_directory, layers) = match role {
+            Role::Runroot => (None, None),
+            _ if driver == "vfs" => (top.below(driver)?, top.below(Path::new(driver).join("dir"))?),
+            _ => (top.below(driver)?, top.below(driver)?),
+        };
+        Ok(Self { path: root.to_path_buf(), role, driver: driver_directory, layers, records })
+    }
+
+    /// The directory of these records.
+    pub(super) fn records(&self, guards: Guards) -> Option<&Directory> {
+        let at = KINDS.iter().position(|(known, _)| *known == guards)?;
+        self.records[at].as_ref()
+    }
+
+    /// The directory that has a directory for each of these objects.
+    pub(super) fn objects(&self, guards: Guards) -> Option<&Directory> {
+        match (guards, self.role) {
+            (_, Role::Runroot) => None,
+            (Guards::Layers, _) => self.layers.as_ref(),
+            _ => self.records(guards),
+        }
+    }
+
+    /// Opens a lock file that exists.
+    fn lock(&self, guards: Guards, what: &str) -> Result<Option<Lock>, Fault> {
+        let Some(directory) = self.records(guards) else { return Ok(None) };
+        let name = format!("{what}.lock");
+        let file = directory.open(&name, OFlags::RDWR)?;
+        Ok(file.map(|file| Lock::new(guards, directory.path().join(&name), file)))
+    }
+}
+
+/// The lock files of all places, in the library's order: by kind, then by place.
+pub(super) fn locks(places: &[Place]) -> Result<Vec<Lock>, Error> {
+    let mut locks = Vec::new();
+    for (guards, what) in KINDS {
+        let before = locks.len();
+        for place in places {
+            let lock = place.lock(guards, what)?;
+            let records = place.records(guards);
+            // With `transient_store` the containers' lock is in the runroot alone.
+            let must = match place.role {
+                Role::Graphroot => guards != Guards::Containers,
+                Role::Imagestore => records.is_some(),
+                Role::Runroot => false,
+            };
+            if must && lock.is_none() {
+                let name = format!("{what}.lock");
+                let path = records.map_or_else(|| place.path.join(&name), |d| d.path().join(&name));
+                return Err(Refusal::NoLockFile(path).into());
+            }
+            locks.extend(lock);
+        }
+        if locks.len() == before {
+            return Err(Refusal::NoLockFile(places[0].path.join(format!("{what}.lock"))).into());
+        }
+    }
+    Ok(locks)
+}

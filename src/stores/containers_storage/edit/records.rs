@@ -1,0 +1,188 @@
+//! All records of a store as they are edited: read in full under the locks, or not at all.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use super::error::{Fault, Refusal};
+use super::locks::Guards;
+use super::place::{KINDS, Place};
+use super::table::{self, Table};
+use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRecord, LayerRecord};
+
+/// A record file of 100,000 layers takes about 60 MiB.
+const MOST_RECORD_BYTES: u64 = 256 << 20;
+
+/// One record file; `table` is `None` where it does not exist.
+#[derive(Debug)]
+pub(super) struct RecordFile {
+    pub(super) guards: Guards,
+    /// Position of its place.
+    pub(super) place: usize,
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    /// The library does not wait for these to reach the disk.
+    pub(super) volatile: bool,
+    pub(super) table: Table,
+}
+
+/// The records of all files.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    pub(super) files: Vec<RecordFile>,
+    pub(super) layers: Vec<LayerRecord>,
+    pub(super) images: Vec<ImageRecord>,
+    pub(super) containers: Vec<ContainerRecord>,
+}
+
+/// Why the records are not edited.
+#[derive(Debug)]
+pub(super) enum Unread {
+    Refused(Refusal),
+    Failed(Fault),
+}
+
+impl From<Fault> for Unread {
+    fn from(fault: Fault) -> Self {
+        Self::Failed(fault)
+    }
+}
+
+impl Records {
+    /// Reads every record file of every place.
+    pub(super) fn load(places: &[Place]) -> Result<Self, Unread> {
+        let mut records = Self::default();
+        let mut blanks = Vec::new();
+        for (at, place) in places.iter().enumerate() {
+            for (guards, what) in KINDS {
+                let mut blank = true;
+                for volatile in [false, true] {
+                    let name = format!("{}{what}.json", if volatile { "volatile-" } else { "" });
+                    let Some(directory) = place.records(guards) else { continue };
+                    let Some(content) = directory.read(&name, MOST_RECORD_BYTES)? else { continue };
+                    blank &= content.is_empty();
+                    records.add(guards, at, directory.path().join(&name), name, volatile, &content)?;
+                }
+                if blank {
+                    blanks.push((place, guards, what));
+                }
+            }
+        }
+        // A transient store's records are in the runroot, which comes last.
+        for (place, guards, what) in blanks {
+            records.doubt(place, guards, what)?;
+        }
+        Ok(records)
+    }
+
+    fn add(
+        &mut self,
+        guards: Guards,
+        place: usize,
+        path: PathBuf,
+        name: String,
+        volatile: bool,
+        content: &[u8],
+    ) -> Result<(), Unread> {
+        let damaged = |message: String| Unread::Refused(Refusal::Damaged { path: path.clone(), message });
+        let table = Table::parse(content).map_err(|error: table::Error| damaged(error.to_string()))?;
+        let problems = match guards {
+            Guards::Layers => take(records::layers(content, volatile), &mut self.layers),
+            Guards::Images => take(records::images(content), &mut self.images),
+            _ => take(records::containers(content, volatile), &mut self.containers),
+        };
+        if let Some(problem) = problems {
+            return Err(damaged(problem));
+        }
+        self.files.push(RecordFile { guards, place, name, path, volatile, table });
+        Ok(())
+    }
+
+    /// Empty or missing files beside objects: what a crash or a full disk leaves. Taken at
+    /// their word, everything would look like a leak.
+    fn doubt(&self, place: &Place, guards: Guards, what: &str) -> Result<(), Unread> {
+        let Some(objects) = place.objects(guards) else { return Ok(()) };
+        let known: HashSet<&str> = match guards {
+            Guards::Layers => self.layers.iter().map(|layer| layer.id.as_str()).collect(),
+            Guards::Images => self.images.iter().map(|image| image.id.as_str()).collect(),
+            _ => self.containers.iter().map(|container| container.id.as_str()).collect(),
+        };
+        let names = objects.names()?;
+        let unknown = names
+            .iter()
+            .filter_map(|name| super::directory::id_of(name))
+            .filter(|id| !known.contains(id))
+            .count();
+        if unknown == 0 {
+            return Ok(());
+        }
+        let path =
+            place.records(guards).map_or_else(|| objects.path().to_path_buf(), |d| d.path().to_path_buf());
+        let message = format!("has no records, though {} has {unknown} objects", objects.path().display());
+        Err(Unread::Refused(Refusal::Damaged { path: path.join(format!("{what}.json")), message }))
+    }
+
+    pub(super) fn layer(&self, id: &str) -> Option<&LayerRecord> {
+        self.layers.iter().find(|layer| layer.id == id)
+    }
+
+    pub(super) fn image(&self, id: &str) -> Option<&ImageRecord> {
+        self.images.iter().find(|image| image.id == id)
+    }
+
+    pub(super) fn container(&self, id: &str) -> Option<&ContainerRecord> {
+        self.containers.iter().find(|container| container.id == id)
+    }
+
+    /// The one file that has this record.
+    pub(super) fn file_of(&self, guards: Guards, id: &str) -> Result<usize, Refusal> {
+        let mut of = (0..self.files.len())
+            .filter(|&at| self.files[at].guards == guards && self.files[at].table.has(id));
+        let kind = match guards {
+            Guards::Layers => "layer",
+            Guards::Images => "image",
+            _ => "container",
+        };
+        let first = of.next().ok_or_else(|| Refusal::Unknown { kind, id: id.to_owned() })?;
+        match of.next() {
+            None => Ok(first),
+            // Which of them counts depends on the library's version.
+            Some(second) => Err(Refusal::Damaged {
+                path: self.files[second].path.clone(),
+                message: format!("has {kind} {id}, and so has {}", self.files[first].path.display()),
+            }),
+        }
+    }
+
+    /// Takes names from an image; the file is still to be saved.
+    pub(super) fn remove_names(&mut self, file: usize, id: &str, names: &[String]) -> Result<(), Refusal> {
+        let RecordFile { path, table, .. } = &mut self.files[file];
+        let damaged =
+            |error: table::Error| Refusal::Damaged { path: path.clone(), message: error.to_string() };
+        table.remove_names(id, names).map_err(damaged)?;
+        for image in self.images.iter_mut().filter(|image| image.id == id) {
+            image.names.retain(|name| !names.contains(name));
+        }
+        Ok(())
+    }
+
+    /// Takes a record out of its file; the file is still to be saved.
+    pub(super) fn remove(&mut self, file: usize, id: &str) -> Result<(), Refusal> {
+        let RecordFile { guards, path, table, .. } = &mut self.files[file];
+        table
+            .remove(id)
+            .map_err(|error| Refusal::Damaged { path: path.clone(), message: error.to_string() })?;
+        match guards {
+            Guards::Layers => self.layers.retain(|layer| layer.id != id),
+            Guards::Images => self.images.retain(|image| image.id != id),
+            _ => self.containers.retain(|container| container.id != id),
+        }
+        Ok(())
+    }
+}
+
+/// The first problem, if there is one.
+fn take<T>(parsed: records::Parsed<T>, into: &mut Vec<T>) -> Option<String> {
+    into.extend(parsed.records);
+    let problem = parsed.problems.into_iter().next();
+    problem.or_else(|| parsed.damaged.then(|| "is damaged".into()))
+}

@@ -1,0 +1,104 @@
+//! Removing temporary files of the store's tools: in the graphroot's own `tmp`, and outside.
+//!
+//! No lock guards them and no record names them. What proves them dead are the processes, the
+//! mounts and their age, by the same rule as a scan's, asked again here.
+
+use std::path::Path;
+
+use jiff::SignedDuration;
+
+use super::directory::Directory;
+use super::error::{Error, Fault, Refusal};
+use super::mounted::{self, Evidence, Read};
+use super::{Deleted, Editor};
+use crate::model::{Consistency, Verdict};
+use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
+use crate::stores::containers_storage::leftovers::{self, TOOLS};
+use crate::stores::containers_storage::since;
+use crate::stores::containers_storage::units::Debris;
+use crate::sys::processes::Processes;
+use crate::sys::quiet::Entry;
+
+impl Editor {
+    /// Removes one entry of the graphroot's `tmp`, or of a temporary directory that the store's
+    /// tools use, where it has a name that only they give (classes `graphroot-tmp`, `vartmp`).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where a process has a file of it open, where that cannot be proven, where
+    /// something is mounted on it, or where it is younger than `min_age`; then nothing was changed.
+    pub fn remove_temporary(&self, path: &Path, min_age: SignedDuration) -> Result<Deleted, Error> {
+        let unknown = || Refusal::Unknown { kind: "temporary file", id: path.display().to_string() };
+        let (Some(holder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(unknown().into());
+        };
+        self.prove_in_place()?;
+        let (parent, what) = self.temporary_directory(holder)?.ok_or_else(unknown)?;
+        let within = self.places.within();
+        let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
+        let entry: Entry = entry.ok_or_else(unknown)?;
+        if what == Debris::Leftover && !leftovers::is_leftover(&entry) {
+            return Err(unknown().into());
+        }
+        let age = leaks::age(since::of_debris(&within, what, path), &self.present());
+        if !leaks::is_old_enough(age, min_age) {
+            return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
+        }
+        let trusts = self.options.trust_pid_namespace;
+        let others = Evidence::of_directories(&[holder.to_path_buf()], Read::Processes, trusts)?;
+        let known = Circumstances {
+            consistency: Consistency::Consistent,
+            mounted: false,
+            lock_held: None,
+            has_link: false,
+            age,
+            has_database: false,
+            lost_container: None,
+            doubt: (what == Debris::Leftover).then(|| leftovers::doubt(&within, path)).flatten(),
+            presence: presence(others.processes(), path),
+        };
+        let (_, verdict, evidence) = leaks::debris(what, &known);
+        if verdict != Verdict::Reclaim {
+            return Err(Refusal::Busy { path: path.to_path_buf(), why: evidence }.into());
+        }
+        others.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
+        self.step("proven");
+        let removal = parent.remove_tree(name);
+        let (failure, interrupted) = (removal.failures.first().cloned(), removal.interrupted);
+        let mut done = Deleted { in_place: true, ..Deleted::default() };
+        done.note(removal);
+        match failure {
+            Some(failure) => {
+                let fault = Fault::new("removing", failure.path, failure.error);
+                Err(Error::from(fault).after(&done))
+            }
+            None if interrupted => Err(Error::Interrupted.after(&done)),
+            None => {
+                done.leftovers.push(path.to_path_buf());
+                Ok(done)
+            }
+        }
+    }
+
+    /// The directory that holds temporary files, if `holder` is one of those.
+    fn temporary_directory(&self, holder: &Path) -> Result<Option<(Directory, Debris)>, Fault> {
+        let graphroot = &self.places.graphroot;
+        if holder == graphroot.join("tmp") {
+            let directory = Directory::top(graphroot)?.below("tmp")?;
+            return Ok(directory.map(|directory| (directory, Debris::Temporary)));
+        }
+        let known = self.places.temporary.iter().find(|known| known.path() == holder);
+        let directory = known.map(Directory::top).transpose()?;
+        Ok(directory.map(|directory| (directory, Debris::Leftover)))
+    }
+}
+
+/// Who has a file below `path` open, or may come back to it.
+fn presence(all: &Processes, path: &Path) -> Presence {
+    match all.holding(path) {
+        Some(process) => Presence::Somebody(process.describe()),
+        None if !path.parent().is_some_and(|at| all.sees_all_that_reach(at)) => {
+            Presence::Unknown("not all processes can be looked at")
+        }
+        None => Presence::Nobody { maker: all.running(&TOOLS).map(|process| process.describe()) },
+    }
+}

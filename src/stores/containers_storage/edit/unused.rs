@@ -1,0 +1,117 @@
+//! Deleting layers that have a record but no user: flagged incomplete, or referenced by
+//! nothing for long.
+
+use std::path::PathBuf;
+
+use jiff::SignedDuration;
+
+use super::error::{Error, Refusal};
+use super::intent::Intent;
+use super::layers::Doomed;
+use super::mounted::Read;
+use super::session::Session;
+use super::{Deleted, Editor};
+use crate::stores::containers_storage::leaks;
+
+/// Why a layer with a record may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unused {
+    /// It is flagged incomplete: its making or its deletion broke off, and every library
+    /// deletes it on sight. Whoever is still making it holds the lock that we hold then.
+    Incomplete,
+    /// No image and no container reaches it, and its record is at least this old: younger ones
+    /// may be those of a pull or a build.
+    Unreferenced(SignedDuration),
+}
+
+impl Editor {
+    /// Deletes one layer for which the records know no use. Of a chain of such layers the top
+    /// one goes first.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is not (any more) what it was taken for, where another layer
+    /// lies on it, or where it is mounted. Others as they say.
+    pub fn delete_unused_layer(&self, id: &str, why: Unused) -> Result<Deleted, Error> {
+        Session::open(self, Read::Mounts)?.run(|session| {
+            session.prove_unused(id, why)?;
+            session.outside.prove_layers(&[id.to_owned()])?;
+            let doomed = session.prove_layers(&[id.to_owned()])?;
+            session.intend(Intent::new(None, vec![id.to_owned()], session));
+            session.delete_proven(&doomed)
+        })
+    }
+}
+
+impl Session<'_> {
+    fn prove_unused(&self, id: &str, why: Unused) -> Result<(), Error> {
+        let unknown = || Refusal::Unknown { kind: "layer", id: id.to_owned() };
+        let layer = self.records.layer(id).ok_or_else(unknown)?;
+        match why {
+            Unused::Incomplete if !layer.incomplete => {
+                let what = "it is complete now".to_owned();
+                return Err(Refusal::Changed { id: id.to_owned(), what }.into());
+            }
+            Unused::Unreferenced(wanted) => {
+                let age = leaks::age(layer.created, &self.editor.present());
+                if age.is_none_or(|age| age < wanted) {
+                    return Err(Refusal::Young { path: PathBuf::from(id), age, wanted }.into());
+                }
+            }
+            Unused::Incomplete => {}
+        }
+        self.prove_unreferenced(id)
+    }
+
+    /// Nothing that has a record needs the layer.
+    pub(super) fn prove_unreferenced(&self, id: &str) -> Result<(), Error> {
+        if let Some(child) = self.records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
+            let child = child.id.clone();
+            return Err(Refusal::HasChild { layer: id.to_owned(), child }.into());
+        }
+        self.prove_not_top(id).map_err(Error::from)
+    }
+
+    /// No image and no container has it as its own layer.
+    fn prove_not_top(&self, id: &str) -> Result<(), Refusal> {
+        let records = &self.records;
+        let image = records.images.iter().find(|image| {
+            image.layer.as_deref() == Some(id) || image.mapped_layers.iter().any(|twin| twin == id)
+        });
+        if let Some(image) = image {
+            return Err(Refusal::UsedByImage { layer: id.to_owned(), image: image.id.clone() });
+        }
+        match records.containers.iter().find(|container| container.layer.as_deref() == Some(id)) {
+            Some(container) => Err(self.used_by(container)),
+            None => Ok(()),
+        }
+    }
+
+    /// No record of any kind names the layer, not even as something that is missing: a layer
+    /// whose record was lost may still be put right by hand.
+    pub(super) fn prove_layer_unnamed(&self, id: &str) -> Result<(), Refusal> {
+        if self.records.layer(id).is_some() {
+            return Err(Refusal::Recorded { id: id.to_owned() });
+        }
+        if let Some(child) = self.records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
+            return Err(Refusal::HasChild { layer: id.to_owned(), child: child.id.clone() });
+        }
+        self.prove_not_top(id)
+    }
+
+    /// Deletes layers that were proven to be unused, flagged ones included.
+    pub(super) fn delete_proven(&mut self, doomed: &[Doomed]) -> Result<(), Error> {
+        for layer in doomed {
+            let flagged = self.records.layer(&layer.id).is_some_and(|record| record.incomplete);
+            if flagged {
+                // The flag is there; the record goes when nothing else is left.
+                self.take_apart(layer)?;
+                self.records.remove(layer.file, &layer.id)?;
+                self.save(layer.file)?;
+                self.done.layers.push(layer.id.clone());
+            } else {
+                self.delete_layers(std::slice::from_ref(layer))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Containers, and who made them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::Filler;
+use crate::model::{
+    Consistency, Container, ContainerState, Finding, ImageIx, NodeIx, NodeKind, Owner, Size, Verdict,
+};
+use crate::stores::containers_storage::inspect::engine::Engine;
+use crate::stores::containers_storage::records::ContainerRecord;
+use crate::stores::containers_storage::{cri_o, owner};
+
+impl Filler<'_> {
+    pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
+        let snapshot = self.snapshot;
+        for (at, record) in snapshot.containers.iter().enumerate() {
+            let records = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+            let directory = records.join(&record.id);
+            let metadata = match self.containers[at] {
+                Some(node) => node,
+                None => self.add(NodeKind::ContainerMetadata, &record.id, 0, &directory, Size::default()),
+            };
+            let mut holds = vec![metadata];
+            let mut listed_bytes = None;
+            let mut mounted = false;
+            if let Some(id) = &record.layer {
+                if let Some(node) = self.find_layer(id) {
+                    holds.push(node);
+                    if let Some(facts) = &mut self.inventory.nodes[node.get()].layer {
+                        facts.read_write = true;
+                    }
+                    listed_bytes =
+                        self.layer_at.get(id.as_str()).and_then(|at| self.contents.get(at)).copied();
+                    mounted = self.is_mounted(&self.inventory.nodes[node.get()].path);
+                } else if self.is_sound() {
+                    let evidence = format!("its layer {id} is in no store that was read");
+                    self.broken(
+                        "ctr-layer-missing",
+                        &record.id,
+                        Verdict::Repair,
+                        evidence,
+                        metadata,
+                        record.created,
+                    );
+                }
+            }
+            let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
+            if let (Some(id), None, true) = (&record.image, image, self.is_sound()) {
+                let evidence = format!("its image {id} is in no store that was read");
+                self.broken(
+                    "ctr-image-missing",
+                    &record.id,
+                    Verdict::Report,
+                    evidence,
+                    metadata,
+                    record.created,
+                );
+            }
+            self.container(record, &directory, image, listed_bytes, mounted, holds);
+            self.image_volumes(images, &directory);
+        }
+    }
+
+    /// Whether what the records do not list is missing: not where they are damaged.
+    fn is_sound(&self) -> bool {
+        self.inventory.stores[self.context.store.get()].consistency != Consistency::Damaged
+    }
+
+    fn container(
+        &mut self,
+        record: &ContainerRecord,
+        directory: &Path,
+        image: Option<ImageIx>,
+        listed_bytes: Option<u64>,
+        mounted: bool,
+        holds: Vec<NodeIx>,
+    ) {
+        let origin = owner::origin(&self.within, record, directory);
+        let state = match (mounted, self.state_by_podman(&record.id)) {
+            (true, _) => ContainerState::Running,
+            // A database that says "running" may be of before the last boot.
+            (false, Some(state)) if origin.owner == Owner::Podman && state != ContainerState::Running => {
+                state
+            }
+            (false, _) => origin.state,
+        };
+        self.inventory.containers.push(Container {
+            id: record.id.clone(),
+            store: self.context.store,
+            name: origin.name,
+            owner: origin.owner,
+            image_id: record.image.clone(),
+            image,
+            created: record.created,
+            state,
+            sandbox: origin.sandbox,
+            sandbox_id: origin.sandbox_id,
+            volumes: Vec::new(),
+            listed_bytes,
+            holds,
+        });
+    }
+
+    fn find_image(&self, images: &HashMap<String, ImageIx>, id: &str) -> Option<ImageIx> {
+        let elsewhere = || self.context.additional.iter().find_map(|store| store.images.get(id));
+        images.get(id).or_else(elsewhere).copied()
+    }
+
+    /// Adds the images that the newest container, if it is CRI-O's, has mounted as volumes. Ids of OCI
+    /// artifacts are passed over.
+    fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) {
+        let newest = self.inventory.containers.last().filter(|container| container.owner == Owner::CriO);
+        if newest.is_none() {
+            return;
+        }
+        match cri_o::image_volumes(&self.within, directory) {
+            Ok(found) => {
+                let volumes: Vec<_> = found.ids.iter().filter_map(|id| self.find_image(images, id)).collect();
+                self.inventory.containers.last_mut().into_iter().for_each(|one| one.volumes.extend(&volumes));
+            }
+            // It may use any image.
+            Err(error) => {
+                self.inventory.findings.push(Finding {
+                    path: directory.join("userdata/config.json"),
+                    message: format!("{error}; the image volumes of this container are unknown"),
+                    incomplete: true,
+                });
+                self.inventory.stores[self.context.store.get()].consistency = Consistency::Damaged;
+            }
+        }
+    }
+
+    fn state_by_podman(&self, id: &str) -> Option<ContainerState> {
+        match &self.snapshot.inspection.engine {
+            Engine::Known(known) => known.containers.get(id).map(|found| found.state),
+            Engine::Absent | Engine::Unreadable(_) => None,
+        }
+    }
+}

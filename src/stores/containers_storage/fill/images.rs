@@ -1,0 +1,144 @@
+//! Layers in their chains, and images.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::Path;
+
+use super::Filler;
+use crate::model::{Evidence, EvidenceKind, Image, ImageIx, NodeKind, Size, Verdict};
+use crate::stores::containers_storage::chains::DEEPEST;
+use crate::stores::containers_storage::labels;
+use crate::stores::containers_storage::records::ImageRecord;
+use crate::sys::quiet::Within;
+
+impl Filler<'_> {
+    /// A record without any file still has a place in the chains.
+    pub(super) fn layers_without_directory(&mut self) {
+        let snapshot = self.snapshot;
+        let driver = snapshot.places.graphroot.join(&snapshot.places.driver);
+        let directories: HashSet<&OsStr> = snapshot
+            .places
+            .areas()
+            .flat_map(|area| snapshot.entries(&snapshot.places.layer_directories(area)))
+            .map(|entry| entry.name.as_os_str())
+            .collect();
+        for (at, record) in snapshot.layers.iter().enumerate() {
+            if !directories.contains(OsStr::new(&record.id)) {
+                self.missing.insert(at);
+            }
+            if self.layers[at].is_none() {
+                self.layer_node(at, 0, &driver.join(&record.id), Size::default());
+            }
+        }
+    }
+
+    pub(super) fn chain_layers(&mut self) {
+        for at in 0..self.snapshot.layers.len() {
+            let record = &self.snapshot.layers[at];
+            let (Some(parent), Some(node)) = (&record.parent, self.layers[at]) else { continue };
+            if let Some(parent) = self.find_layer(parent) {
+                self.inventory.nodes[node.get()].needs.push(parent);
+            } else {
+                let evidence = format!("its parent layer {parent} is in no store that was read");
+                self.broken("parent-missing", &record.id, Verdict::Repair, evidence, node, record.created);
+            }
+        }
+    }
+
+    pub(super) fn images(&mut self) -> HashMap<String, ImageIx> {
+        let mut ids = HashMap::new();
+        let snapshot = self.snapshot;
+        let mut labels = labels::of_images(snapshot, self.context.labels).into_iter();
+        for (at, record) in snapshot.images.iter().enumerate() {
+            let directory =
+                snapshot.places.records_dir(&snapshot.places.graphroot, "images").join(&record.id);
+            let metadata = match self.images[at] {
+                Some(node) => node,
+                None => self.add(NodeKind::ImageMetadata, &record.id, 0, &directory, Size::default()),
+            };
+            let mut holds = vec![metadata];
+            for layer in record.layer.iter().chain(&record.mapped_layers) {
+                if let Some(node) = self.find_layer(layer) {
+                    holds.push(node);
+                } else {
+                    let evidence = format!("its layer {layer} is in no store that was read");
+                    let since = self.changed(&directory);
+                    self.broken(
+                        "image-layer-missing",
+                        &record.id,
+                        Verdict::Repair,
+                        evidence,
+                        metadata,
+                        since,
+                    );
+                }
+            }
+            let layers = self.chain(record.layer.as_deref());
+            ids.insert(record.id.clone(), ImageIx::from(self.inventory.images.len()));
+            self.inventory.images.push(Image {
+                id: record.id.clone(),
+                store: self.context.store,
+                names: record.names.clone(),
+                digests: record.digests.clone(),
+                created: record.created,
+                evidence: birth_of(&self.within, &directory),
+                is_list: record.layer.is_none() && is_list(record),
+                pinned_by: (self.context.pinned_by)(&record.names, &record.digests),
+                labels: labels.next().unwrap_or_default(),
+                listed_bytes: self.listed(record),
+                layers,
+                holds,
+            });
+        }
+        ids
+    }
+
+    /// Layer ids from `top` down to the base; a chain that bites its tail ends there, and so does one
+    /// that goes through more stores than it can.
+    pub(super) fn chain(&self, top: Option<&str>) -> Vec<String> {
+        let mut chain: Vec<String> = Vec::new();
+        let mut seen = HashSet::new();
+        let mut next = top.and_then(|id| self.find_layer(id));
+        while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && seen.insert(*node)) {
+            let node = &self.inventory.nodes[node.get()];
+            chain.push(node.id.clone());
+            let parent = node.layer.as_ref().and_then(|layer| layer.parent.as_deref());
+            next = parent.and_then(|id| self.find_layer(id));
+        }
+        chain
+    }
+
+    /// What podman prints as the image's size: the lengths of all layers' tars (mapped
+    /// twins included) and of all big data, as recorded (container-libs,
+    /// `storage/store.go`, `ImageSize`).
+    fn listed(&self, record: &ImageRecord) -> Option<u64> {
+        let mut seen = HashSet::new();
+        let mut sum = 0_u64;
+        for top in record.layer.iter().chain(&record.mapped_layers) {
+            self.find_layer(top)?;
+            for id in self.chain(Some(top)) {
+                let node = self.find_layer(&id)?;
+                if seen.insert(node) {
+                    let layer = self.inventory.nodes[node.get()].layer.as_ref()?;
+                    sum = sum.checked_add(layer.listed_bytes?)?;
+                }
+            }
+        }
+        for (_, size) in &record.big_data {
+            sum = sum.checked_add((*size)?)?;
+        }
+        Some(sum)
+    }
+}
+
+/// When the image's directory was made here; the record has the date of the build.
+fn birth_of(within: &Within, directory: &Path) -> Vec<Evidence> {
+    let born = within.born(directory).ok().flatten();
+    born.map(|at| Evidence { what: EvidenceKind::MetadataDirectory, at }).into_iter().collect()
+}
+
+/// A manifest list keeps its members in the big data `instances.json`; what has neither
+/// that nor a layer is an image without layers.
+fn is_list(record: &ImageRecord) -> bool {
+    record.big_data.iter().any(|(name, _)| name == "instances.json")
+}

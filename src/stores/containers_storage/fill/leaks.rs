@@ -1,0 +1,209 @@
+//! What has no record, or nobody uses.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Filler;
+use crate::model::{Consistency, Leak, NodeIx, Verdict};
+use crate::stores::containers_storage::inspect::engine::Engine;
+use crate::stores::containers_storage::leaks::{self, Circumstances, Judgement, Presence};
+use crate::stores::containers_storage::leftovers::{self, TOOLS};
+use crate::stores::containers_storage::locks::LockFile;
+use crate::stores::containers_storage::needs;
+use crate::stores::containers_storage::since;
+use crate::stores::containers_storage::units::{Debris, Unit, What};
+use crate::sys::processes::Processes;
+
+impl Filler<'_> {
+    /// When something was last changed.
+    pub(super) fn changed(&self, path: &Path) -> Option<Timestamp> {
+        since::changed(&self.within, path)
+    }
+
+    /// Something is recorded that does not exist, or leads nowhere.
+    pub(super) fn broken(
+        &mut self,
+        class: &'static str,
+        id: &str,
+        verdict: Verdict,
+        evidence: String,
+        at: NodeIx,
+        since: Option<Timestamp>,
+    ) {
+        let path = self.inventory.nodes[at.get()].path.clone();
+        self.broken_at((class, verdict, evidence), id, path, since);
+    }
+
+    pub(super) fn broken_at(&mut self, judged: Judgement, id: &str, path: PathBuf, since: Option<Timestamp>) {
+        let (class, verdict, evidence) = judged;
+        let proven = self.snapshot.consistency == Consistency::Consistent;
+        self.inventory.leaks.push(Leak {
+            class,
+            store: self.context.store,
+            path,
+            id: id.to_owned(),
+            since: since.map(|since| self.context.present.dated(since)),
+            verdict: if proven { verdict } else { Verdict::Report },
+            evidence,
+            holds: Vec::new(),
+        });
+    }
+
+    pub(super) fn circumstances(&self, path: &Path, since: Option<Timestamp>) -> Circumstances {
+        Circumstances {
+            consistency: self.snapshot.consistency,
+            mounted: self.is_mounted(path),
+            lock_held: None,
+            has_link: true,
+            age: leaks::age(since, self.context.present),
+            has_database: self.snapshot.inspection.engine != Engine::Absent,
+            lost_container: self.lost_container(since),
+            doubt: None,
+            presence: Presence::Unknown("nobody was asked"),
+        }
+    }
+
+    /// Says of a container that only podman's database knows, or may know, that something of this age may
+    /// belong to it.
+    fn lost_container(&self, since: Option<Timestamp>) -> Option<String> {
+        if let Engine::Unreadable(_) = self.snapshot.inspection.engine {
+            return Some("podman's database, which may name its container, cannot be read".into());
+        }
+        // A container's layer is made right before podman writes down the container.
+        const APART: SignedDuration = SignedDuration::from_hours(1);
+        let lost = needs::lost_containers(self.snapshot).into_iter().find(|(_, container)| {
+            let made = container.created.zip(since);
+            made.is_none_or(|(container, thing)| {
+                thing >= container.saturating_sub(APART).unwrap_or(container)
+            })
+        });
+        lost.map(|(id, container)| {
+            let name = if container.name.is_empty() { id } else { &container.name };
+            format!("podman's database has a container {name} without any record")
+        })
+    }
+
+    pub(super) fn leak(
+        &mut self,
+        judged: Judgement,
+        id: &str,
+        path: &Path,
+        since: Option<Timestamp>,
+        holds: Vec<NodeIx>,
+    ) {
+        let (class, verdict, evidence) = judged;
+        self.inventory.leaks.push(Leak {
+            class,
+            store: self.context.store,
+            path: path.to_path_buf(),
+            id: id.to_owned(),
+            since: since.map(|since| self.context.present.dated(since)),
+            verdict,
+            evidence,
+            holds,
+        });
+    }
+
+    pub(super) fn debris(&mut self, units: &[Unit]) {
+        for (unit, node) in units.iter().zip(self.nodes.clone()) {
+            let What::Debris(what) = unit.what else { continue };
+            let since = since::of_debris(&self.within, what, &unit.path);
+            let mut known = self.circumstances(&unit.path, since);
+            known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
+            known.lock_held = self.lock_held(what, unit);
+            let doubt = || leftovers::doubt(&self.within, &unit.path);
+            known.doubt = (what == Debris::Leftover).then(doubt).flatten();
+            known.presence = match what {
+                Debris::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
+                    leaks::Presence::Somebody("podman's own database".into())
+                }
+                Debris::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
+                Debris::Temporary | Debris::Leftover => self.presence("", Some(&unit.path), &TOOLS),
+                _ => known.presence,
+            };
+            self.leak(leaks::debris(what, &known), &unit.id, &unit.path, since, vec![node]);
+        }
+    }
+
+    fn is_known_to_podman(&self, id: &str) -> bool {
+        self.snapshot.inspection.engine.containers().any(|(known, _)| known == id)
+    }
+
+    /// Whether anybody holds the lock file of a staging area or temporary directory.
+    fn lock_held(&self, what: Debris, unit: &Unit) -> Option<bool> {
+        let lock = match what {
+            Debris::Staging => unit.path.join("staging.lock"),
+            Debris::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),
+            _ => return None,
+        };
+        // A lock that cannot be opened or asked counts as held. Asking writes nothing, so a
+        // sysroot is asked, too: it may be a running node's.
+        match LockFile::open(&self.within, &lock) {
+            Ok(file) => Some(file?.is_held().unwrap_or(true)),
+            Err(_) => Some(true),
+        }
+    }
+
+    /// Layers that no image and no container reaches, and layers flagged incomplete.
+    pub(super) fn unused_layers(&mut self) {
+        let snapshot = self.snapshot;
+        let mut used = HashSet::new();
+        let tops = snapshot.images.iter().flat_map(|image| image.layer.iter().chain(&image.mapped_layers));
+        for top in tops.chain(snapshot.containers.iter().filter_map(|container| container.layer.as_ref())) {
+            let mut next = self.layer_at.get(top.as_str()).copied();
+            while let Some(at) = next.filter(|at| used.insert(*at)) {
+                let parent = snapshot.layers[at].parent.as_deref();
+                next = parent.and_then(|id| self.layer_at.get(id).copied());
+            }
+        }
+        for (at, record) in snapshot.layers.iter().enumerate() {
+            let Some(node) = self.layers[at] else { continue };
+            let path = self.inventory.nodes[node.get()].path.clone();
+            let missing = self.missing.contains(&at);
+            if record.incomplete {
+                let known = self.circumstances(&path, record.created);
+                let immutable =
+                    || [path.clone(), path.join("diff")].iter().any(|one| self.within.is_immutable(one));
+                let judged = match known.consistency {
+                    Consistency::Consistent if known.mounted || immutable() => {
+                        leaks::recorded::stuck(known.mounted)
+                    }
+                    _ => leaks::incomplete(!missing, &known),
+                };
+                self.leak(judged, &record.id, &path, record.created, vec![node]);
+            } else if !used.contains(&at) {
+                let known = self.circumstances(&path, record.created);
+                let judged = leaks::unreferenced(record.volatile, &known);
+                self.leak(judged, &record.id, &path, record.created, vec![node]);
+            } else if missing {
+                let evidence = "the layer is recorded and in use, but its directory does not exist".into();
+                let judged = ("layer-no-dir", Verdict::Repair, evidence);
+                self.broken_at(judged, &record.id, path, record.created);
+            }
+        }
+    }
+
+    /// Who belongs to the container `id`, or has a file below `path` open.
+    /// `makers` are programs that may be making it right now.
+    pub(super) fn presence(&self, id: &str, path: Option<&Path>, makers: &[&str]) -> Presence {
+        if self.snapshot.places.foreign {
+            return Presence::Unknown("it is another machine's disk");
+        }
+        let Some(all) = self.processes.get_or_init(|| Processes::read().ok()) else {
+            return Presence::Unknown("/proc cannot be read");
+        };
+        let user = all.of_container(id).or_else(|| path.and_then(|path| all.holding(path)));
+        match user {
+            Some(process) => Presence::Somebody(process.describe()),
+            None if !path
+                .and_then(Path::parent)
+                .map_or_else(|| all.sees_all(), |at| all.sees_all_that_reach(at)) =>
+            {
+                Presence::Unknown("not all processes can be looked at")
+            }
+            None => Presence::Nobody { maker: all.running(makers).map(|process| process.describe()) },
+        }
+    }
+}

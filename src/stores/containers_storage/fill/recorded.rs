@@ -1,0 +1,284 @@
+//! What has a record and does not fit: names, data, mounts, containers of engines.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::Filler;
+use crate::model::{Consistency, Finding, ImageIx, NodeIx, Owner, Verdict};
+use crate::stores::containers_storage::inspect::data::DataWrong;
+use crate::stores::containers_storage::inspect::engine::Engine;
+use crate::stores::containers_storage::inspect::links::LinkFault;
+use crate::stores::containers_storage::inspect::mountpoints;
+use crate::stores::containers_storage::leaks::{self, Judgement, recorded};
+use crate::stores::containers_storage::units::{Unit, What, is_id};
+
+impl Filler<'_> {
+    /// Everything of this kind. From records that moved or are damaged nothing is concluded.
+    pub(super) fn recorded(&mut self, units: &[Unit]) {
+        if self.snapshot.consistency != Consistency::Consistent {
+            return;
+        }
+        self.missing_tar_splits();
+        self.repeated();
+        self.shared_names();
+        if self.snapshot.inspection.valid {
+            self.links(units);
+            self.image_data();
+            self.engines();
+        }
+        self.mount_tables();
+    }
+
+    fn note(&mut self, judged: Judgement, id: &str, path: &Path, since: Option<Timestamp>) {
+        self.leak(judged, id, path, since, Vec::new());
+    }
+
+    /// A layer that came as a tar has the file that the tar can be made from again, or it
+    /// can be neither pushed nor checked.
+    fn missing_tar_splits(&mut self) {
+        let snapshot = self.snapshot;
+        let directories: Vec<_> =
+            snapshot.places.areas().map(|area| snapshot.places.records_dir(area, "layers")).collect();
+        let files: HashSet<&OsStr> = directories
+            .iter()
+            .flat_map(|directory| snapshot.entries(directory))
+            .map(|entry| entry.name.as_os_str())
+            .collect();
+        let mut seen = HashSet::new();
+        for image in &snapshot.images {
+            for id in self.chain(image.layer.as_deref()) {
+                let Some(at) = self.layer_at.get(id.as_str()).copied() else { continue };
+                let record = &snapshot.layers[at];
+                let name = format!("{id}.tar-split.gz");
+                let by_tar = record.diff_id.is_some() && !record.by_toc && !record.incomplete;
+                if !by_tar || files.contains(OsStr::new(&name)) || !seen.insert(at) {
+                    continue;
+                }
+                // A layer that another program serves (stargz) never came as a tar.
+                let node = self.layers[at].map(|node| &self.inventory.nodes[node.get()].path);
+                if node.is_some_and(|path| self.within.facts(&path.join("additionallayer")).is_ok()) {
+                    continue;
+                }
+                let evidence = "the image still runs, but this layer can be neither pushed nor checked: pull the \
+                                image again";
+                let judged = ("tarsplit-missing", Verdict::Report, evidence.to_owned());
+                let path = directories.first().map(|directory| directory.join(&name)).unwrap_or_default();
+                self.note(judged, &id, &path, record.created);
+            }
+        }
+    }
+
+    /// Ids that stand in two records, the plain and the volatile file for example.
+    fn repeated(&mut self) {
+        let places = &self.snapshot.places;
+        for (what, id) in &self.snapshot.repeated {
+            let path = places.records_dir(&places.graphroot, &format!("{what}s"));
+            let evidence = format!("this {what} is recorded twice; the library uses the first record");
+            self.note(("dup-record", Verdict::Report, evidence), id, &path, None);
+        }
+    }
+
+    /// Names that two images have. Of images in different places each may have it.
+    fn shared_names(&mut self) {
+        let snapshot = self.snapshot;
+        if !snapshot.places.imagestores.is_empty() {
+            return;
+        }
+        let path = snapshot.places.records_dir(&snapshot.places.graphroot, "images").join("images.json");
+        let mut owners: HashMap<&str, &str> = HashMap::new();
+        for image in &snapshot.images {
+            let mut names: Vec<&str> = image.names.iter().map(String::as_str).collect();
+            names.sort_unstable();
+            names.dedup();
+            for name in names {
+                // The library, reading the file, takes the name from whoever had it before.
+                if let Some(before) = owners.insert(name, &image.id) {
+                    let evidence = format!(
+                        "image {} has the name {name:?} as well: the library will take it from this one",
+                        image.id
+                    );
+                    self.note(("dup-name", Verdict::Repair, evidence), before, &path, self.changed(&path));
+                }
+            }
+        }
+    }
+
+    fn links(&mut self, units: &[Unit]) {
+        let snapshot = self.snapshot;
+        let metadata = units.iter().position(|unit| unit.what == What::Metadata);
+        let metadata: Option<NodeIx> = metadata.and_then(|at| self.nodes.get(at).copied());
+        for fault in &snapshot.inspection.links {
+            match fault {
+                LinkFault::Stray { path, leads, used_by } => {
+                    let name = path.file_name().unwrap_or_default().to_string_lossy();
+                    let node = metadata.and_then(|host| self.carve(host, &name, path));
+                    let judged = recorded::stray_link(leads, used_by.as_deref());
+                    self.leak(judged, &name, path, self.changed(path), node.into_iter().collect());
+                }
+                LinkFault::Missing { layer, path, needed_by } => {
+                    let name = path.file_name().unwrap_or_default().to_string_lossy();
+                    let record = &snapshot.layers[*layer];
+                    let judged = recorded::missing_link(&name, needed_by.as_deref());
+                    self.note(judged, &record.id, path, record.created);
+                }
+                LinkFault::Blank { layer, path, name } => {
+                    let record = &snapshot.layers[*layer];
+                    let judged = recorded::blank_link(name.as_deref());
+                    self.note(judged, &record.id, path, self.changed(path).or(record.created));
+                }
+            }
+        }
+    }
+
+    fn image_data(&mut self) {
+        let snapshot = self.snapshot;
+        for fault in &snapshot.inspection.data {
+            let record = &snapshot.images[fault.image];
+            let judged = recorded::data(&fault.what);
+            // What is missing was taken out of the directory.
+            let since = self.changed(&fault.path).or_else(|| self.changed(fault.path.parent()?));
+            if fault.what == DataWrong::Unfinished {
+                let name = fault.path.file_name().unwrap_or_default().to_string_lossy();
+                let host = self.images[fault.image];
+                let node = host.and_then(|host| self.carve(host, &name, &fault.path));
+                self.leak(judged, &name, &fault.path, since, node.into_iter().collect());
+            } else {
+                self.note(judged, &record.id, &fault.path, since);
+            }
+        }
+    }
+
+    /// Containers that their engine does not know, or that no engine minds.
+    fn engines(&mut self) {
+        let snapshot = self.snapshot;
+        if let Engine::Unreadable(why) = &snapshot.inspection.engine {
+            self.inventory.findings.push(Finding {
+                path: snapshot.places.graphroot.to_path_buf(),
+                message: format!(
+                    "podman's database cannot be read: {why}; its containers may use any image of this store"
+                ),
+                incomplete: false,
+            });
+        }
+        let all = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+        let without_config: HashSet<usize> = snapshot.inspection.without_config.iter().copied().collect();
+        let first = self.inventory.containers.len() - snapshot.containers.len();
+        for (at, record) in snapshot.containers.iter().enumerate() {
+            let container = &self.inventory.containers[first + at];
+            let (owner, sandbox) = (container.owner, container.sandbox);
+            let age = leaks::age(record.created, self.context.present);
+            let path = all.join(&record.id);
+            let judged = match owner {
+                Owner::Buildah => {
+                    let layer = record.layer.as_deref().and_then(|id| self.find_layer(id));
+                    let mounted =
+                        layer.is_some_and(|node| self.is_mounted(&self.inventory.nodes[node.get()].path));
+                    let presence = || self.presence(&record.id, Some(&path), &[]);
+                    let old = age.is_some_and(|age| age >= leaks::GRACE);
+                    old.then(|| recorded::external_container(age, mounted, &presence())).flatten()
+                }
+                Owner::Podman => match &snapshot.inspection.engine {
+                    Engine::Known(known) if !known.containers.contains_key(&record.id) => {
+                        recorded::unknown_to_podman(age)
+                    }
+                    _ => None,
+                },
+                Owner::CriO if without_config.contains(&at) => {
+                    recorded::without_config(sandbox, age, &self.presence(&record.id, None, &["crio"]))
+                }
+                _ => None,
+            };
+            if let Some(judged) = judged {
+                self.note(judged, &record.id, &path, record.created);
+            }
+        }
+    }
+
+    /// What the library believes to be mounted, and what is.
+    fn mount_tables(&mut self) {
+        let places = &self.snapshot.places;
+        if places.foreign || places.driver != "overlay" {
+            return;
+        }
+        let Some(tables) = mountpoints::read(places) else { return };
+        if tables.files.is_empty() {
+            return;
+        }
+        let mut by_layer: HashMap<String, PathBuf> = HashMap::new();
+        for area in places.areas() {
+            let driver = places.layer_directories(area);
+            for mount in &tables.mounts {
+                let first = mount.strip_prefix(&driver).ok().and_then(|below| below.components().next());
+                let id = first.and_then(|part| part.as_os_str().to_str()).filter(|id| is_id(id));
+                if let Some(id) = id {
+                    by_layer.entry(id.to_owned()).or_insert_with(|| mount.clone());
+                }
+            }
+        }
+        let recorded: HashSet<&str> = tables.recorded.iter().map(|one| one.layer.as_str()).collect();
+        let mut leaked: Vec<_> = by_layer.iter().filter(|(id, _)| !recorded.contains(id.as_str())).collect();
+        leaked.sort_unstable();
+        for (id, path) in leaked {
+            let evidence = "mounted, but no mountpoints.json knows of it: unmount it before anything of the layer \
+                            is deleted";
+            self.note(("leaked-mount", Verdict::Keep, evidence.to_owned()), id, path, None);
+        }
+        let volumes: Vec<_> = recorded.iter().filter(|id| by_layer.contains_key(**id)).copied().collect();
+        self.unused_volumes(&volumes, &by_layer);
+        for entry in &tables.recorded {
+            let is_merged = entry.path.file_name() == Some(OsStr::new("merged"));
+            // Another graphroot may have the same runroot.
+            let ours = self.layer_at.contains_key(entry.layer.as_str())
+                || places.areas().any(|area| entry.path.starts_with(area));
+            if !is_merged || !ours || by_layer.contains_key(&entry.layer) {
+                continue;
+            }
+            let judged = match self.presence("", None, &[]) {
+                leaks::Presence::Unknown(why) => (
+                    "stale-mountpoints",
+                    Verdict::Report,
+                    format!("counted as mounted, but nothing that we see is mounted there: {why}"),
+                ),
+                _ => (
+                    "stale-mountpoints",
+                    Verdict::Repair,
+                    "counted as mounted, but it is mounted in no mount namespace: the library refuses to delete \
+                     the layer"
+                        .to_owned(),
+                ),
+            };
+            self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
+        }
+    }
+
+    /// Mounted layers that are an image's, on a node of CRI-O, none of whose containers has that image as
+    /// a volume. CRI-O unmounts an image neither when its container ends nor when that is removed.
+    fn unused_volumes(&mut self, mounted: &[&str], paths: &HashMap<String, PathBuf>) {
+        let store = self.context.store;
+        let containers = || self.inventory.containers.iter().filter(|container| container.store == store);
+        if !containers().any(|container| container.owner == Owner::CriO) {
+            return;
+        }
+        let is_used = |id: &str| {
+            let named = |image: &ImageIx| self.inventory.images[image.get()].id == id;
+            containers().any(|container| container.volumes.iter().any(named))
+        };
+        let mut unused = Vec::new();
+        for image in &self.snapshot.images {
+            let layer = image.layer.as_deref().filter(|layer| mounted.contains(layer));
+            if let Some(path) = layer.and_then(|layer| paths.get(layer))
+                && !self.snapshot.images.iter().any(|other| other.layer == image.layer && is_used(&other.id))
+            {
+                unused.push((image.id.clone(), path.clone()));
+            }
+        }
+        for (id, path) in unused {
+            let evidence = "the image is mounted, and no container of CRI-O has it as a volume any more: nothing \
+                            deletes the image before it is unmounted";
+            self.note(("crio-image-volume", Verdict::Report, evidence.to_owned()), &id, &path, None);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The overlay driver's short names: `l/NAME` is a symlink to `../<id>/diff`, the layer's
+//! file `link` holds the name, and the file `lower` of its descendants holds `l/NAME`
+//! (container-libs, `storage/drivers/overlay/overlay.go`).
+//!
+//! Since library version 1.63 (Podman 6) a layer also has the file `lower-layers`, the ids of its
+//! parents, and is mounted by that. Older layers still need the names in `l/`, and that version no
+//! longer makes a missing one anew.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use crate::stores::containers_storage::snapshot::Snapshot;
+use crate::stores::containers_storage::units::is_id;
+use crate::sys::quiet::{Below, Kind, Within};
+use crate::sys::readlink::Untraced;
+
+/// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
+const MOST_LOWER_BYTES: u64 = 1 << 20;
+
+/// Something wrong with a short name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::stores::containers_storage) enum LinkFault {
+    /// A name in `l/` that no layer's `link` file has.
+    Stray {
+        /// The symlink.
+        path: PathBuf,
+        /// Where it leads.
+        leads: Leads,
+        /// A layer directory whose `lower` has the name.
+        used_by: Option<String>,
+    },
+    /// A recorded layer's name is not in `l/`.
+    Missing {
+        /// Position of the layer's record.
+        layer: usize,
+        /// Where the symlink belongs.
+        path: PathBuf,
+        /// A layer directory whose `lower` has the name, without `lower-layers` beside it.
+        needed_by: Option<String>,
+    },
+    /// A recorded layer's `link` file is empty or missing.
+    Blank {
+        /// Position of the layer's record.
+        layer: usize,
+        /// The file.
+        path: PathBuf,
+        /// The name that `l/` has for the layer.
+        name: Option<String>,
+    },
+}
+
+/// Where a stray name leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::stores::containers_storage) enum Leads {
+    /// To no directory of a layer.
+    Nowhere,
+    /// To the directory of the layer with this id, which has another name.
+    Layer(String),
+    /// It could not be read without moving its access time.
+    Unread,
+}
+
+/// What the `link` file of a directory says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    Known(String),
+    Blank,
+}
+
+/// Looks at every area. An area where something could not be read has no faults.
+pub(super) fn faults(snapshot: &Snapshot) -> Vec<LinkFault> {
+    if snapshot.places.driver != "overlay" {
+        return Vec::new();
+    }
+    let areas: Vec<_> = snapshot.places.areas().filter_map(|area| Area::read(snapshot, area).ok()).collect();
+    let layers: HashMap<&str, usize> = snapshot
+        .layers
+        .iter()
+        .enumerate()
+        .filter(|(_, layer)| !layer.incomplete)
+        .map(|(at, layer)| (layer.id.as_str(), at))
+        .collect();
+    let mut lowers: Option<HashMap<String, User>> = None;
+    let mut found = Vec::new();
+    for area in &areas {
+        let stray = area.unclaimed();
+        let targets = if stray.is_empty() { HashMap::new() } else { area.targets(&stray) };
+        let used = |name: &str| {
+            let lowers = lowers.get_or_insert_with(|| all_lowers(&areas));
+            lowers.get(name).cloned()
+        };
+        found.extend(judge(area, &layers, &stray, &targets, used));
+    }
+    found
+}
+
+/// One driver directory.
+#[derive(Debug)]
+pub(super) struct Area {
+    pub(super) driver: PathBuf,
+    pub(super) within: Within,
+    /// Names in `l/`.
+    pub(super) names: HashSet<String>,
+    /// Layer directories and what their `link` file says.
+    pub(super) directories: HashMap<String, Name>,
+}
+
+impl Area {
+    fn read(snapshot: &Snapshot, area: &Path) -> io::Result<Self> {
+        let within = snapshot.places.within();
+        let driver = area.join(&snapshot.places.driver);
+        let names = match within.list(&driver.join("l")) {
+            Ok(entries) => entries
+                .into_iter()
+                .filter(|entry| entry.kind == Kind::Symlink)
+                .filter_map(|entry| entry.name.into_string().ok())
+                .collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => HashSet::new(),
+            Err(error) => return Err(error),
+        };
+        let directories: Vec<_> = snapshot
+            .entries(&driver)
+            .iter()
+            .filter(|entry| entry.kind == Kind::Directory)
+            .filter_map(|entry| entry.name.to_str().filter(|name| is_id(name)))
+            .collect();
+        if directories.is_empty() {
+            return Ok(Self { driver, within, names, directories: HashMap::new() });
+        }
+        let below = within.below(&driver)?;
+        let directories = directories
+            .into_par_iter()
+            .map(|id| Ok((id.to_owned(), name_of(&below, id)?)))
+            .collect::<io::Result<_>>()?;
+        Ok(Self { driver, within, names, directories })
+    }
+
+    /// Names that no `link` file has, in order.
+    pub(super) fn unclaimed(&self) -> Vec<String> {
+        let claimed: HashSet<&str> = self
+            .directories
+            .values()
+            .filter_map(|name| match name {
+                Name::Known(name) => Some(name.as_str()),
+                Name::Blank => None,
+            })
+            .collect();
+        let mut stray: Vec<_> =
+            self.names.iter().filter(|name| !claimed.contains(name.as_str())).cloned().collect();
+        stray.sort_unstable();
+        stray
+    }
+
+    /// Where names lead, as far as that can be read.
+    fn targets(&self, names: &[String]) -> HashMap<String, OsString> {
+        let untraced = self.within.directory(&self.driver.join("l")).and_then(|directory| {
+            use std::os::fd::AsFd;
+            Untraced::of(directory.as_fd())
+        });
+        let Ok(untraced) = untraced else { return HashMap::new() };
+        let read = |name: &String| Some((name.clone(), untraced.target(OsStr::new(name)).ok()?));
+        names.iter().filter_map(read).collect()
+    }
+}
+
+fn name_of(below: &Below, id: &str) -> io::Result<Name> {
+    match below.read(&Path::new(id).join("link"), 256) {
+        Ok(text) => {
+            let text = String::from_utf8_lossy(&text).trim().to_owned();
+            Ok(if text.is_empty() { Name::Blank } else { Name::Known(text) })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Name::Blank),
+        Err(error) => Err(error),
+    }
+}
+
+/// A directory that has a name in its `lower` file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) id: String,
+    /// It has no `lower-layers`: every library version mounts it by the name.
+    pub(super) needs_name: bool,
+}
+
+/// Which directory has a name in its `lower` file: one that needs the name, if there is one.
+fn all_lowers(areas: &[Area]) -> HashMap<String, User> {
+    let mut all: HashMap<String, User> = HashMap::new();
+    for area in areas {
+        let ids: Vec<_> = area.directories.keys().collect();
+        let texts: Vec<_> = ids
+            .into_par_iter()
+            .filter_map(|id| {
+                let directory = area.driver.join(id);
+                let text = area.within.read(&directory.join("lower"), MOST_LOWER_BYTES).ok()?;
+                let needs_name = area.within.facts(&directory.join("lower-layers")).is_err();
+                Some((User { id: id.clone(), needs_name }, text))
+            })
+            .collect();
+        for (user, text) in texts {
+            for part in String::from_utf8_lossy(&text).trim().split(':') {
+                let name = part.rsplit('/').next().unwrap_or(part).to_owned();
+                let known = all.entry(name).or_insert_with(|| user.clone());
+                if user.needs_name && !known.needs_name {
+                    *known = user.clone();
+                }
+            }
+        }
+    }
+    all
+}
+
+/// `../<id>/diff`.
+fn layer_of(target: &OsStr) -> Option<&str> {
+    let id = target.to_str()?.strip_prefix("../")?.strip_suffix("/diff")?;
+    is_id(id).then_some(id)
+}
+
+/// What follows from what was read; `layers` are those that are recorded and complete.
+pub(super) fn judge(
+    area: &Area,
+    layers: &HashMap<&str, usize>,
+    stray: &[String],
+    targets: &HashMap<String, OsString>,
+    mut used: impl FnMut(&str) -> Option<User>,
+) -> Vec<LinkFault> {
+    let links = area.driver.join("l");
+    let mut found = Vec::new();
+    let mut names_of_blank: HashMap<&str, &str> = HashMap::new();
+    let any_blank = area.directories.values().any(|name| *name == Name::Blank);
+    for name in stray {
+        let leads = match targets.get(name).map(|target| layer_of(target)) {
+            // Any of the directories without a name may be the one that it belongs to.
+            None if any_blank => continue,
+            None => Leads::Unread,
+            Some(None) => Leads::Nowhere,
+            Some(Some(id)) => match area.directories.get(id) {
+                None => Leads::Nowhere,
+                Some(Name::Blank) => {
+                    names_of_blank.entry(id).or_insert(name);
+                    continue;
+                }
+                Some(Name::Known(_)) => Leads::Layer(id.to_owned()),
+            },
+        };
+        let used_by = used(name).map(|user| user.id);
+        found.push(LinkFault::Stray { path: links.join(name), leads, used_by });
+    }
+    let mut directories: Vec<_> = area.directories.iter().collect();
+    directories.sort_unstable_by_key(|(id, _)| *id);
+    for (id, name) in directories {
+        let Some(layer) = layers.get(id.as_str()).copied() else { continue };
+        match name {
+            Name::Known(name) if area.names.contains(name) => {}
+            // A name with a slash leads elsewhere and is none of ours.
+            Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {}
+            Name::Known(name) => {
+                let needed_by = used(name).filter(|user| user.needs_name).map(|user| user.id);
+                found.push(LinkFault::Missing { layer, path: links.join(name), needed_by });
+            }
+            Name::Blank => found.push(LinkFault::Blank {
+                layer,
+                path: area.driver.join(id).join("link"),
+                name: names_of_blank.get(id.as_str()).map(|name| (*name).to_owned()),
+            }),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

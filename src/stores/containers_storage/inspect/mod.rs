@@ -1,0 +1,61 @@
+//! A closer look at what the records only name: short links, big data, the files that the
+//! engines keep beside the records, podman's own database, the table of mounts.
+//!
+//! Taken after the records were read, and believed only if nobody wrote since: whatever
+//! fails to fit in between is work in progress, and is not called anything.
+
+pub(super) mod data;
+pub(super) mod engine;
+pub(super) mod links;
+pub(super) mod mountpoints;
+
+use super::snapshot::{Snapshot, moved};
+use crate::model::Consistency;
+use data::DataFault;
+use engine::Engine;
+use links::LinkFault;
+
+/// What a closer look found. Empty where none was taken, or it could not be believed.
+#[derive(Clone, Debug, Default)]
+pub struct Inspection {
+    /// The look was taken and nobody wrote meanwhile.
+    pub(super) valid: bool,
+    pub(super) links: Vec<LinkFault>,
+    pub(super) data: Vec<DataFault>,
+    /// Containers, by position, without CRI-O's `userdata/config.json`.
+    pub(super) without_config: Vec<usize>,
+    pub(super) engine: Engine,
+}
+
+/// How close a look is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closeness {
+    /// Only podman's database, which knows the states of its containers: one small file.
+    Engine,
+    /// Everything: some files of every layer and image.
+    Everything,
+}
+
+/// Looks closer at a consistent reading; of every other only podman's database is read.
+pub fn inspect(snapshot: &mut Snapshot, closeness: Closeness) {
+    snapshot.inspection = Inspection::default();
+    if snapshot.places.read_only {
+        return;
+    }
+    let engine = engine::read(&snapshot.places);
+    if snapshot.consistency != Consistency::Consistent || closeness == Closeness::Engine {
+        snapshot.inspection.engine = engine;
+        return;
+    }
+    let found = Inspection {
+        valid: true,
+        links: links::faults(snapshot),
+        data: data::faults(snapshot),
+        without_config: data::without_config(snapshot),
+        engine,
+    };
+    snapshot.inspection = match moved(snapshot) {
+        Ok(false) => found,
+        _ => Inspection { engine: found.engine, ..Inspection::default() },
+    };
+}

@@ -1,0 +1,146 @@
+//! `mountpoints.json` in the runroot: which layers the library has mounted, and how often
+//! (container-libs, `storage/layers.go`, `saveMounts`). The library mounts and unmounts
+//! under `mountpoints.lock` and writes the file anew before it lets go.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::de::MapAccess;
+
+use crate::stores::containers_storage::locks::LockFile;
+use crate::stores::containers_storage::records::lenient::{self, Fields, Length, Skip, Text};
+use crate::stores::containers_storage::records::{self};
+use crate::stores::containers_storage::snapshot::Places;
+use crate::sys::mounts;
+use crate::sys::quiet::Facts;
+
+/// A mount of every layer of a node that runs a thousand containers fits many times.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// How often a table that keeps changing is read again.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// One entry of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::stores::containers_storage) struct Mounted {
+    /// The file that says so.
+    pub(in crate::stores::containers_storage) file: PathBuf,
+    /// Layer id.
+    pub(in crate::stores::containers_storage) layer: String,
+    /// Where it is said to be mounted.
+    pub(in crate::stores::containers_storage) path: PathBuf,
+}
+
+records::fields!(CountFields { id: Text = "id", path: Text = "path", count: Length = "count" });
+
+/// What the library says and what the kernel says, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::stores::containers_storage) struct MountTables {
+    /// The library's files that are there.
+    pub(in crate::stores::containers_storage) files: Vec<PathBuf>,
+    /// Their entries with a count above 0.
+    pub(in crate::stores::containers_storage) recorded: Vec<Mounted>,
+    /// Mount points below the store, of all mount namespaces that we may look into.
+    pub(in crate::stores::containers_storage) mounts: Vec<PathBuf>,
+}
+
+/// Only the library's own word, of the files that can be read.
+pub(in crate::stores::containers_storage) fn counted(places: &Places) -> Vec<Mounted> {
+    let within = places.within();
+    let mut found = Vec::new();
+    for file in files(places) {
+        let entries = within.read(&file, MOST_BYTES).ok().and_then(|content| parse(&content).ok());
+        let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
+        found.extend(entries.into_iter().flatten().map(of_file));
+    }
+    found
+}
+
+/// Where the library keeps it, whether or not it does.
+pub(in crate::stores::containers_storage) fn files(places: &Places) -> Vec<PathBuf> {
+    let directories = places.runroots.iter().map(|runroot| places.records_dir(runroot, "layers"));
+    directories.map(|directory| directory.join("mountpoints.json")).collect()
+}
+
+/// Reads both; `None` where the library kept mounting, or something cannot be read.
+pub(in crate::stores::containers_storage) fn read(places: &Places) -> Option<MountTables> {
+    for _ in 0..TRIES {
+        match read_once(places) {
+            Ok(Some(tables)) => return Some(tables),
+            Ok(None) => std::thread::sleep(PAUSE),
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// A mount or unmount that ended meanwhile has written the file anew, and one that has not
+/// ended holds the lock.
+fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
+    let within = places.within();
+    let directories = places.runroots.iter().map(|runroot| places.records_dir(runroot, "layers"));
+    let directories: Vec<_> = directories.collect();
+    let identities = || -> io::Result<Vec<Option<Facts>>> {
+        let files = directories.iter().map(|directory| directory.join("mountpoints.json"));
+        files.map(|file| found(within.facts(&file))).collect()
+    };
+    let before = identities()?;
+    let mut tables = MountTables::default();
+    for directory in &directories {
+        let file = directory.join("mountpoints.json");
+        if let Some(content) = found(within.read(&file, MOST_BYTES))? {
+            let entries =
+                parse(&content).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
+            tables.recorded.extend(entries.into_iter().map(of_file));
+            tables.files.push(file);
+        }
+    }
+    let areas: Vec<_> = places.areas().map(|root| root.to_path_buf()).collect();
+    tables.mounts = mounts::below_in_all_namespaces(&areas)?;
+    for directory in &directories {
+        let lock = LockFile::open(&within, &directory.join("mountpoints.lock"))?;
+        if lock.is_some_and(|lock| lock.has_writer().unwrap_or(true)) {
+            return Ok(None);
+        }
+    }
+    Ok((identities()? == before).then_some(tables))
+}
+
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Layer and path of each entry that counts.
+fn parse(content: &[u8]) -> Result<Vec<(String, PathBuf)>, String> {
+    let mut found = Vec::new();
+    lenient::each_element(content, |entry: Option<CountFields>| {
+        let entry = entry.unwrap_or_default();
+        if let (Text(Some(id)), Text(Some(path)), Length(Some(1..))) = (entry.id, entry.path, entry.count) {
+            found.push((id, PathBuf::from(path)));
+        }
+    })?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_count() {
+        let content =
+            br#"[{"id":"a","path":"/g/overlay/a/merged","count":2},{"id":"b","path":"/x","count":0},
+            {"id":"c","count":1},7,{"path":"/y","count":1}]"#;
+        assert_eq!(parse(content).unwrap(), [("a".to_owned(), PathBuf::from("/g/overlay/a/merged"))]);
+        assert_eq!(parse(b"").unwrap(), []);
+        assert_eq!(parse(b"[]").unwrap(), []);
+        assert!(parse(b"[{").is_err());
+    }
+}

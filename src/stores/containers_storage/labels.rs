@@ -1,0 +1,173 @@
+//! The labels of images: from the configuration that each keeps in its big data.
+
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+use serde_json::Value;
+
+use super::inspect::data::file_name;
+use super::records::ImageRecord;
+use super::snapshot::Snapshot;
+use crate::model::{Labels, LabelsOf};
+use crate::sys::quiet::Within;
+
+/// No manifest and no configuration is longer: the tools take 4 MiB of each
+/// (container-libs, `image/internal/iolimits`).
+const LIMIT_BYTES: u64 = 8 << 20;
+
+/// The key of an image's manifest. Beside it stand others, `manifest-` and their digests, for
+/// images that were pulled by several digests (container-libs, `storage/storage.go`,
+/// `ImageDigestManifestBigDataNamePrefix`).
+const MANIFEST: &str = "manifest";
+
+/// The labels of a store's images, in the order of the records.
+pub(super) fn of_images(snapshot: &Snapshot, wanted: &LabelsOf) -> Vec<Labels> {
+    let within = snapshot.places.within();
+    let places = &snapshot.places;
+    // With a split imagestore an image's directory is in one of several places.
+    let tops: Vec<_> = places.areas().map(|area| places.records_dir(area, "images")).collect();
+    let of = |image: &ImageRecord| {
+        if !wanted.covers(&image.id) {
+            return Labels::NotRead;
+        }
+        let read = |key: &str| read(&within, &tops, &image.id, key);
+        of_image(image, &read).unwrap_or_else(Labels::Unknown)
+    };
+    snapshot.images.par_iter().map(of).collect()
+}
+
+fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> Result<Vec<u8>, String> {
+    let mut last = None;
+    for top in tops {
+        match within.read(&top.join(id).join(file_name(key)), LIMIT_BYTES) {
+            Ok(bytes) => return Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && last.is_some() => {}
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map_or_else(|| "there is no place for it".to_owned(), |error| error.to_string());
+    Err(format!("reading its {key}: {why}"))
+}
+
+/// What an image's manifest leads to.
+enum Leads {
+    /// It is a list of other images.
+    Nowhere,
+    /// To the configuration with this digest.
+    To(String),
+    /// It has the configuration in itself.
+    Inside(String),
+}
+
+/// The labels of one image, whose big data `read` gives by key.
+fn of_image(image: &ImageRecord, read: &dyn Fn(&str) -> Result<Vec<u8>, String>) -> Result<Labels, String> {
+    let keys = || image.big_data.iter().map(|(key, _)| key.as_str());
+    let is_manifest =
+        |key: &&str| key.strip_prefix(MANIFEST).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    let mut configurations = Vec::new();
+    let mut labels = Labels::Known(Vec::new());
+    let mut manifests = 0_usize;
+    for key in keys().filter(is_manifest) {
+        manifests += 1;
+        match leads(&read(key)?).ok_or_else(|| format!("its {key} is not understood"))? {
+            Leads::Nowhere => {}
+            Leads::To(digest) => configurations.push(digest),
+            Leads::Inside(text) => labels = joined(labels, Labels::of_configuration(text.as_bytes())),
+        }
+    }
+    if manifests == 0 {
+        // The id of an image is almost always the digest of its configuration.
+        let digest = format!("sha256:{}", image.id);
+        if !keys().any(|key| key == digest) {
+            return Err("it has no manifest".into());
+        }
+        configurations.push(digest);
+    }
+    configurations.sort();
+    configurations.dedup();
+    for digest in configurations {
+        labels = joined(labels, Labels::of_configuration(&read(&digest)?));
+    }
+    Ok(labels)
+}
+
+fn joined(left: Labels, right: Labels) -> Labels {
+    match right {
+        Labels::Known(more) => left.and(more),
+        unknown => unknown,
+    }
+}
+
+/// Manifests of OCI and of Docker's schema 2 name a configuration; Docker's schema 1 has it in
+/// the first entry of its history, as a text. Only where the configuration is matters here, so
+/// nothing else about the manifest has to be as `oci-spec` wants it.
+fn leads(manifest: &[u8]) -> Option<Leads> {
+    let json: Value = serde_json::from_slice(manifest).ok()?;
+    if let Some(digest) = json.pointer("/config/digest").and_then(Value::as_str) {
+        return Some(Leads::To(digest.to_owned()));
+    }
+    if let Some(text) = json.pointer("/history/0/v1Compatibility").and_then(Value::as_str) {
+        return Some(Leads::Inside(text.to_owned()));
+    }
+    // podman writes an empty list as null.
+    let is_list = |manifests: &Value| manifests.is_array() || manifests.is_null();
+    json.get("manifests").is_some_and(is_list).then_some(Leads::Nowhere)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(keys: &[&str]) -> ImageRecord {
+        let big_data = keys.iter().map(|key| ((*key).to_owned(), None)).collect();
+        ImageRecord { id: "ab".into(), big_data, ..ImageRecord::default() }
+    }
+
+    #[test]
+    fn where_the_configuration_is() {
+        let known = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            Labels::Known(pairs.collect())
+        };
+        let config = r#"{"config":{"Labels":{"keep":"yes"}}}"#;
+        let other = r#"{"config":{"Labels":{"keep":"no"}}}"#;
+        let to = |digest: &str| format!(r#"{{"config":{{"digest":"{digest}"}},"layers":[]}}"#);
+        let schema1 = r#"{"history":[{"v1Compatibility":"{\"config\":{\"Labels\":{\"old\":\"1\"}}}"}]}"#;
+        let to_ab = to("sha256:ab");
+        let to_cd = to("sha256:cd");
+        let yes = &[("keep", "yes")][..];
+        for (data, expected) in [
+            (&[("manifest", &*to_ab), ("sha256:ab", config)][..], Ok(known(yes))),
+            (&[("manifest-sha256:0", &*to_cd), ("sha256:cd", config)], Ok(known(yes))),
+            (
+                &[
+                    ("manifest", &*to_ab),
+                    ("manifest-sha256:0", &*to_cd),
+                    ("sha256:ab", config),
+                    ("sha256:cd", other),
+                ],
+                Ok(known(&[("keep", "no"), ("keep", "yes")])),
+            ),
+            (&[("sha256:ab", config)], Ok(known(yes))),
+            (&[("manifest", schema1)], Ok(known(&[("old", "1")]))),
+            (&[("manifest", r#"{"manifests":[]}"#), ("instances.json", "[]")], Ok(known(&[]))),
+            (&[("manifest", r#"{"manifests":null}"#), ("instances.json", "{}")], Ok(known(&[]))),
+            (&[("manifest", &*to_ab)], Err("sha256:ab")),
+            (&[("manifest", "{}"), ("sha256:ab", config)], Err("its manifest is not understood")),
+            (&[("manifest", "{\"config\""), ("sha256:ab", config)], Err("its manifest is not understood")),
+            (&[("manifest", &*to_ab), ("sha256:ab", "\0\0")], Err("not JSON")),
+            (&[("manifests", "{}")], Err("it has no manifest")),
+            (&[], Err("it has no manifest")),
+        ] {
+            let keys: Vec<_> = data.iter().map(|(key, _)| *key).collect();
+            let read = |key: &str| {
+                let found = data.iter().find(|(one, _)| *one == key);
+                found.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| format!("no {key}"))
+            };
+            match (of_image(&image(&keys), &read).unwrap_or_else(Labels::Unknown), expected) {
+                (Labels::Unknown(why), Err(words)) => assert!(why.contains(words), "{why}"),
+                (labels, expected) => assert_eq!(Ok(labels), expected.map_err(str::to_owned), "{data:?}"),
+            }
+        }
+    }
+}

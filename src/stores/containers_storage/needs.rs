@@ -1,0 +1,236 @@
+//! What a store takes from other stores, and what uses its own images beside its records.
+
+use std::collections::{HashMap, HashSet};
+
+use super::inspect::engine::{self, Engine, PodmanContainer};
+use super::inspect::mountpoints::{self, Mounted};
+use super::owner;
+use super::records::{ImageRecord, LayerRecord};
+use super::snapshot::{Places, Snapshot};
+use crate::model::Consistency;
+
+/// What one user needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Who, in words: `the podman container web`.
+    pub by: String,
+    /// Ids of layers.
+    pub layers: Vec<String>,
+    /// Ids of images, or their names.
+    pub images: Vec<String>,
+    /// Which images is not known: any may be needed.
+    pub any_image: bool,
+}
+
+impl Need {
+    fn is_nothing(&self) -> bool {
+        self.layers.is_empty() && self.images.is_empty() && !self.any_image
+    }
+
+    /// Whether it needs this image.
+    #[must_use]
+    pub fn needs_image(&self, id: &str, names: &[String]) -> bool {
+        self.any_image || self.images.iter().any(|one| means(one, id, names))
+    }
+
+    /// Of containers in a database that cannot be read.
+    fn perhaps(engine: &Engine) -> Option<Self> {
+        let Engine::Unreadable(why) = engine else { return None };
+        let by = format!("a podman container, perhaps: podman's database cannot be read ({why})");
+        Some(Self { by, any_image: true, ..Self::default() })
+    }
+}
+
+/// What images, containers and layers of the store need and the store itself has not: it can only
+/// come from a store that this one takes images from. What a store has itself it takes from nobody.
+#[must_use]
+pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
+    let own = Own::new(snapshot);
+    let mut reached = HashSet::new();
+    let mut needs: Vec<Need> = Vec::new();
+    for image in &snapshot.images {
+        let tops = image.layer.iter().chain(&image.mapped_layers);
+        let layers = tops.filter_map(|top| own.missing_below(top, &mut reached)).collect();
+        let by = format!("the image {}", image.names.first().unwrap_or(&image.id));
+        needs.push(Need { by, layers, ..Need::default() });
+    }
+    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+    let within = snapshot.places.within();
+    for container in &snapshot.containers {
+        let top = container.layer.iter();
+        let layers: Vec<_> = top.filter_map(|top| own.missing_below(top, &mut reached)).collect();
+        let images: Vec<_> = container.image.iter().filter(|id| !own.has_image(id)).cloned().collect();
+        if !(layers.is_empty() && images.is_empty()) {
+            let origin = owner::origin(&within, container, &directory.join(&container.id));
+            let by = format!("the {} container {}", origin.owner.word(), origin.name);
+            needs.push(Need { by, layers, images, any_image: false });
+        }
+    }
+    for (id, container) in snapshot.inspection.engine.containers() {
+        let mut images = container.image_volumes.clone();
+        if !own.has_container(id) {
+            images.extend(container.image.clone());
+        }
+        images.retain(|image| !own.has_image(image));
+        needs.push(Need { by: by_podman(id, container), images, ..Need::default() });
+    }
+    for layer in snapshot.layers.iter().filter(|layer| !reached.contains(layer.id.as_str())) {
+        let parent = layer.parent.iter().filter(|parent| !own.layers.contains_key(parent.as_str()));
+        let layers = parent.cloned().collect();
+        needs.push(Need { by: format!("the layer {}", layer.id), layers, ..Need::default() });
+    }
+    needs.retain(|need| !need.is_nothing());
+    needs
+}
+
+/// Who uses the store's own images and is no container of its records: containers that only podman's
+/// database knows (the records of a transient store lie in its runroot), images that are mounted into
+/// containers, and with vfs those that `podman image mount` has handed out, where no mount shows it.
+#[must_use]
+pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
+    let own = Own::new(snapshot);
+    let mut needs: Vec<_> = Need::perhaps(&snapshot.inspection.engine).into_iter().collect();
+    for (id, container) in snapshot.inspection.engine.containers() {
+        let mut images = container.image_volumes.clone();
+        if !own.has_container(id) {
+            images.extend(container.image.clone());
+        }
+        images.retain(|image| own.has_image(image));
+        needs.push(Need { by: by_podman(id, container), images, ..Need::default() });
+    }
+    if snapshot.places.driver == "vfs" {
+        let of_container =
+            |layer: &String| snapshot.containers.iter().any(|one| one.layer.as_ref() == Some(layer));
+        let counted = mountpoints::counted(&snapshot.places).into_iter();
+        needs.extend(counted.filter(|one| !of_container(&one.layer)).map(mounted));
+    }
+    needs.retain(|need| !need.is_nothing());
+    needs
+}
+
+/// The same for the editor, which knows the records when it has the locks: a container of the records
+/// keeps its image by itself.
+#[must_use]
+pub fn beside(places: &Places) -> Vec<Need> {
+    let engine = engine::read(places);
+    let mut needs: Vec<_> = Need::perhaps(&engine).into_iter().collect();
+    needs.extend(engine.containers().map(|(id, container)| {
+        let images = container.image.iter().chain(&container.image_volumes).cloned().collect();
+        Need { by: by_podman(id, container), images, ..Need::default() }
+    }));
+    if places.driver == "vfs" {
+        needs.extend(mountpoints::counted(places).into_iter().map(mounted));
+    }
+    needs
+}
+
+fn mounted(mounted: Mounted) -> Need {
+    let by = format!("the mount of an image at {}", mounted.path.display());
+    Need { by, layers: vec![mounted.layer], ..Need::default() }
+}
+
+/// Whether all that uses images is known: the records are whole, and podman's database, if there is
+/// one, was read.
+#[must_use]
+pub fn knows_all(snapshot: &Snapshot) -> bool {
+    snapshot.consistency != Consistency::Damaged
+        && !matches!(snapshot.inspection.engine, Engine::Unreadable(_))
+}
+
+/// Containers that podman's database knows and no record names: their layers cannot be told.
+pub(super) fn lost_containers(snapshot: &Snapshot) -> Vec<(&str, &PodmanContainer)> {
+    // It is asked for every layer that nobody uses.
+    if snapshot.inspection.engine.containers().next().is_none() {
+        return Vec::new();
+    }
+    let known: HashSet<&str> = snapshot.containers.iter().map(|one| one.id.as_str()).collect();
+    snapshot.inspection.engine.containers().filter(|(id, _)| !known.contains(id)).collect()
+}
+
+fn by_podman(id: &str, container: &PodmanContainer) -> String {
+    let name = if container.name.is_empty() { id } else { &container.name };
+    format!("the podman container {name}")
+}
+
+/// Whether `reference` (an id, the start of one, or a name as people write it) means the image.
+#[must_use]
+pub fn means(reference: &str, id: &str, names: &[String]) -> bool {
+    const SHORTEST: usize = 12;
+    let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
+    let same = |name: &String| {
+        let name = name.strip_suffix(":latest").unwrap_or(name);
+        let reference = reference.strip_suffix(":latest").unwrap_or(reference);
+        name == reference || name.strip_suffix(reference).is_some_and(|start| start.ends_with('/'))
+    };
+    id == bare || (bare.len() >= SHORTEST && id.starts_with(bare)) || names.iter().any(same)
+}
+
+/// The store's own records, by id.
+struct Own<'a> {
+    layers: HashMap<&'a str, &'a LayerRecord>,
+    image_ids: HashSet<&'a str>,
+    images: &'a [ImageRecord],
+    containers: HashSet<&'a str>,
+}
+
+impl<'a> Own<'a> {
+    fn new(snapshot: &'a Snapshot) -> Self {
+        Self {
+            layers: snapshot.layers.iter().map(|layer| (layer.id.as_str(), layer)).collect(),
+            image_ids: snapshot.images.iter().map(|image| image.id.as_str()).collect(),
+            images: &snapshot.images,
+            containers: snapshot.containers.iter().map(|container| container.id.as_str()).collect(),
+        }
+    }
+
+    fn has_image(&self, reference: &str) -> bool {
+        self.image_ids.contains(reference)
+            || self.images.iter().any(|image| means(reference, &image.id, &image.names))
+    }
+
+    fn has_container(&self, id: &str) -> bool {
+        self.containers.contains(id)
+    }
+
+    /// The first layer below `top`, itself included, that is not here; notes those that are.
+    fn missing_below(&self, top: &str, reached: &mut HashSet<&'a str>) -> Option<String> {
+        let mut seen = HashSet::new();
+        let mut next = Some(top);
+        while let Some(id) = next {
+            let Some(layer) = self.layers.get(id) else { return Some(id.to_owned()) };
+            if !seen.insert(id) {
+                return None;
+            }
+            reached.insert(&layer.id);
+            next = layer.parent.as_deref();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references() {
+        let id = "0123456789abcdef".repeat(4);
+        let names = ["docker.io/library/data:1".to_owned(), "localhost/x:latest".to_owned()];
+        for (reference, expected) in [
+            (id.as_str(), true),
+            (&id[..12], true),
+            (&id[..6], false),
+            ("sha256:0123456789abcdef", true),
+            ("docker.io/library/data:1", true),
+            ("library/data:1", true),
+            ("data:1", true),
+            ("data", false),
+            ("ta:1", false),
+            ("x", true),
+            ("localhost/x", true),
+            ("", false),
+        ] {
+            assert_eq!(means(reference, &id, &names), expected, "{reference}");
+        }
+    }
+}

@@ -1,0 +1,707 @@
+//! A consistent reading of one store's records, without disturbing the runtime.
+//!
+//! No lock is taken at first: the lock files are asked whether somebody writes, their
+//! tokens and the record files' identities are read before and after, and the reading
+//! counts only if nothing moved. Under a storm of writes short shared locks are taken
+//! instead. If a writer holds on for long (a pull by library versions up to 1.61 keeps
+//! `layers.lock` during the whole extraction) the reading counts as
+//! [`Consistency::WriterActive`]: every file is whole, but what is missing from one of
+//! them proves nothing.
+//!
+//! Directories are listed *before* the records are read, since a layer's record is saved
+//! before its directory is made (containers/storage 1.40 and later): a name seen early
+//! that no record knows is not a layer that is just being made. While locks are held the
+//! record files' bytes are read and nothing else; the directories are then listed once more,
+//! since what a deletion took away in between is no leak either.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::chains;
+use super::inspect::{Inspection, mountpoints};
+use super::leftovers;
+use super::locks::LockFile;
+use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
+use crate::model::{Consistency, Finding};
+use crate::sys::quiet::{self, Entry, Kind, Within};
+use crate::sys::root::Root;
+use crate::sys::sqlite::beside;
+
+/// A record file of 100,000 layers takes about 60 MiB.
+const MOST_RECORD_BYTES: u64 = 256 << 20;
+
+/// What is asked of each image of each container, or of both, must come to an end: nobody has more.
+const MOST_IMAGES: usize = 100_000;
+const MOST_CONTAINERS: usize = 20_000;
+
+/// Where one store's parts lie: its directories, opened once when it was found, and names below
+/// them. All reading and editing hangs on those descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The graphroot.
+    pub graphroot: Root,
+    /// Split imagestores: one at most, unless two programs disagree about the graphroot.
+    pub imagestores: Vec<Root>,
+    /// Runroots that are there, likewise.
+    pub runroots: Vec<Root>,
+    /// Directories outside of the store that may hold podman's database.
+    pub databases: Vec<Root>,
+    /// Directories outside of the store where its tools leave temporary files. What lies
+    /// there is not part of the store's bytes.
+    pub temporary: Vec<Root>,
+    /// The driver whose directories are read.
+    pub driver: String,
+    /// Other drivers that have records in the same graphroot: stores of their own.
+    pub other_drivers: Vec<String>,
+    /// What lies at the graphroot's top and belongs to no driver is counted here, and not
+    /// with another driver of the same graphroot.
+    pub primary: bool,
+    /// An additional image store.
+    pub read_only: bool,
+    /// Below a mounted root: no lock is taken. They are asked all the same, since asking
+    /// writes nothing and the root may be that of a running node.
+    pub foreign: bool,
+}
+
+impl Places {
+    /// The directories that hold this store: the graphroot, then the imagestores.
+    pub fn areas(&self) -> impl Iterator<Item = &Root> + Clone {
+        std::iter::once(&self.graphroot).chain(&self.imagestores)
+    }
+
+    /// Reading below the directories of this store, through no symlink.
+    #[must_use]
+    pub fn within(&self) -> Within {
+        Within::new(self.areas().chain(&self.runroots).chain(&self.databases).chain(&self.temporary))
+    }
+
+    /// The directories that units' parts are given below: each area, then its driver's
+    /// directory, which podman and CRI-O mount onto itself; then the temporary directories.
+    #[must_use]
+    pub fn roots(&self) -> Vec<PathBuf> {
+        let areas = self.areas().flat_map(|area| [area.to_path_buf(), area.join(&self.driver)]);
+        areas.chain(self.temporary.iter().map(|root| root.to_path_buf())).collect()
+    }
+
+    /// Position in [`Self::roots`] of the first temporary directory.
+    pub(super) fn first_temporary(&self) -> usize {
+        2 * self.areas().count()
+    }
+
+    /// `<area>/<driver>-<what>`.
+    #[must_use]
+    pub fn records_dir(&self, area: &Path, what: &str) -> PathBuf {
+        area.join(format!("{}-{what}", self.driver))
+    }
+
+    /// The directory that holds a directory for each layer.
+    #[must_use]
+    pub fn layer_directories(&self, area: &Path) -> PathBuf {
+        let driver = area.join(&self.driver);
+        if self.driver == "vfs" { driver.join("dir") } else { driver }
+    }
+
+    fn record_files(&self) -> Vec<RecordFile> {
+        let mut files = Vec::new();
+        for (table, what) in
+            [(Table::Layers, "layers"), (Table::Images, "images"), (Table::Containers, "containers")]
+        {
+            let plain = format!("{what}.json");
+            let volatile = format!("volatile-{what}.json");
+            let here = self.records_dir(&self.graphroot, what);
+            files.push((table, here.join(&plain), false));
+            if table != Table::Images {
+                files.push((table, here.join(&volatile), true));
+                // With transient_store the volatile file is in the runroot.
+                for runroot in &self.runroots {
+                    files.push((table, self.records_dir(runroot, what).join(&volatile), true));
+                }
+            }
+            for imagestore in self.imagestores.iter().filter(|_| table != Table::Containers) {
+                files.push((table, self.records_dir(imagestore, what).join(&plain), false));
+            }
+        }
+        files
+    }
+
+    /// What moves when images, layers or containers come or go: the record files, podman's database,
+    /// and the library's count of mounts.
+    pub(super) fn watched_files(&self) -> Vec<PathBuf> {
+        let records = self.record_files().into_iter().map(|(_, path, _)| path);
+        records.chain(self.files_beside_records()).collect()
+    }
+
+    /// Of these, those that are no records.
+    pub(super) fn files_beside_records(&self) -> Vec<PathBuf> {
+        let [bolt, sqlite] = self.podman_databases();
+        let logs: Vec<_> = sqlite.iter().map(|path| beside(path, "-wal")).collect();
+        bolt.into_iter().chain(sqlite).chain(logs).chain(mountpoints::files(self)).collect()
+    }
+
+    /// Where podman's database may lie: bolt's, then SQLite's. With `transient_store` it is in the
+    /// runroot, by `static_dir` anywhere (podman, `libpod/sqlite_state.go`).
+    pub(super) fn podman_databases(&self) -> [Vec<PathBuf>; 2] {
+        let named = || self.databases.iter().chain(&self.runroots).map(|root| root.to_path_buf());
+        let in_each = |own: PathBuf, name: &str| {
+            std::iter::once(own).chain(named().map(|dir| dir.join(name))).collect()
+        };
+        [
+            in_each(self.graphroot.join("libpod/bolt_state.db"), "bolt_state.db"),
+            in_each(self.graphroot.join("db.sql"), "db.sql"),
+        ]
+    }
+
+    /// In the library's own order of locking.
+    fn lock_files(&self) -> Vec<PathBuf> {
+        let lock = |area: &Path, what: &str| self.records_dir(area, what).join(format!("{what}.lock"));
+        let mut files = Vec::new();
+        for what in ["layers", "images"] {
+            files.extend(self.areas().map(|area| lock(area, what)));
+        }
+        files.push(lock(&self.graphroot, "containers"));
+        files.extend(self.runroots.iter().map(|runroot| lock(runroot, "containers")));
+        files
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Table {
+    Layers,
+    Images,
+    Containers,
+}
+
+/// A directory and its entries.
+pub type Listing = BTreeMap<PathBuf, Vec<Entry>>;
+
+/// What a store's records and directories said at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Where it was read.
+    pub places: Places,
+    /// All layers of all files, each id once.
+    pub layers: Vec<LayerRecord>,
+    /// All images.
+    pub images: Vec<ImageRecord>,
+    /// All containers.
+    pub containers: Vec<ContainerRecord>,
+    /// The store's own directories and their entries.
+    pub listing: Listing,
+    /// Whether the parts belong together.
+    pub consistency: Consistency,
+    /// What could not be read.
+    pub findings: Vec<Finding>,
+    /// Ids that stand in the records twice, with the kind of object; the first record counts.
+    pub repeated: Vec<(&'static str, String)>,
+    /// What a closer look found, if one was taken.
+    pub inspection: Inspection,
+    signature: Signature,
+}
+
+/// What moves when somebody writes: tokens of the lock files, identities of the record files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signature {
+    tokens: Vec<Vec<u8>>,
+    files: Vec<Option<quiet::Facts>>,
+}
+
+impl Signature {
+    fn take(places: &Places, locks: &[LockFile]) -> io::Result<Self> {
+        let tokens = locks.iter().map(LockFile::token).collect::<io::Result<_>>()?;
+        let within = places.within();
+        let files = places.record_files().iter().map(|(_, path, _)| within.facts(path).ok()).collect();
+        Ok(Self { tokens, files })
+    }
+}
+
+/// How patient [`read`] is.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long to try without any lock.
+    pub unlocked: Duration,
+    /// How long to wait for shared locks after that.
+    pub locked: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { unlocked: Duration::from_millis(800), locked: Duration::from_millis(700) }
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Reads the store's records and lists its directories.
+///
+/// # Errors
+/// When the graphroot cannot be listed, or its records are not for us to read. Everything
+/// else that cannot be read is a finding.
+pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
+    places.within().list(&places.graphroot)?;
+    let records = places.records_dir(&places.graphroot, "layers");
+    match places.within().list(&records) {
+        // Without privileges nothing at all can be said; one line is better than twenty.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(about(&records, "listing", &error));
+        }
+        _ => {}
+    }
+    let Locks { files: locks, findings: mut blind } = open_locks(places);
+    let started = Instant::now();
+    let mut snapshot = loop {
+        let busy = any_writer(&locks)?;
+        if !busy {
+            let before = Signature::take(places, &locks)?;
+            let snapshot = read_once(places, before, Consistency::Consistent);
+            let unmoved = Signature::take(places, &locks)? == snapshot.signature;
+            if unmoved && !any_writer(&locks)? {
+                break snapshot;
+            }
+        }
+        if started.elapsed() >= patience.unlocked {
+            break match places.foreign {
+                true => {
+                    let before = Signature::take(places, &locks)?;
+                    read_once(places, before, Consistency::WriterActive)
+                }
+                false => read_under_locks(places, &locks, patience.locked)?,
+            };
+        }
+        std::thread::sleep(PAUSE);
+    };
+    if snapshot.consistency == Consistency::WriterActive {
+        snapshot.findings.push(Finding {
+            path: places.graphroot.to_path_buf(),
+            message: "another program was writing to the store all the time; its records are read \
+                      as they stood, and nothing is called a leak"
+                .into(),
+            incomplete: false,
+        });
+    }
+    if !blind.is_empty() {
+        snapshot.consistency = snapshot.consistency.max(Consistency::WriterActive);
+        snapshot.findings.append(&mut blind);
+    }
+    Ok(snapshot)
+}
+
+/// The lock files that are there and can be asked, and a finding for each that cannot.
+struct Locks {
+    files: Vec<LockFile>,
+    findings: Vec<Finding>,
+}
+
+fn open_locks(places: &Places) -> Locks {
+    let within = places.within();
+    let mut locks = Locks { files: Vec::new(), findings: Vec::new() };
+    for path in places.lock_files() {
+        let opened = LockFile::open(&within, &path).and_then(|found| {
+            if let Some(lock) = &found {
+                lock.has_writer()?;
+                lock.token()?;
+            }
+            Ok(found)
+        });
+        match opened {
+            Ok(found) => locks.files.extend(found),
+            Err(error) => locks.findings.push(Finding {
+                message: format!(
+                    "the lock file cannot be asked: {error}; whether another program is writing is \
+                     not known, so nothing in this store is called reclaimable"
+                ),
+                path,
+                incomplete: false,
+            }),
+        }
+    }
+    locks
+}
+
+fn any_writer(locks: &[LockFile]) -> io::Result<bool> {
+    for lock in locks {
+        if lock.has_writer().map_err(|error| about(lock.path(), "asking for locks on", &error))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn about(path: &Path, doing: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{doing} {}: {error}", path.display()))
+}
+
+/// Takes all shared locks in order, or none; only reads the record files' bytes under them.
+fn read_under_locks(places: &Places, locks: &[LockFile], patience: Duration) -> io::Result<Snapshot> {
+    let started = Instant::now();
+    let mut early = Snapshot::empty(places);
+    list_all(&mut early);
+    loop {
+        let mut taken = 0;
+        for lock in locks {
+            if !lock.try_shared()? {
+                break;
+            }
+            taken += 1;
+        }
+        if taken == locks.len() {
+            early.signature = Signature::take(places, locks)?;
+            // All are in memory at once here, so the limit is one for all of them.
+            let mut left = MOST_RECORD_BYTES;
+            let contents: Vec<_> = places
+                .record_files()
+                .into_iter()
+                .map(|file| {
+                    let content = read_file(places, &file.1, left);
+                    left -= content.as_ref().map_or(0, |content| content.len() as u64);
+                    (file, content)
+                })
+                .collect();
+            locks.iter().rev().for_each(LockFile::unlock);
+            parse_all(&mut early, contents);
+            list_again(&mut early);
+            complete(&mut early);
+            return Ok(early);
+        }
+        locks[..taken].iter().rev().for_each(LockFile::unlock);
+        if started.elapsed() >= patience {
+            let before = Signature::take(places, locks)?;
+            return Ok(read_once(places, before, Consistency::WriterActive));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether anything was written since `snapshot`, or is being written. Of a snapshot that
+/// was not consistent the second is not asked: whoever writes there is known of, and asking
+/// again would not make it better.
+///
+/// # Errors
+/// When a lock file can no longer be asked.
+pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
+    let locks = open_locks(&snapshot.places).files;
+    if snapshot.consistency == Consistency::Consistent && any_writer(&locks)? {
+        return Ok(true);
+    }
+    Ok(Signature::take(&snapshot.places, &locks)? != snapshot.signature)
+}
+
+fn read_once(places: &Places, signature: Signature, consistency: Consistency) -> Snapshot {
+    let mut snapshot = Snapshot { consistency, signature, ..Snapshot::empty(places) };
+    list_all(&mut snapshot);
+    let files = places.record_files().into_iter();
+    parse_all(
+        &mut snapshot,
+        files.map(|file| {
+            let content = read_file(places, &file.1, MOST_RECORD_BYTES);
+            (file, content)
+        }),
+    );
+    complete(&mut snapshot);
+    snapshot
+}
+
+fn read_file(places: &Places, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    places.within().read(path, limit)
+}
+
+/// A record file: its table, its path, and whether it is volatile.
+type RecordFile = (Table, PathBuf, bool);
+
+fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (RecordFile, io::Result<Vec<u8>>)>) {
+    for ((table, path, volatile), content) in contents {
+        let content = match content {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                snapshot.damage(&path, &format!("cannot be read: {error}"));
+                continue;
+            }
+        };
+        match table {
+            Table::Layers => {
+                let parsed = snapshot.note(&path, records::layers(&content, volatile));
+                snapshot.layers.extend(parsed);
+            }
+            Table::Images => {
+                let parsed = snapshot.note(&path, records::images(&content));
+                snapshot.images.extend(parsed);
+            }
+            Table::Containers => {
+                let parsed = snapshot.note(&path, records::containers(&content, volatile));
+                snapshot.containers.extend(parsed);
+            }
+        }
+    }
+}
+
+/// What follows from the records.
+fn complete(snapshot: &mut Snapshot) {
+    list_container_layers(snapshot);
+    find_symlinks_to_containers(snapshot);
+    let repeated = [
+        ("layer", records::drop_repeated(&mut snapshot.layers, |layer| &layer.id)),
+        ("image", records::drop_repeated(&mut snapshot.images, |image| &image.id)),
+        ("container", records::drop_repeated(&mut snapshot.containers, |container| &container.id)),
+    ];
+    for (what, ids) in repeated {
+        for id in ids {
+            snapshot.findings.push(Finding {
+                path: snapshot.places.graphroot.to_path_buf(),
+                message: format!("{what} {id} is recorded twice; the first record counts"),
+                incomplete: false,
+            });
+            snapshot.repeated.push((what, id));
+        }
+    }
+    let Snapshot { places, images, containers, .. } = &mut *snapshot;
+    let records = |what: &str| places.records_dir(&places.graphroot, what).join(format!("{what}.json"));
+    let too_many = [
+        (records("images"), cut_off(images, MOST_IMAGES), MOST_IMAGES),
+        (records("containers"), cut_off(containers, MOST_CONTAINERS), MOST_CONTAINERS),
+    ];
+    for (path, _, most) in too_many.into_iter().filter(|(_, is_cut, _)| *is_cut) {
+        snapshot.damage(&path, &format!("more than {most} records; those after them are not used"));
+    }
+    if let Some(wrong) = chains::cut(&mut snapshot.layers, &snapshot.images, &snapshot.containers) {
+        let records = snapshot.places.records_dir(&snapshot.places.graphroot, "layers");
+        snapshot.damage(&records.join("layers.json"), &wrong);
+    }
+}
+
+/// Whether there were more.
+fn cut_off<T>(records: &mut Vec<T>, most: usize) -> bool {
+    let is_more = records.len() > most;
+    records.truncate(most);
+    is_more
+}
+
+/// Makes the directories, listed before the records were read, fit what was recorded.
+fn list_again(snapshot: &mut Snapshot) {
+    let mut late = Snapshot::empty(&snapshot.places);
+    list_all(&mut late);
+    if late.consistency == Consistency::Damaged {
+        snapshot.consistency = Consistency::Damaged;
+        late.findings.retain(|finding| !snapshot.findings.contains(finding));
+        snapshot.findings.append(&mut late.findings);
+    }
+    let layers = snapshot.layers.iter().map(|layer| layer.id.as_str());
+    let images = snapshot.images.iter().map(|image| image.id.as_str());
+    let containers = snapshot.containers.iter().map(|container| container.id.as_str());
+    let recorded: HashSet<&str> = layers.chain(images).chain(containers).collect();
+    snapshot.listing = merge(&snapshot.listing, late.listing, &recorded);
+}
+
+/// What has a record was there when the records were read, though it may have come after
+/// the early listing or gone before the late one. What has none counts only if it is in both.
+fn merge(early: &Listing, late: Listing, recorded: &HashSet<&str>) -> Listing {
+    let has_record = |entry: &Entry| {
+        // A layer's `<id>.tar-split.gz` is its own as well.
+        let name = entry.name.to_str().unwrap_or_default();
+        let stem = name.split('.').next().unwrap_or_default();
+        recorded.contains(name) || recorded.contains(stem)
+    };
+    let mut merged = late;
+    for directory in early.keys() {
+        merged.entry(directory.clone()).or_default();
+    }
+    for (directory, entries) in &mut merged {
+        let before = early.get(directory).map_or(&[][..], Vec::as_slice);
+        let found = |all: &[Entry], name: &OsStr| {
+            all.binary_search_by(|entry| entry.name.as_os_str().cmp(name)).is_ok()
+        };
+        let gone: Vec<_> = before
+            .iter()
+            .filter(|entry| has_record(entry) && !found(entries, &entry.name))
+            .cloned()
+            .collect();
+        entries.retain(|entry| has_record(entry) || found(before, &entry.name));
+        entries.extend(gone);
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    merged
+}
+
+impl Snapshot {
+    fn empty(places: &Places) -> Self {
+        Self {
+            places: places.clone(),
+            layers: Vec::new(),
+            images: Vec::new(),
+            containers: Vec::new(),
+            listing: Listing::new(),
+            consistency: Consistency::Consistent,
+            findings: Vec::new(),
+            repeated: Vec::new(),
+            inspection: Inspection::default(),
+            signature: Signature { tokens: Vec::new(), files: Vec::new() },
+        }
+    }
+
+    fn damage(&mut self, path: &Path, message: &str) {
+        self.consistency = Consistency::Damaged;
+        self.findings.push(Finding { path: path.to_path_buf(), message: message.into(), incomplete: true });
+    }
+
+    fn note<T>(&mut self, path: &Path, parsed: Parsed<T>) -> Vec<T> {
+        for problem in &parsed.problems {
+            self.damage(path, problem);
+        }
+        parsed.records
+    }
+
+    /// Entries of a directory that was listed; none where it does not exist.
+    #[must_use]
+    pub fn entries(&self, directory: &Path) -> &[Entry] {
+        self.listing.get(directory).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Lists the directories whose entries are sorted into units one by one.
+fn list_all(snapshot: &mut Snapshot) {
+    let places = snapshot.places.clone();
+    for area in places.areas() {
+        let driver = area.join(&places.driver);
+        let mut directories = vec![area.to_path_buf(), driver.clone()];
+        directories.extend(["staging", "tempdirs", "dir"].map(|name| driver.join(name)));
+        let layers = places.records_dir(area, "layers");
+        directories.push(layers.join("tmp"));
+        directories.push(layers);
+        directories.push(places.records_dir(area, "images"));
+        directories.push(places.records_dir(area, "containers"));
+        for directory in directories {
+            list_one(snapshot, directory);
+        }
+    }
+    if places.primary && !places.read_only {
+        for name in ["tmp", "volumes"] {
+            list_beside(snapshot, &places.graphroot, name);
+        }
+    }
+    for directory in &places.temporary {
+        // Gone, or another user's: then there is nothing of ours in it.
+        let mut entries = places.within().list(directory).unwrap_or_default();
+        entries.retain(leftovers::is_leftover);
+        snapshot.listing.insert(directory.to_path_buf(), entries);
+    }
+}
+
+/// Directories that belong to the engines, not to the store: whatever is odd about one of
+/// them (a symlink, a mount) makes it a thing of its own, which is not looked into.
+fn list_beside(snapshot: &mut Snapshot, graphroot: &Path, name: &str) {
+    let within = snapshot.places.within();
+    let directory = graphroot.join(name);
+    let device = |path: &Path| within.facts(path).map(|facts| facts.device).ok();
+    if device(&directory).is_some_and(|here| Some(here) == device(graphroot))
+        && let Ok(entries) = within.list(&directory)
+    {
+        snapshot.listing.insert(directory, entries);
+    }
+}
+
+/// A container's writable layer is measured in two parts, its content and the rest.
+fn list_container_layers(snapshot: &mut Snapshot) {
+    if snapshot.places.driver == "vfs" {
+        // There a layer is a whole root filesystem, not a difference.
+        return;
+    }
+    let driver = snapshot.places.layer_directories(&snapshot.places.graphroot);
+    let layers: Vec<_> = snapshot
+        .containers
+        .iter()
+        .filter_map(|container| container.layer.as_ref())
+        .map(|id| driver.join(id))
+        .filter(|path| path.parent() == Some(&driver))
+        .collect();
+    for layer in layers {
+        list_one(snapshot, layer);
+    }
+}
+
+/// What says who made a container is read later, and left out without a word then.
+fn find_symlinks_to_containers(snapshot: &mut Snapshot) {
+    let within = snapshot.places.within();
+    let directory = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
+    let mut met = Vec::new();
+    for container in &snapshot.containers {
+        let path = directory.join(&container.id).join("userdata");
+        match within.facts(&path.join("state.json")) {
+            Err(error) if quiet::is_symlink(&error) => met.push((path, error.to_string())),
+            Ok(facts) if facts.kind == Kind::Symlink => {
+                met.push((path.join("state.json"), "is a symlink; not followed".into()));
+            }
+            _ => {}
+        }
+    }
+    for (path, message) in met {
+        snapshot.damage(&path, &message);
+    }
+}
+
+fn list_one(snapshot: &mut Snapshot, directory: PathBuf) {
+    match snapshot.places.within().list(&directory) {
+        Ok(entries) => {
+            snapshot.listing.insert(directory, entries);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let message = format!("cannot be listed: {error}; what lies in it is not attributed");
+            snapshot.damage(&directory, &message);
+        }
+    }
+}
+
+/// Drivers of containers/storage; the first two are measured layer by layer.
+pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devmapper"];
+
+/// The drivers that have records in an area, in the order of [`DRIVERS`].
+///
+/// # Errors
+/// When the area cannot be listed.
+pub fn drivers_in(area: &Root) -> io::Result<Vec<String>> {
+    let entries = Within::new([area]).list(area)?;
+    let has = |name: &str| {
+        entries.iter().any(|entry| entry.kind == Kind::Directory && entry.name == OsStr::new(name))
+    };
+    let with = |test: &dyn Fn(&str) -> bool| {
+        DRIVERS.iter().filter(|driver| test(driver)).map(|driver| (*driver).to_owned()).collect::<Vec<_>>()
+    };
+    let recorded = with(&|driver| has(&format!("{driver}-layers")) || has(&format!("{driver}-images")));
+    // Somebody may have deleted the records and left the layers.
+    Ok(if recorded.is_empty() { with(&|driver| has(driver)) } else { recorded })
+}
+
+#[cfg(test)]
+impl Snapshot {
+    /// A reading that never was, for tests of what is made of it.
+    pub(super) fn for_tests(
+        places: Places,
+        layers: Vec<LayerRecord>,
+        images: Vec<ImageRecord>,
+        containers: Vec<ContainerRecord>,
+        listing: Listing,
+    ) -> Self {
+        Self { places, layers, images, containers, listing, ..Self::empty(&no_places()) }
+    }
+}
+
+#[cfg(test)]
+fn no_places() -> Places {
+    Places {
+        graphroot: Root::for_tests(Path::new("")),
+        imagestores: vec![],
+        runroots: vec![],
+        databases: vec![],
+        temporary: vec![],
+        driver: String::new(),
+        other_drivers: vec![],
+        primary: true,
+        read_only: false,
+        foreign: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+use super::*;
+use crate::stores::containers_storage::inspect::Inspection;
+use crate::stores::containers_storage::inspect::engine::{Engine, Known};
+use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
+use crate::stores::containers_storage::snapshot::{Listing, Places};
+use crate::sys::root::Root;
+
+const LAYER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const WRITABLE: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+const ORPHAN: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
+
+fn snapshot(driver: &str, primary: bool, listing: &[(&str, &[&str])]) -> Snapshot {
+    let root = PathBuf::from("/g");
+    let listing: Listing = listing
+        .iter()
+        .map(|(directory, names)| {
+            // A name that ends in `/` is a directory.
+            let entries = names.iter().map(|name| match name.strip_suffix('/') {
+                Some(name) => Entry { name: name.into(), kind: Kind::Directory },
+                None => Entry { name: name.into(), kind: Kind::File },
+            });
+            (root.join(directory), entries.collect())
+        })
+        .collect();
+    Snapshot::for_tests(
+        Places {
+            graphroot: Root::for_tests(&root),
+            imagestores: vec![],
+            temporary: vec![],
+            runroots: vec![],
+            databases: vec![],
+            driver: driver.into(),
+            other_drivers: if primary { vec!["vfs".into()] } else { vec!["overlay".into()] },
+            primary,
+            read_only: false,
+            foreign: false,
+        },
+        vec![
+            LayerRecord { id: LAYER.into(), ..LayerRecord::default() },
+            LayerRecord { id: WRITABLE.into(), ..LayerRecord::default() },
+        ],
+        vec![ImageRecord { id: LAYER.into(), ..ImageRecord::default() }],
+        vec![ContainerRecord {
+            id: LAYER.into(),
+            layer: Some(WRITABLE.into()),
+            ..ContainerRecord::default()
+        }],
+        listing,
+    )
+}
+
+/// Every part of every unit, with what it was taken for.
+fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
+    let mut parts: Vec<_> = units
+        .iter()
+        .flat_map(|unit| {
+            let what = match &unit.what {
+                What::Debris(debris) => debris.class().to_owned(),
+                What::Other(name) => format!("other {name}"),
+                other => format!("{other:?}"),
+            };
+            unit.parts.iter().map(move |(root, path, scope)| {
+                let path = match (root % 2, path.as_os_str().is_empty()) {
+                    (0, _) => path.clone(),
+                    (_, true) => PathBuf::from(driver),
+                    (_, false) => Path::new(driver).join(path),
+                };
+                let only = if *scope == TreeScope::EntryOnly { " alone" } else { "" };
+                (format!("{}{only}", path.display()), what.clone())
+            })
+        })
+        .collect();
+    parts.sort();
+    parts
+}
+
+fn of<'a>(parts: &'a [(String, String)], path: &str) -> &'a str {
+    let found = parts.iter().find(|(at, _)| at == path);
+    found.map_or("nothing", |(_, what)| what)
+}
+
+#[test]
+fn an_overlay_store() {
+    let tar_split = format!("{LAYER}.tar-split.gz");
+    let lost_split = format!("{ORPHAN}.tar-split.gz");
+    let layer = format!("{LAYER}/");
+    let writable = format!("{WRITABLE}/");
+    let orphan = format!("{ORPHAN}/");
+    let in_writable = format!("overlay/{WRITABLE}");
+    let sorted = sort(&snapshot(
+        "overlay",
+        true,
+        &[
+            (
+                "",
+                &[
+                    "overlay/",
+                    "overlay-layers/",
+                    "overlay-images/",
+                    "overlay-containers/",
+                    "storage.lock",
+                    "libpod/",
+                    "volumes/",
+                    "db.sql",
+                    "vfs/",
+                    "vfs-layers/",
+                    "overlayed/",
+                ],
+            ),
+            (
+                "overlay",
+                &[
+                    "l/",
+                    "staging/",
+                    "tempdirs/",
+                    "compat123/",
+                    "metacopy-check9/",
+                    "compatible/",
+                    ".has-mount-program",
+                    "backingFsBlockDev",
+                    &layer,
+                    &writable,
+                    &orphan,
+                    "readme",
+                ],
+            ),
+            ("overlay/staging", &["111/"]),
+            ("overlay/tempdirs", &["lock-7", "temp-dir-7/", "temp-dir-8/"]),
+            (&in_writable, &["diff/", "diff1/", "work/", "link", "lower"]),
+            (
+                "overlay-layers",
+                &[
+                    "layers.json",
+                    "layers.lock",
+                    ".tmp-layers.json5",
+                    "tmp/",
+                    &tar_split,
+                    &lost_split,
+                    &layer,
+                    &orphan,
+                ],
+            ),
+            ("overlay-layers/tmp", &["lock-1"]),
+            ("overlay-images", &["images.json", &layer, &orphan]),
+            ("overlay-containers", &["containers.json", "volatile-containers.json", &layer, &orphan]),
+        ],
+    ));
+    let parts = parts("overlay", &sorted);
+    for (path, what) in [
+        (" alone", "Metadata"),
+        ("storage.lock", "Metadata"),
+        ("libpod", "other libpod"),
+        ("overlayed", "other overlayed"),
+        ("vfs", "nothing"),
+        ("vfs-layers", "nothing"),
+        ("overlay alone", "Metadata"),
+        ("overlay/l", "Metadata"),
+        ("overlay/staging alone", "Metadata"),
+        ("overlay/staging/111", "staging"),
+        ("overlay/tempdirs/lock-7", "tempdirs"),
+        ("overlay/tempdirs/temp-dir-8", "tempdirs"),
+        ("overlay/compat123", "compat-dirs"),
+        ("overlay/metacopy-check9", "compat-dirs"),
+        ("overlay/compatible", "other overlay/compatible"),
+        ("overlay/backingFsBlockDev", "Records"),
+        ("overlay/readme", "other overlay/readme"),
+        (&format!("overlay/{LAYER}"), "Layer(0)"),
+        (&format!("overlay/{ORPHAN}"), "orphan-dir"),
+        (&format!("{in_writable} alone"), "Layer(1)"),
+        (&format!("{in_writable}/diff"), "LayerContent(1)"),
+        (&format!("{in_writable}/diff1"), "LayerContent(1)"),
+        (&format!("{in_writable}/work"), "Layer(1)"),
+        (&format!("overlay-layers/{tar_split}"), "Layer(0)"),
+        (&format!("overlay-layers/{lost_split}"), "tarsplit-orphan"),
+        (&format!("overlay-layers/{LAYER}"), "Layer(0)"),
+        (&format!("overlay-layers/{ORPHAN}"), "layerdata-orphan"),
+        ("overlay-layers/.tmp-layers.json5", "tmp-json"),
+        ("overlay-layers/tmp/lock-1", "tempdirs"),
+        (&format!("overlay-images/{LAYER}"), "Image(0)"),
+        (&format!("overlay-images/{ORPHAN}"), "orphan-image-dir"),
+        (&format!("overlay-containers/{LAYER}"), "Container(0)"),
+        (&format!("overlay-containers/{ORPHAN}"), "orphan-ctr-dir"),
+        ("overlay-containers/volatile-containers.json", "Records"),
+    ] {
+        assert_eq!(of(&parts, path), what, "{path}");
+    }
+    let mut paths: Vec<_> = parts.iter().map(|(path, _)| path).collect();
+    paths.dedup();
+    assert_eq!(paths.len(), parts.len(), "no entry is counted twice");
+    let pair = sorted.iter().find(|unit| unit.id == "7").unwrap();
+    assert_eq!(pair.parts.len(), 2, "a temporary directory and its lock are one thing");
+}
+
+#[test]
+fn a_second_driver_leaves_the_top_to_the_first() {
+    let layer = format!("{LAYER}/");
+    let sorted = sort(&snapshot(
+        "vfs",
+        false,
+        &[
+            ("", &["overlay/", "overlay-layers/", "vfs/", "vfs-layers/", "storage.lock", "libpod/"]),
+            ("vfs", &["dir/", "tempdirs/", "odd"]),
+            ("vfs/dir", &[&layer]),
+        ],
+    ));
+    let parts = parts("vfs", &sorted);
+    for (path, what) in [
+        (" alone", "nothing"),
+        ("storage.lock", "nothing"),
+        ("libpod", "nothing"),
+        ("overlay", "nothing"),
+        ("vfs alone", "Metadata"),
+        ("vfs/dir alone", "Metadata"),
+        ("vfs/odd", "other odd"),
+        (&format!("vfs/dir/{LAYER}"), "Layer(0)"),
+        ("vfs-layers alone", "Metadata"),
+    ] {
+        assert_eq!(of(&parts, path), what, "{path}");
+    }
+}
+
+#[test]
+fn what_lies_beside_the_store_of_the_engines() {
+    let listing: &[(&str, &[&str])] = &[
+        ("", &["overlay/", "tmp/", "volumes/"]),
+        ("tmp", &["pull/", "blob"]),
+        ("volumes", &["known/", "lost/", "note"]),
+    ];
+    let mut read = snapshot("overlay", true, listing);
+    // Without a closer look nobody knows which volumes are known.
+    let found = parts("overlay", &sort(&read));
+    assert_eq!(of(&found, "tmp alone"), "other tmp");
+    assert_eq!(of(&found, "tmp/pull"), "graphroot-tmp");
+    assert_eq!(of(&found, "tmp/blob"), "graphroot-tmp");
+    assert_eq!(of(&found, "volumes"), "other volumes");
+
+    let volumes = ["known".to_owned()].into();
+    let engine = Engine::Known(Known { volumes, ..Known::default() });
+    read.inspection = Inspection { valid: true, engine, ..Inspection::default() };
+    let found = parts("overlay", &sort(&read));
+    assert_eq!(of(&found, "volumes alone"), "other volumes");
+    assert_eq!(of(&found, "volumes/known"), "other volumes");
+    assert_eq!(of(&found, "volumes/lost"), "volume-orphan");
+    assert_eq!(of(&found, "volumes/note"), "other volumes");
+
+    read.inspection.engine = Engine::Unreadable("why".into());
+    assert_eq!(of(&parts("overlay", &sort(&read)), "volumes"), "other volumes");
+    // Of a second driver in the same graphroot they are not.
+    let found = parts("overlay", &sort(&snapshot("overlay", false, listing)));
+    assert_eq!(of(&found, "tmp/pull"), "nothing");
+}
+
+#[test]
+fn leftovers_lie_below_roots_of_their_own() {
+    let mut read = snapshot("overlay", true, &[("", &["overlay/"])]);
+    read.places.temporary = vec![Root::for_tests(Path::new("/var/tmp"))];
+    let entry = Entry { name: "buildah4089947572".into(), kind: Kind::Directory };
+    read.listing.insert("/var/tmp".into(), vec![entry]);
+    let units = sort(&read);
+    let found = units.iter().find(|unit| unit.what == What::Debris(Debris::Leftover)).unwrap();
+    assert_eq!(found.path, Path::new("/var/tmp/buildah4089947572"));
+    let (root, below, _) = &found.parts[0];
+    assert_eq!(read.places.roots()[*root].join(below), found.path);
+}

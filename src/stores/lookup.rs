@@ -1,0 +1,374 @@
+//! What a person's reference means: an image, a layer, a container, or a path.
+
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::Survey;
+use crate::model::{ContainerIx, ImageIx, Leak, LeakIx, Node, NodeIx, NodeKind, StoreIx};
+use crate::sys::beneath::{HANDLE, Opener};
+use crate::sys::root::{self, Root};
+
+/// An object of a survey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// An image.
+    Image(ImageIx),
+    /// A container.
+    Container(ContainerIx),
+    /// A leak.
+    Leak(LeakIx),
+    /// A layer, or files that belong to no image, container or leak.
+    Node(NodeIx),
+}
+
+/// Why a reference means nothing, or too much.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nothing is called that.
+    #[error("nothing here is called {0:?}")]
+    Unknown(String),
+    /// Several objects are.
+    #[error("{reference:?} could be any of {}", candidates.join(", "))]
+    Ambiguous {
+        /// As given.
+        reference: String,
+        /// What it could be.
+        candidates: Vec<String>,
+    },
+    /// A store itself.
+    #[error("{} is a store: `layersweep usage` tells who holds what in it", path.display())]
+    Store {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A path in a store that does not exist.
+    #[error("{} does not exist", path.display())]
+    Missing {
+        /// As given.
+        path: PathBuf,
+    },
+    /// A path that is in no store.
+    #[error("{} lies in none of the stores", path.display())]
+    Outside {
+        /// As given.
+        path: PathBuf,
+    },
+}
+
+/// The shortest start of an id that is looked up.
+const SHORTEST: usize = 3;
+
+/// Finds what `reference` means. Whole names and ids come before starts of ids.
+///
+/// # Errors
+/// When nothing or more than one thing fits.
+pub fn look_up(survey: &Survey, reference: &str) -> Result<Subject, Error> {
+    if reference.starts_with('/') || reference.starts_with("./") || reference.starts_with("../") {
+        return by_path(survey, Path::new(reference));
+    }
+    let exact = exact(survey, reference);
+    let found = if exact.is_empty() { by_start(survey, reference) } else { exact };
+    match found.as_slice() {
+        [] => Err(Error::Unknown(reference.to_owned())),
+        [Subject::Node(node)] => Ok(leak_or_node(survey, *node)),
+        [one] => Ok(*one),
+        several => Err(Error::Ambiguous {
+            reference: reference.to_owned(),
+            candidates: several.iter().take(10).map(|subject| describe_in_store(survey, *subject)).collect(),
+        }),
+    }
+}
+
+/// A layer that nobody uses is explained as the leak that it is.
+fn leak_or_node(survey: &Survey, node: NodeIx) -> Subject {
+    let leaks = &survey.inventory.leaks;
+    match leaks.iter().position(|leak| leak.holds.contains(&node)) {
+        Some(at) if survey.refs.refcount(node) == 0 => Subject::Leak(at.into()),
+        _ => Subject::Node(node),
+    }
+}
+
+fn exact(survey: &Survey, reference: &str) -> Vec<Subject> {
+    let inventory = &survey.inventory;
+    let bare = reference.strip_prefix("sha256:").unwrap_or(reference);
+    let named = |name: &String| fits(name, reference);
+    let images = inventory.images.iter().enumerate().filter(|(_, image)| {
+        let by_digest = |digest: &String| {
+            digest == reference
+                || image.names.iter().any(|name| format!("{}@{digest}", repository(name)) == reference)
+        };
+        image.id == bare || image.names.iter().any(named) || image.digests.iter().any(by_digest)
+    });
+    let images = images.map(|(at, _)| Subject::Image(at.into()));
+    let containers = inventory.containers.iter().enumerate();
+    let containers = containers.filter(|(_, container)| container.id == bare || container.name == reference);
+    let containers = containers.map(|(at, _)| Subject::Container(at.into()));
+    let mut found: Vec<_> = images.chain(containers).collect();
+    if found.is_empty() {
+        // containerd names a container's writable snapshot as the container.
+        found.extend(
+            layers(survey).filter(|(_, id)| hex(id) == hex(reference)).map(|(at, _)| Subject::Node(at)),
+        );
+    }
+    if found.is_empty() {
+        let leaks = inventory.leaks.iter().enumerate().filter(|(_, leak)| leak.id == bare);
+        found.extend(leaks.map(|(at, _)| Subject::Leak(at.into())));
+    }
+    found
+}
+
+/// Whether `reference` means this name: `docker.io/library/x:1` may be asked for as `x:1` or `x`.
+#[must_use]
+pub fn fits(name: &str, reference: &str) -> bool {
+    let ends = |name: &str| name.strip_suffix(reference).is_some_and(|start| start.ends_with('/'));
+    let untagged = name.strip_suffix(":latest");
+    name == reference || untagged == Some(reference) || ends(name) || untagged.is_some_and(ends)
+}
+
+/// The names of an image that `reference` means: one, or with a digest all of that repository. None
+/// where it means the image itself, by its id or a digest alone.
+#[must_use]
+pub fn names_meant<'a>(names: &'a [String], reference: &str) -> Vec<&'a String> {
+    let exact: Vec<_> = names.iter().filter(|name| *name == reference).collect();
+    if !exact.is_empty() {
+        return exact;
+    }
+    let of_repository = |name: &&String| match reference.split_once('@') {
+        Some((wanted, _)) => repository(name) == wanted,
+        None => fits(name, reference),
+    };
+    names.iter().filter(of_repository).collect()
+}
+
+fn layers(survey: &Survey) -> impl Iterator<Item = (NodeIx, &str)> {
+    let nodes = survey.inventory.nodes.iter().enumerate();
+    nodes.filter(|(_, node)| node.layer.is_some()).map(|(at, node)| (at.into(), node.id.as_str()))
+}
+
+/// An id without its algorithm: `sha256:aa` and `moby/sha256:aa` are asked for as `aa`,
+/// `sha256:aa` or `moby/sha256:aa`.
+fn hex(id: &str) -> std::borrow::Cow<'_, str> {
+    match id.rsplit_once("sha256:") {
+        Some((qualifier, hex)) => format!("{qualifier}{hex}").into(),
+        None => id.into(),
+    }
+}
+
+/// The name without tag or digest.
+fn repository(name: &str) -> &str {
+    let name = name.split('@').next().unwrap_or(name);
+    match name.rsplit_once(':') {
+        // A colon before a slash belongs to the registry's port.
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        _ => name,
+    }
+}
+
+fn by_start(survey: &Survey, reference: &str) -> Vec<Subject> {
+    let start = reference.strip_prefix("sha256:").unwrap_or(reference);
+    if start.len() < SHORTEST {
+        return Vec::new();
+    }
+    let inventory = &survey.inventory;
+    let images = inventory.images.iter().enumerate().filter(|(_, image)| {
+        let digest =
+            |digest: &String| digest.strip_prefix("sha256:").is_some_and(|hex| hex.starts_with(start));
+        image.id.starts_with(start) || image.digests.iter().any(digest)
+    });
+    let images = images.map(|(at, _)| Subject::Image(at.into()));
+    let containers = inventory.containers.iter().enumerate();
+    let containers = containers.filter(|(_, container)| container.id.starts_with(start));
+    let containers = containers.map(|(at, _)| Subject::Container(at.into()));
+    let found: Vec<_> = images.chain(containers).collect();
+    let layers = layers(survey).filter(|(_, id)| hex(id).starts_with(&*hex(start)));
+    let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(survey, *subject) == *id));
+    // containerd keeps an image's configuration, whose digest is the image's id, as a blob.
+    let layers = layers.filter(|(_, id)| {
+        let is_its_own = |subject: &Subject| match subject {
+            Subject::Image(_) => hex(id) == hex(id_of(survey, *subject)),
+            _ => false,
+        };
+        !found.iter().any(is_its_own)
+    });
+    let layers: Vec<_> = layers.map(|(at, _)| Subject::Node(at)).collect();
+    let found = [found, layers].concat();
+    if !found.is_empty() {
+        return found;
+    }
+    let leaks = inventory.leaks.iter().enumerate().filter(|(_, leak)| leak.id.starts_with(start));
+    leaks.map(|(at, _)| Subject::Leak(at.into())).collect()
+}
+
+fn id_of(survey: &Survey, subject: Subject) -> &str {
+    let inventory = &survey.inventory;
+    match subject {
+        Subject::Image(at) => &inventory.images[at.get()].id,
+        Subject::Container(at) => &inventory.containers[at.get()].id,
+        Subject::Leak(at) => &inventory.leaks[at.get()].id,
+        Subject::Node(at) => &inventory.nodes[at.get()].id,
+    }
+}
+
+/// Names the store where there are several.
+fn describe_in_store(survey: &Survey, subject: Subject) -> String {
+    let inventory = &survey.inventory;
+    let store = match subject {
+        Subject::Image(at) => inventory.images[at.get()].store,
+        Subject::Container(at) => inventory.containers[at.get()].store,
+        Subject::Leak(at) => inventory.leaks[at.get()].store,
+        Subject::Node(at) => inventory.nodes[at.get()].store,
+    };
+    let described = describe(survey, subject);
+    match inventory.stores.as_slice() {
+        [_] => described,
+        stores => format!("{described} in {}", stores[store.get()].root.display()),
+    }
+}
+
+fn describe(survey: &Survey, subject: Subject) -> String {
+    let inventory = &survey.inventory;
+    match subject {
+        Subject::Image(at) => {
+            let image = &inventory.images[at.get()];
+            format!("image {} {}", image.names.first().map_or("<none>", String::as_str), short(&image.id))
+        }
+        Subject::Container(at) => {
+            let container = &inventory.containers[at.get()];
+            format!("container {} {}", container.name, short(&container.id))
+        }
+        Subject::Leak(at) => format!("{} {}", inventory.leaks[at.get()].class, inventory.leaks[at.get()].id),
+        Subject::Node(at) => format!("layer {}", short(&inventory.nodes[at.get()].id)),
+    }
+}
+
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+/// Whose bytes lie at `path`? Nothing below the store is opened or followed for that.
+fn by_path(survey: &Survey, path: &Path) -> Result<Subject, Error> {
+    let outside = || Error::Outside { path: path.to_path_buf() };
+    let absolute = std::path::absolute(path).map_err(|_| outside())?;
+    if let Some(at) = leftover(survey, &absolute) {
+        return Ok(Subject::Leak(at));
+    }
+    // Below a sysroot a path may be given as it was on its own machine, or as it is here.
+    let there = survey.sysroot.is_foreign().then(|| inside_sysroot(survey, &absolute)).flatten();
+    let (store, below) = there.or_else(|| store_above(survey, &absolute)).ok_or_else(outside)?;
+    if below.components().any(|component| component == Component::ParentDir) {
+        return Err(outside());
+    }
+    if below.as_os_str().is_empty() {
+        return Err(Error::Store { path: path.to_path_buf() });
+    }
+    let inventory = &survey.inventory;
+    let wanted = inventory.stores[store.get()].root.join(&below);
+    if is_missing(&inventory.stores[store.get()].root, &wanted) {
+        return Err(Error::Missing { path: path.to_path_buf() });
+    }
+    let nodes = || inventory.nodes.iter().enumerate().filter(|(_, node)| node.store == store);
+    let is_bookkeeping = |node: &Node| matches!(node.kind, NodeKind::StoreMetadata | NodeKind::StoreRecords);
+    let above = nodes().filter(|(_, node)| !is_bookkeeping(node) && wanted.starts_with(&node.path));
+    let deepest = above.max_by_key(|(_, node)| node.path.components().count()).map(|(at, _)| at);
+    // A layer's tar-split and data lie beside the records, not in its directory.
+    let beside_records = || {
+        let mut names = below.components().map(|component| component.as_os_str().to_string_lossy());
+        names.next().filter(|top| top.ends_with("-layers"))?;
+        let name = names.next()?;
+        let id = name.strip_suffix(".tar-split.gz").unwrap_or(&name).to_owned();
+        nodes().find(|(_, node)| node.id == id).map(|(at, _)| at)
+    };
+    let bookkeeping = || nodes().find(|(_, node)| is_bookkeeping(node)).map(|(at, _)| at);
+    let found = deepest.or_else(beside_records).or_else(bookkeeping);
+    found.map(|at| owner_of(survey, at.into())).ok_or_else(outside)
+}
+
+/// The temporary files of the tools lie in no store.
+fn leftover(survey: &Survey, path: &Path) -> Option<LeakIx> {
+    let inventory = &survey.inventory;
+    let is_leftover = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::Leftover;
+    let here = |leak: &Leak| {
+        let there = survey.sysroot.display(&leak.path);
+        leak.holds.iter().any(is_leftover) && (path.starts_with(&leak.path) || path.starts_with(there))
+    };
+    inventory.leaks.iter().position(here).map(LeakIx::from)
+}
+
+/// An image's or container's files mean the image or container.
+fn owner_of(survey: &Survey, node: NodeIx) -> Subject {
+    let inventory = &survey.inventory;
+    if inventory.nodes[node.get()].layer.is_some() {
+        return leak_or_node(survey, node);
+    }
+    if let Some(at) = inventory.images.iter().position(|image| image.holds.first() == Some(&node)) {
+        return Subject::Image(at.into());
+    }
+    if let Some(at) = inventory.containers.iter().position(|container| container.holds.first() == Some(&node))
+    {
+        return Subject::Container(at.into());
+    }
+    match inventory.leaks.iter().position(|leak| leak.holds.contains(&node)) {
+        Some(at) => Subject::Leak(at.into()),
+        None => Subject::Node(node),
+    }
+}
+
+/// The store that a path means inside the sysroot.
+fn inside_sysroot(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
+    let stores = survey.inventory.stores.iter().enumerate();
+    let mut stores = stores.filter_map(|(at, store)| {
+        let below = path.strip_prefix(survey.sysroot.display(&store.root)).ok()?;
+        Some((StoreIx::from(at), below.to_path_buf()))
+    });
+    stores.next()
+}
+
+/// Device and inode number of what was found.
+fn identity(found: std::io::Result<(OwnedFd, PathBuf)>) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(found.ok()?.0).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Whether there is nothing at `path`, which lies in the store at `store`. No mount is entered for that.
+fn is_missing(store: &Path, path: &Path) -> bool {
+    let Ok(root) = Root::open(store) else { return false };
+    let Ok(below) = path.strip_prefix(store) else { return false };
+    let found = Opener::usual(root.fd()).beneath(root.fd(), below, HANDLE, false);
+    found.is_err_and(|error| error == Errno::NOENT)
+}
+
+/// The store above a path, found by inode, so that symlinks and mounts above the store do
+/// not matter; and the rest of the path.
+fn store_above(survey: &Survey, path: &Path) -> Option<(StoreIx, PathBuf)> {
+    let stores: Vec<_> = survey
+        .inventory
+        .stores
+        .iter()
+        .enumerate()
+        .filter_map(|(at, store)| {
+            Some((StoreIx::from(at), identity(root::find(&store.root))?, &store.driver))
+        })
+        .collect();
+    let mut above: Vec<&Path> = path.ancestors().collect();
+    above.reverse();
+    for ancestor in above {
+        // A store was read before; what else a server keeps may never answer.
+        let is_root = survey.inventory.stores.iter().any(|store| store.root == ancestor);
+        let found = if is_root { root::find(ancestor) } else { root::find_at_hand(ancestor) };
+        let Some(here) = identity(found) else { continue };
+        let Ok(below) = path.strip_prefix(ancestor) else { continue };
+        let mut fitting = stores.iter().filter(|(_, identity, _)| *identity == here).peekable();
+        let first = fitting.peek().map(|(at, _, _)| *at);
+        // One graphroot may hold the records of several drivers.
+        let top = below.components().next().map(|top| top.as_os_str().to_string_lossy().into_owned());
+        let of_driver = fitting.find(|(_, _, driver)| {
+            top.as_deref().is_some_and(|top| top == *driver || top.starts_with(&format!("{driver}-")))
+        });
+        if let Some(store) = of_driver.map(|(at, _, _)| *at).or(first) {
+            return Some((store, below.to_path_buf()));
+        }
+    }
+    None
+}

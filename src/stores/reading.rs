@@ -1,0 +1,116 @@
+//! What a survey has to know of a store that was read, whatever kind it is.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::io;
+use std::path::PathBuf;
+
+use super::Request;
+use super::lenders::Borrower;
+use crate::disk::filesystem::CostModel;
+use crate::disk::{Fingerprint, Tally, TreeScope};
+use crate::model::{FilesystemIx, Inventory, NodeIx, Store, StoreIx};
+use crate::stores::containers_storage::config::Pin;
+use crate::stores::containers_storage::fill::Ids;
+use crate::stores::containers_storage::snapshot::Places;
+use crate::sys::clock::Present;
+
+/// A tree to walk: position in [`Reading::roots`], path below that root, how much of it.
+pub(super) type Part = (usize, PathBuf, TreeScope);
+
+/// Something whose bytes are counted together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnitView<'a> {
+    /// What kind of thing it is.
+    pub(super) tag: &'static str,
+    /// Its id or name; with tag and parts it tells one unit from another.
+    pub(super) id: &'a str,
+    /// What to walk.
+    pub(super) parts: &'a [Part],
+}
+
+/// An inode that lies in one unit's tree and goes with another unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Guest {
+    /// `st_dev`.
+    pub(super) device: u64,
+    /// `st_ino`.
+    pub(super) inode: u64,
+    /// Position of the unit that it goes with.
+    pub(super) unit: usize,
+}
+
+/// A store whose records have been read.
+pub(super) trait Reading: Debug {
+    /// The store's entry in the inventory.
+    fn store(&self, filesystem: FilesystemIx) -> Store;
+
+    /// The directories that parts are given below. Each may be a mount of its own; no other
+    /// mount is crossed. The first is the store's root.
+    fn roots(&self) -> Vec<PathBuf>;
+
+    /// What it takes from other stores, if it is of a kind that can. `at` is its place.
+    fn borrower(&self, at: usize) -> Option<Borrower<'_>> {
+        let _ = at;
+        None
+    }
+
+    /// All units, in an order that only a new reading changes.
+    fn units(&self) -> Vec<UnitView<'_>>;
+
+    /// For each unit a fingerprint of its record, if nothing but a deletion changes the unit
+    /// any more: its size may then come from an earlier scan. Units behind the end have none.
+    fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
+        Vec::new()
+    }
+
+    /// Where a graphroot's parts lie, for its editor; `None` for stores of another kind.
+    fn places(&self) -> Option<&Places> {
+        None
+    }
+
+    /// Snapshotters beside a containerd whose files are none of the store's: name and directory.
+    fn snapshotters(&self) -> Vec<(String, PathBuf)> {
+        Vec::new()
+    }
+
+    /// Small files, too, are likely to share extents.
+    fn copies_by_reflink(&self) -> bool;
+
+    /// Inodes without blocks of their own that go with another unit than the one they are
+    /// counted in. Looks them up on the disk.
+    fn guests(&self) -> Vec<Guest> {
+        Vec::new()
+    }
+
+    /// Somebody wrote since the reading, or that cannot be ruled out.
+    fn moved(&self) -> bool;
+
+    /// Reads the records again.
+    ///
+    /// # Errors
+    /// When the store can no longer be read; the earlier reading stays.
+    fn read_again(&mut self, request: &Request) -> io::Result<()>;
+
+    /// Adds nodes, images, containers, leaks and findings; returns the node that each unit
+    /// became. `areas` belong to the roots, `tallies` to the units, one by one.
+    fn fill(
+        &self,
+        filling: &mut Filling<'_>,
+        store: StoreIx,
+        areas: &[(FilesystemIx, CostModel)],
+        tallies: &[Tally],
+    ) -> Vec<NodeIx>;
+}
+
+/// What stores are filled into, and what they may look up.
+pub(super) struct Filling<'a> {
+    pub(super) inventory: &'a mut Inventory,
+    pub(super) request: &'a Request,
+    /// CRI-O's pins.
+    pub(super) pins: &'a [Pin],
+    /// Ids of the graphroots filled so far, by path and driver: additional image stores.
+    pub(super) ids: HashMap<(PathBuf, String), Ids>,
+    /// What dates on the disk are counted to.
+    pub(super) present: &'a Present,
+}

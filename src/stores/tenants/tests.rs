@@ -1,0 +1,53 @@
+use std::ffi::OsStr;
+
+use super::*;
+use crate::disk::{SharedExtents, SharedInodes, Tally};
+
+fn tally(bytes: u64) -> Tally {
+    Tally { bytes, ..Tally::default() }
+}
+
+#[test]
+fn what_several_share_counts_once_and_with_a_store_not_at_all() {
+    let measured = Measured {
+        units: vec![tally(10), tally(20), tally(300)],
+        shared_inodes: vec![
+            SharedInodes { units: vec![0, 1], outside: false, tally: tally(4) },
+            SharedInodes { units: vec![1], outside: true, tally: tally(1000) },
+        ],
+        shared_extents: vec![
+            SharedExtents { counted: vec![(1, 8), (2, 8)], outside: false, physical_bytes: 8 },
+            SharedExtents { counted: vec![(2, 100)], outside: true, physical_bytes: 100 },
+        ],
+        ..Measured::default()
+    };
+    assert_eq!(bytes_by_unit(&measured, 3), [14, 20, 300 - 8 - 100]);
+    assert_eq!(bytes_by_unit(&Measured::default(), 2), [0, 0]);
+}
+
+#[test]
+fn names_of_pods() {
+    for (directory, expected) in [
+        ("shop_cart-0_1111-22", "shop/cart-0"),
+        ("1111-22", "1111-22"),
+        ("_x_y", "_x_y"),
+        ("a_b_c_d", "a_b_c_d"),
+    ] {
+        assert_eq!(places::pod_name(OsStr::new(directory)), expected);
+    }
+    let pod = |kind, name: &str, path: &str| PodShare {
+        kind,
+        filesystem: FilesystemIx::from(0),
+        pod: name.into(),
+        path: path.into(),
+        bytes: 1,
+    };
+    let mut pods = [
+        pod(TenantKind::PodLogs, "shop/cart-0", "/var/log/pods/shop_cart-0_1111-22"),
+        pod(TenantKind::KubeletVolumes, "1111-22", "/var/lib/kubelet/pods/1111-22"),
+        pod(TenantKind::KubeletVolumes, "3333-44", "/var/lib/kubelet/pods/3333-44"),
+    ];
+    places::name_by_uid(&mut pods);
+    let names: Vec<_> = pods.iter().map(|pod| pod.pod.as_str()).collect();
+    assert_eq!(names, ["shop/cart-0", "shop/cart-0", "3333-44"]);
+}
