@@ -120,7 +120,7 @@ fn chains_are_ctrs(reading: &Reading, rig: &Rig) {
     for image in &reading.inventory.images {
         let pairs = image.layers.iter().zip(image.layers.iter().skip(1).map(Some).chain([None]));
         for (layer, parent) in pairs {
-            assert_eq!(parents[layer.as_str()], parent.map(String::as_str), "{:?}", image.names);
+            assert_eq!(parents[layer.as_str()], parent.map(|parent| parent.as_str()), "{:?}", image.names);
             layers += 1;
         }
     }
@@ -207,7 +207,7 @@ fn used_by(reading: &Reading, rig: &Rig) {
         assert_eq!(used.names, [image]);
         let held: Vec<_> = container.holds.iter().map(|node| &reading.inventory.nodes[node.get()]).collect();
         let writable = held.iter().filter(|node| node.layer.as_ref().is_some_and(|layer| layer.read_write));
-        assert_eq!(writable.map(|node| &node.id).collect::<Vec<_>>(), [&container.id]);
+        assert_eq!(writable.map(|node| node.id.as_str()).collect::<Vec<_>>(), [container.id.as_str()]);
         assert!(held.iter().any(|node| node.kind == NodeKind::ContainerMetadata), "CRI's own directory");
     }
 }

@@ -83,7 +83,7 @@ fn a_snapshotter_beside_containerd_has_its_snapshots_and_its_bytes() {
                 let mut ids: Vec<_> =
                     reached.map(|node| reading.inventory.nodes[node.get()].id.clone()).collect();
                 ids.sort();
-                (image.id.clone(), ids)
+                (image.id.to_string(), ids)
             });
             copies.collect()
         };
@@ -176,7 +176,7 @@ fn images_of_three_versions_are_the_same() {
         let (_directory, reading) = reading(version);
         let images = reading.inventory.images.iter();
         images
-            .map(|image| (image.id.clone(), image.names.clone(), image.layers.len(), image.listed_bytes))
+            .map(|image| (image.id.to_string(), image.names.clone(), image.layers.len(), image.listed_bytes))
             .collect()
     };
     let first = of(VERSIONS[0]);
@@ -236,7 +236,7 @@ fn labels_of_configurations_and_records() {
         let before = read(&places, SignedDuration::ZERO);
         let configuration = |name: &str| {
             let id = &before.image(name).id;
-            root.join("io.containerd.content.v1.content/blobs/sha256").join(id)
+            root.join("io.containerd.content.v1.content/blobs/sha256").join(id.as_str())
         };
         fs::write(configuration("reg.local/app-a:1"), r#"{"config":{"Labels":{"team":"a"}}}"#).unwrap();
         fs::write(configuration("reg.local/app-b:1"), "{\"config\"").unwrap();

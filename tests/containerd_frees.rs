@@ -21,7 +21,7 @@ fn position(inventory: &Inventory, name: &str) -> ImageIx {
 
 fn ids(inventory: &Inventory, names: &[&str]) -> (Vec<Root>, Vec<String>) {
     let images: Vec<_> = names.iter().map(|name| position(inventory, name)).collect();
-    let ids = images.iter().map(|at| inventory.images[at.get()].id.clone()).collect();
+    let ids = images.iter().map(|at| inventory.images[at.get()].id.to_string()).collect();
     (images.into_iter().map(Root::Image).collect(), ids)
 }
 

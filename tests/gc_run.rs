@@ -512,7 +512,7 @@ fn an_image_mounted_as_a_volume_is_in_use() {
     let by_id = images.iter().find(|image| image.names == [name(0)]).unwrap().id.clone();
     node.server.behave(|behaviour| {
         let mounted = |reference: String| (node.container.clone(), reference);
-        behaviour.image_volumes = vec![mounted(by_id), mounted(name(1))];
+        behaviour.image_volumes = vec![mounted(by_id.to_string()), mounted(name(1))];
     });
     let all: Vec<_> = (0..images.len()).map(Into::into).collect();
     let mut hands = node.hands();

@@ -11,7 +11,7 @@ use std::process::Command;
 use layersweep::history::counters::{Counter, LastRun};
 use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
 use layersweep::history::runs::{self, Outcome};
-use layersweep::model::{Filesystem, StoreKey, StoreKind};
+use layersweep::model::{Filesystem, StoreId, StoreKind};
 use layersweep::policy::FreeFloor;
 use layersweep::policy::Marks;
 use layersweep::policy::Targets;
@@ -34,8 +34,8 @@ const DASHBOARD: &str = "packaging/grafana/layersweep.json";
 
 /// Facts that have something to say for every metric.
 fn everything() -> Facts {
-    let key = StoreKey::new(StoreKind::ContainersStorage, "/store".into(), "overlay".into());
-    let artifacts = StoreKey::new(StoreKind::ContainersStorage, "/store".into(), "artifacts".into());
+    let key = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "overlay".into());
+    let artifacts = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "artifacts".into());
     let at = jiff::Timestamp::from_second(1_772_366_400).unwrap();
     let leak = LeakFigures { class: "orphan".into(), verdict: "reclaim".into(), count: 1, bytes: 4096 };
     let figures = Figures {

@@ -61,7 +61,7 @@ fn kept(survey: &Survey, policy: &Policy) -> Vec<(String, &'static str, String)>
     let mut kept: Vec<_> = images
         .filter_map(|(at, image)| {
             let ruling = judge.kept(at.into())?;
-            Some((image.names.first().unwrap_or(&image.id).clone(), ruling.rule.as_str(), ruling.detail))
+            Some((image.title().to_owned(), ruling.rule.as_str(), ruling.detail))
         })
         .collect();
     kept.sort();
@@ -160,7 +160,7 @@ fn labels_that_podman_writes() {
 
     // A configuration that a power cut has eaten: nobody knows what its image was labelled with.
     let none = of("localhost/none:1");
-    let directory = dir.path().join("overlay-images").join(&none.id);
+    let directory = dir.path().join("overlay-images").join(none.id.as_str());
     let files = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
     let config = files.filter(|file| fs::read_to_string(file).unwrap().contains("rootfs"));
     let config: Vec<_> = config.collect();

@@ -19,7 +19,7 @@ use layersweep::history::pins::{self, Pattern};
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Opened, Pending, Place, Queue, Records, Saved, save,
 };
-use layersweep::model::{StoreKey, StoreKind};
+use layersweep::model::{StoreId, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::scan_records::{image, scan, scan_record};
 
@@ -80,7 +80,7 @@ fn seen(root: &str) -> Pending {
     static SCANS: AtomicI64 = AtomicI64::new(0);
     let number = SCANS.fetch_add(1, Ordering::Relaxed);
     let mut seen = scan_record(number);
-    seen.stores[0].key = StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into());
+    seen.stores[0].key = StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into());
     seen.images = vec![image(number.cast_unsigned(), 0)];
     seen.images[0].names = vec!["n".repeat(8000)];
     Pending::Scan(Box::new(scan(&format!("{number:06}"), seen)))

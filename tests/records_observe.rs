@@ -15,7 +15,7 @@ use layersweep::history::scan_record::ScanRecord;
 use layersweep::model::refs::Refs;
 use layersweep::model::{
     Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
-    Store, StoreKey, StoreKind,
+    Store, StoreId, StoreKind,
 };
 use support::scan_records::{
     at, container, id, image, known, open, record, record_fresh, scan_record, store_key,
@@ -360,8 +360,8 @@ fn a_large_node_is_written_quickly() {
     assert!(seconds.iter().all(|one| *one < most), "{seconds:?}");
 }
 
-fn key_at(kind: StoreKind, root: &str) -> StoreKey {
-    StoreKey::new(kind, root.into(), "overlay".into())
+fn key_at(kind: StoreKind, root: &str) -> StoreId {
+    StoreId::new(kind, root.into(), "overlay".into())
 }
 
 /// The store of [`scan_record`] with these images, as a scan finds it; the last is in use.
@@ -379,7 +379,7 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
     let images: Vec<_> = images
         .iter()
         .map(|(number, made)| Image {
-            id: id(*number),
+            id: id(*number).into(),
             store: 0.into(),
             names: image(*number, 0).names,
             digests: Vec::new(),
@@ -395,7 +395,7 @@ fn inventory(images: &[(u64, i64)]) -> Inventory {
         .collect();
     let last = ImageIx::from(images.len() - 1);
     let user = Container {
-        id: id(99),
+        id: id(99).into(),
         store: 0.into(),
         name: "user".into(),
         owner: Owner::Podman,

@@ -38,7 +38,8 @@ fn images_of_the_forest_on_xfs() {
     rest();
     let mut scanner = Scanner::of(&store);
     scanner.again();
-    let mut order: Vec<String> = scanner.alone().inventory.images.into_iter().map(|image| image.id).collect();
+    let mut order: Vec<String> =
+        scanner.alone().inventory.images.into_iter().map(|image| image.id.to_string()).collect();
     order.sort_by_key(|id| Noise::new(id).next());
     let mut wrong = Vec::new();
     for id in &order[..12] {

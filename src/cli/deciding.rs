@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::execute::Recalled;
 use crate::execute::containers::Plan as DeadPlan;
 use crate::model::rules::Ruling;
-use crate::model::{ImageIx, Inventory, StoreKey};
+use crate::model::{ImageIx, Inventory, StoreId};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::Ages;
 use crate::policy::Attempt;
@@ -33,9 +33,9 @@ pub(super) struct Mind<'a> {
     pub(super) global: &'a Global,
     pub(super) memory: &'a Memory,
     /// Images that earlier runs could not remove, by store and id.
-    pub(super) attempts: HashMap<(StoreKey, String), Attempt>,
+    pub(super) attempts: HashMap<(StoreId, String), Attempt>,
     /// Images that nothing but containers of this run's plan used, by store and id.
-    released: HashSet<(StoreKey, String)>,
+    released: HashSet<(StoreId, String)>,
     config: &'a Config,
 }
 
@@ -61,17 +61,17 @@ impl<'a> Mind<'a> {
 
     /// Earlier attempts, one entry an image.
     fn attempts_of(&self, inventory: &Inventory) -> impl Iterator<Item = Option<Attempt>> {
-        let keys: Vec<_> = inventory.stores.iter().map(StoreKey::of).collect();
+        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         inventory.images.iter().map(move |image| {
-            let key = (keys[image.store.get()].clone(), image.id.clone());
+            let key = (keys[image.store.get()].clone(), image.id.to_string());
             self.attempts.get(&key).cloned()
         })
     }
 }
 
-fn key(inventory: &Inventory, image: ImageIx) -> (StoreKey, String) {
+fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
     let image = &inventory.images[image.get()];
-    (StoreKey::of(&inventory.stores[image.store.get()]), image.id.clone())
+    (StoreId::of(&inventory.stores[image.store.get()]), image.id.to_string())
 }
 
 /// Adds to the policy what the node's own files protect.

@@ -49,11 +49,11 @@ fn names(survey: &Survey) -> Names {
         let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
         for name in image.names.iter().chain(image.names.is_empty().then_some(&name)) {
             if let Some(top) = image.layers.first() {
-                let top = (root(image.store), top.clone());
+                let top = (root(image.store), top.to_string());
                 names.on_top.entry(top).or_default().push(name.clone());
             }
         }
-        names.by_id.insert(image.id.clone(), name);
+        names.by_id.insert(image.id.to_string(), name);
     }
     for container in &survey.inventory.containers {
         let name = format!("container {}", container.name);
@@ -63,7 +63,7 @@ fn names(survey: &Survey) -> Names {
                 names.on_top.entry((root(node.store), node.id.clone())).or_default().push(name.clone());
             }
         }
-        names.by_id.insert(container.id.clone(), name);
+        names.by_id.insert(container.id.to_string(), name);
     }
     names
 }

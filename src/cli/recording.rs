@@ -18,7 +18,7 @@ use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Deletion, End, Kind, Outcome, RunError, Start};
 use crate::history::scan_record::SeenFilesystem;
 use crate::history::{Degraded, Note};
-use crate::model::{Image, Inventory, Leak, Store, StoreKey};
+use crate::model::{Image, Inventory, Leak, Store, StoreId};
 use crate::policy::Attempt;
 use crate::policy::leaks;
 use crate::policy::plan::{Reason, Step};
@@ -189,7 +189,7 @@ impl<'a> Recording<'a> {
             }
             untag::Outcome::Done => {
                 for name in names {
-                    tracing::info!(id = image.id, "untagged {}", safe(name));
+                    tracing::info!(id = image.id.as_str(), "untagged {}", safe(name));
                 }
                 self.done += names.len();
                 let deletion = self.of_names(image, names, None);
@@ -203,7 +203,7 @@ impl<'a> Recording<'a> {
             at: self.mind.memory.now(),
             kind: Kind::Name,
             store: self.stores[image.store.get()].root.to_string_lossy().into_owned(),
-            id: image.id.clone(),
+            id: image.id.to_string(),
             names: names.to_vec(),
             reason: runs::Reason::Request,
             predicted_bytes: 0,
@@ -235,7 +235,7 @@ impl<'a> Recording<'a> {
             at: self.mind.memory.now(),
             kind: Kind::Image,
             store: self.stores[image.store.get()].root.to_string_lossy().into_owned(),
-            id: image.id.clone(),
+            id: image.id.to_string(),
             names: image.names.clone(),
             reason: reason(step.reason),
             predicted_bytes: step.predicted_bytes(),
@@ -247,8 +247,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    fn key(&self, image: &Image) -> StoreKey {
-        StoreKey::of(&self.stores[image.store.get()])
+    fn key(&self, image: &Image) -> StoreId {
+        StoreId::of(&self.stores[image.store.get()])
     }
 }
 
@@ -261,8 +261,8 @@ impl std::fmt::Debug for Recording<'_> {
 impl Witness for Recording<'_> {
     fn begins(&mut self, image: &Image, step: &Step) {
         self.step = Some(step.clone());
-        let name = safe(image.names.first().unwrap_or(&image.id));
-        tracing::info!(id = image.id, predicted_bytes = step.predicted_bytes(), "deleting {name}");
+        let name = safe(image.title());
+        tracing::info!(id = image.id.as_str(), predicted_bytes = step.predicted_bytes(), "deleting {name}");
         self.says(&name, self.deletion(image, step));
     }
 
@@ -309,7 +309,7 @@ impl Witness for Recording<'_> {
             return;
         }
         let key = self.key(image);
-        let earlier = self.mind.attempts.get(&(key.clone(), image.id.clone()));
+        let earlier = self.mind.attempts.get(&(key.clone(), image.id.to_string()));
         let attempt = Attempt::after(earlier, self.mind.memory.now(), message);
         let deletion = Deletion { error: Some(message.to_owned()), ..self.deletion(image, &step) };
         self.journal.refused(deletion, Some((&key, attempt)));

@@ -25,7 +25,7 @@ use crate::history::{
 };
 use crate::model::picture::Picture;
 use crate::model::refs::Refs;
-use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreIx, StoreKey};
+use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
 use crate::report::text::safe;
 use crate::stores::Survey;
 use crate::sys::clock::{Leap, Reading};
@@ -423,7 +423,7 @@ impl Memory {
     }
 
     /// Images that earlier runs could not remove.
-    pub(super) fn attempts(&self) -> Result<HashMap<(StoreKey, String), Attempt>, Failure> {
+    pub(super) fn attempts(&self) -> Result<HashMap<(StoreId, String), Attempt>, Failure> {
         self.open.read(attempts::load)
     }
 
@@ -475,7 +475,7 @@ impl Memory {
         let image = &survey.inventory.images[at.get()];
         let mut store = survey.inventory.stores[image.store.get()].clone();
         store.root = own_path(survey, &store.root);
-        let store = StoreKey::of(&store);
+        let store = StoreId::of(&store);
         self.open.read(|connection| known::lives(connection, &store, &image.id))
     }
 

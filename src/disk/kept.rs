@@ -13,7 +13,7 @@ pub use groups::{KeptGroup, MOST_MEMBERS, decode as decode_groups, encode as enc
 
 use super::inode_chunks::UnitInodes;
 use super::{Extents, Fingerprint, Fingerprinter, Tally};
-use crate::model::StoreKey;
+use crate::model::StoreId;
 use crate::sys::clock::Leap;
 
 /// A layer or snapshot of one store.
@@ -62,7 +62,7 @@ pub struct KeptUnit {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
     /// Sizes by store and layer.
-    pub stores: HashMap<StoreKey, HashMap<UnitKey, Arc<KeptUnit>>>,
+    pub stores: HashMap<StoreId, HashMap<UnitKey, Arc<KeptUnit>>>,
     /// For each set of stores that was once measured in full ([`scope`]): who
     /// shared inodes or extents with somebody outside these stores.
     pub outside: HashMap<Fingerprint, HashSet<Fingerprint>>,
@@ -77,7 +77,7 @@ pub struct Remembered {
 pub struct ToKeep {
     /// All sizes of the stores that were surveyed; what else is remembered of these
     /// stores is of no use any more.
-    pub stores: Vec<(StoreKey, Vec<KeptEntry>)>,
+    pub stores: Vec<(StoreId, Vec<KeptEntry>)>,
     /// As [`Remembered::outside`], for one set of stores; `None` leaves it as it is.
     pub outside: Option<(Fingerprint, HashSet<Fingerprint>)>,
 }
@@ -95,7 +95,7 @@ pub struct KeptEntry {
 
 /// A name for a set of stores, in whatever order.
 #[must_use]
-pub fn scope(stores: &[StoreKey]) -> Fingerprint {
+pub fn scope(stores: &[StoreId]) -> Fingerprint {
     let mut stores: Vec<_> = stores.iter().collect();
     stores.sort_unstable();
     let mut name = Fingerprinter::new("stores");
@@ -106,7 +106,7 @@ pub fn scope(stores: &[StoreKey]) -> Fingerprint {
 }
 
 /// Takes what tells the store from others.
-pub fn tell_apart(store: &StoreKey, to: &mut Fingerprinter) {
+pub fn tell_apart(store: &StoreId, to: &mut Fingerprinter) {
     to.bytes(store.kind().word().as_bytes())
         .bytes(store.root().as_os_str().as_bytes())
         .bytes(store.driver().as_bytes());
@@ -133,7 +133,7 @@ impl KeptUnit {
 impl Remembered {
     /// What is remembered of one layer.
     #[must_use]
-    pub fn get(&self, store: &StoreKey, unit: &UnitKey) -> Option<&Arc<KeptUnit>> {
+    pub fn get(&self, store: &StoreId, unit: &UnitKey) -> Option<&Arc<KeptUnit>> {
         self.stores.get(store)?.get(unit)
     }
 }

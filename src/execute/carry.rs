@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::execute::hands::{Blind, Extra, Hands, Listing};
 use crate::execute::proof;
-use crate::model::{ImageIx, Inventory, LabelsOf, StoreIx, StoreKey};
+use crate::model::{ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::rules;
 use crate::stores::{Request, Survey};
 
@@ -45,9 +45,9 @@ struct Carry<'a> {
 
 impl<'a> Carry<'a> {
     fn new(fresh: &'a Inventory, measured: &'a Inventory) -> Self {
-        let keys: Vec<_> = measured.stores.iter().map(StoreKey::of).collect();
-        let store = |key: &StoreKey| keys.iter().position(|one| one == key).map(StoreIx::from);
-        let stores: Vec<_> = fresh.stores.iter().map(|one| store(&StoreKey::of(one))).collect();
+        let keys: Vec<_> = measured.stores.iter().map(StoreId::of).collect();
+        let store = |key: &StoreId| keys.iter().position(|one| one == key).map(StoreIx::from);
+        let stores: Vec<_> = fresh.stores.iter().map(|one| store(&StoreId::of(one))).collect();
         let known = measured.images.iter().enumerate();
         let known: HashMap<_, _> =
             known.map(|(at, image)| ((image.store, image.id.as_str()), ImageIx::from(at))).collect();

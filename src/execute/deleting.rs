@@ -11,7 +11,7 @@ use crate::execute::measure::{Ended, Gauge, Patience, Room};
 use crate::execute::proof::{Found, GONE_WITHIN, Proof};
 use crate::execute::{Deletion, Stopped, Witness};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{FilesystemIx, ImageIx, StoreKey};
+use crate::model::{FilesystemIx, ImageIx, StoreId};
 use crate::policy::plan::{Gain, Outcome, Step};
 use crate::policy::space::Space;
 use crate::stores::Survey;
@@ -69,7 +69,7 @@ impl Deleter<'_> {
     pub(super) fn delete(&mut self, step: &Step) -> Result<Done, Lost> {
         let inventory = &self.survey.inventory;
         let image = &inventory.images[step.image.get()];
-        let store = StoreKey::of(&inventory.stores[image.store.get()]);
+        let store = StoreId::of(&inventory.stores[image.store.get()]);
         let untouched = |outcome| Ok(Done { outcome, said_yes: false });
         // Whatever takes time comes before the look: a proof is as good as it is young.
         let recalled = self.proof.memory.recall();
@@ -174,7 +174,7 @@ impl Deleter<'_> {
         let space = self.gauges.room(step.filesystem).and_then(|room| Space::of_room(&room).ok());
         let deletion = Deletion {
             store: store.root().to_path_buf(),
-            id: image.id.clone(),
+            id: image.id.to_string(),
             names,
             step: step.clone(),
             at,

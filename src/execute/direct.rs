@@ -7,7 +7,7 @@
 use crate::execute::editors::Editors;
 use crate::execute::hands::{Blind, Extra, Hands, Removed};
 use crate::execute::owner::Owners;
-use crate::model::{Image, ImageIx, Inventory, Store, StoreKey, StoreKind};
+use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
 use crate::stores::containers_storage::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
 
 /// Works on the disk.
@@ -17,7 +17,7 @@ pub struct Direct<'a> {
     /// Asked before each removal; `None`: the owner may be at work, somebody has said so.
     owners: Option<&'a Owners>,
     /// Stores that are left aside, and why: each is waited for once.
-    aside: Vec<(StoreKey, String)>,
+    aside: Vec<(StoreId, String)>,
 }
 
 impl<'a> Direct<'a> {
@@ -31,7 +31,7 @@ impl<'a> Direct<'a> {
         if store.kind == StoreKind::Containerd {
             return Some("it is in a store of containerd, which is never edited".into());
         }
-        let key = StoreKey::of(store);
+        let key = StoreId::of(store);
         let aside = self.aside.iter().find(|(known, _)| *known == key).map(|(_, why)| why.clone());
         aside.or_else(|| self.editors.store(store).err().map(str::to_owned))
     }
@@ -39,7 +39,7 @@ impl<'a> Direct<'a> {
     /// Leaves a store aside for the rest of the run.
     fn leave(&mut self, inventory: &Inventory, image: ImageIx, why: String) -> Removed {
         let store = inventory.images[image.get()].store;
-        self.aside.push((StoreKey::of(&inventory.stores[store.get()]), why.clone()));
+        self.aside.push((StoreId::of(&inventory.stores[store.get()]), why.clone()));
         let open = |image: &Image| self.out_of_reach(&inventory.stores[image.store.get()]).is_none();
         if inventory.images.iter().any(open) { Removed::Aside(why) } else { Removed::Closed(why) }
     }
@@ -88,7 +88,7 @@ impl Hands for Direct<'_> {
             Ok(editor) => editor,
             Err(why) => return Removed::Refused(why.to_owned()),
         };
-        let planned = PlannedImage { id: image.id.clone(), names: Some(image.names.clone()) };
+        let planned = PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) };
         match editor.delete_image(&planned) {
             Ok(deleted) => {
                 tell(&image.id, &deleted);
@@ -104,7 +104,7 @@ impl Hands for Direct<'_> {
             Ok(editor) => editor,
             Err(why) => return Removed::Refused(why.to_owned()),
         };
-        let planned = PlannedImage { id: image.id.clone(), names: Some(image.names.clone()) };
+        let planned = PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) };
         match editor.remove_names(&planned, names) {
             Ok(_) => Removed::Answered,
             Err(error) => self.came_to(inventory, at, error),

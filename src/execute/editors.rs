@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::model::{Store, StoreKey};
+use crate::model::{Store, StoreId};
 use crate::stores::containers_storage::edit::{Ballast, Deleted, Editor, Error, Look, Options, Refusal};
 use crate::stores::{self, Survey};
 
@@ -10,7 +10,7 @@ use crate::stores::{self, Survey};
 #[derive(Debug)]
 pub struct Editors {
     /// By what names a store in any survey; else why it is not edited.
-    stores: Vec<(StoreKey, Result<Editor, Closed>)>,
+    stores: Vec<(StoreId, Result<Editor, Closed>)>,
     ballast: Vec<Ballast>,
 }
 
@@ -46,7 +46,7 @@ impl Editors {
     pub fn of(survey: &Survey, state_dir: &Path, keep: Keep, trusts_namespace: bool) -> Self {
         let mut all = Vec::new();
         let stores = survey.inventory.stores.iter().zip(&survey.places).map(|(store, places)| {
-            let key = StoreKey::of(store);
+            let key = StoreId::of(store);
             let Some(places) = places else {
                 let why = format!("only {} removes anything there", store.kind.word());
                 return (key, Err(Closed { why, by_its_user: false }));
@@ -80,7 +80,7 @@ impl Editors {
     /// # Errors
     /// Why it is not edited.
     pub fn store(&self, store: &Store) -> Result<&Editor, &str> {
-        let key = StoreKey::of(store);
+        let key = StoreId::of(store);
         match self.stores.iter().find(|(known, _)| *known == key) {
             Some((_, Ok(editor))) => Ok(editor),
             Some((_, Err(closed))) => Err(&closed.why),
@@ -102,7 +102,7 @@ impl Editors {
 
     /// Finishes what killed runs of ours began; one entry a store that has an editor.
     #[must_use]
-    pub fn resume(&self) -> Vec<(StoreKey, Result<Deleted, Error>)> {
+    pub fn resume(&self) -> Vec<(StoreId, Result<Deleted, Error>)> {
         let editors = self.stores.iter().filter_map(|(key, editor)| Some((key, editor.as_ref().ok()?)));
         editors.map(|(key, editor)| (key.clone(), editor.resume())).collect()
     }

@@ -9,7 +9,7 @@ use crate::disk::Progress;
 use crate::execute::hands::{Blind, Extra, Hands};
 use crate::execute::{Facts, Memory, Recalled};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreIx, StoreKey};
+use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
 use crate::policy::input::{Known, Policy};
 use crate::policy::rules::Judge;
 use crate::stores::containers_storage::artifacts;
@@ -43,8 +43,8 @@ pub(super) struct Proof<'a> {
 }
 
 /// A store's place in an inventory. Where it is not, nothing is known of its images.
-fn find_store(key: &StoreKey, inventory: &Inventory) -> Result<StoreIx, Blind> {
-    let found = inventory.stores.iter().position(|store| StoreKey::of(store) == *key);
+fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, Blind> {
+    let found = inventory.stores.iter().position(|store| StoreId::of(store) == *key);
     found.map(StoreIx::from).ok_or_else(|| Blind {
         what: format!("the store {} could not be read any more", key.root().display()),
         stale: false,
@@ -104,7 +104,7 @@ impl Proof<'_> {
     /// Looks at disk and runtime, and asks every rule again. `recalled` is what took time to read.
     pub(super) fn of(
         &self,
-        store: &StoreKey,
+        store: &StoreId,
         id: &str,
         hands: &mut dyn Hands,
         recalled: &Recalled<'_>,
@@ -116,7 +116,7 @@ impl Proof<'_> {
     fn judge(
         &self,
         survey: Survey,
-        store: &StoreKey,
+        store: &StoreId,
         id: &str,
         extra: Vec<Extra>,
         recalled: &Recalled<'_>,
@@ -174,7 +174,7 @@ impl Proof<'_> {
                 Blind { what: format!("the store {root} could not be read any more: {error}"), stale: false }
             });
         }
-        let store = StoreKey::of(&fresh.survey.inventory.stores[at.get()]);
+        let store = StoreId::of(&fresh.survey.inventory.stores[at.get()]);
         let inventory = look(self.request, LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
         let at = find_store(&store, &inventory)?;
         let is_there = find(&inventory, at, &image.id).is_some();
@@ -223,18 +223,18 @@ mod tests {
     fn a_store_is_known_by_its_driver_too() {
         let both = inventory(&[store("/store", "overlay"), store("/store", "vfs")]);
         for (at, one) in both.stores.iter().enumerate() {
-            assert_eq!(find_store(&StoreKey::of(one), &both), Ok(at.into()));
+            assert_eq!(find_store(&StoreId::of(one), &both), Ok(at.into()));
         }
         // containerd's may be called by another snapshotter when the first is in use.
         let containerd = |driver| Store { kind: StoreKind::Containerd, ..store("/store", driver) };
-        let key = StoreKey::of(&containerd("native"));
+        let key = StoreId::of(&containerd("native"));
         assert_eq!(find_store(&key, &inventory(&[containerd("overlayfs")])), Ok(0.into()));
     }
 
     /// The images of a store that was not read are not gone.
     #[test]
     fn a_store_that_was_not_read_proves_nothing() {
-        let key = StoreKey::of(&store("/store", "overlay"));
+        let key = StoreId::of(&store("/store", "overlay"));
         let blind = find_store(&key, &inventory(&[store("/other", "overlay")])).unwrap_err();
         assert!(blind.what.contains("/store") && !blind.stale, "{blind}");
     }

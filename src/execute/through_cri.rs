@@ -181,7 +181,7 @@ fn beyond(inventory: &Inventory, stores: &RuntimeStores, artifact: ImageIx) -> O
     // Names are looked for among the images first.
     let mut images = inventory.images.iter().filter(|image| image.store == stores.own);
     let same = images.find(|image| image.digests.iter().any(|digest| artifact.digests.contains(digest)))?;
-    let name = same.names.first().unwrap_or(&same.id);
+    let name = same.title();
     Some(format!("the image {name} has the same digest, and the runtime would remove that one"))
 }
 
@@ -273,7 +273,7 @@ impl Hands for ThroughCri {
             if stores.artifacts == Some(inventory.images[at.get()].store) {
                 extras[at.get()].out_of_reach = beyond(inventory, &stores, *at);
             }
-            self.handles.insert(inventory.images[at.get()].id.clone(), handles);
+            self.handles.insert(inventory.images[at.get()].id.to_string(), handles);
         }
         let names = Names::new(&images);
         for container in &containers {
@@ -338,7 +338,9 @@ impl Hands for ThroughCri {
 
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
         let image = &inventory.images[image.get()];
-        let Some(handles) = self.handles.get(&image.id).filter(|handles| !handles.is_empty()).cloned() else {
+        let Some(handles) =
+            self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
+        else {
             return Removed::Refused("the runtime does not list it".into());
         };
         let (mut touched, mut missing) = (false, None);

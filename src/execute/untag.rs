@@ -3,7 +3,7 @@
 use crate::execute::hands::{Blind, Hands, Removed};
 use crate::execute::{Facts, Memory, proof};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{Image, ImageIx, Inventory, LabelsOf, StoreKey};
+use crate::model::{Image, ImageIx, Inventory, LabelsOf, StoreId};
 use crate::policy::input::Policy;
 use crate::policy::rules::Judge;
 use crate::stores::{Request, Survey};
@@ -81,7 +81,7 @@ pub fn run(
     hands: &mut dyn Hands,
 ) -> Result<Outcome, Blind> {
     let planned = &survey.inventory.images[untag.image.get()];
-    let store = StoreKey::of(&survey.inventory.stores[planned.store.get()]);
+    let store = StoreId::of(&survey.inventory.stores[planned.store.get()]);
     let recalled = context.memory.recall();
     let (fresh, extra) = proof::look_together(context.request, &LabelsOf::Nobody, hands)?;
     let Some(at) = find(&fresh.inventory, &store, planned) else {
@@ -105,10 +105,9 @@ pub fn run(
     })
 }
 
-fn find(inventory: &Inventory, store: &StoreKey, planned: &Image) -> Option<ImageIx> {
-    let same = |image: &Image| {
-        image.id == planned.id && StoreKey::of(&inventory.stores[image.store.get()]) == *store
-    };
+fn find(inventory: &Inventory, store: &StoreId, planned: &Image) -> Option<ImageIx> {
+    let same =
+        |image: &Image| image.id == planned.id && StoreId::of(&inventory.stores[image.store.get()]) == *store;
     inventory.images.iter().position(same).map(ImageIx::from)
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paths;
 use super::values::{damaged, micros, time};
-use crate::model::{StoreKey, StoreKind};
+use crate::model::{StoreId, StoreKind};
 
 /// How often an image would not go, and when it may be tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Attempt {
 ///
 /// # Errors
 /// What SQLite says.
-pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreKey, String), Attempt>> {
+pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), Attempt>> {
     connection
         .prepare_cached("SELECT * FROM attempts")?
         .query_map([], |row| {
@@ -33,7 +33,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreKey, Stri
             let kind =
                 StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
             let root: String = row.get("root")?;
-            let key = StoreKey::new(kind, paths::from_text(&root), row.get("driver")?);
+            let key = StoreId::new(kind, paths::from_text(&root), row.get("driver")?);
             let attempt = Attempt {
                 failures: row.get("failures")?,
                 next_try: time(row, "next_try")?,
@@ -51,7 +51,7 @@ pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreKey, Stri
 /// What SQLite says.
 pub fn set(
     tx: &Transaction<'_>,
-    store: &StoreKey,
+    store: &StoreId,
     image_id: &str,
     tried: Timestamp,
     attempt: &Attempt,
@@ -79,7 +79,7 @@ pub fn set(
 ///
 /// # Errors
 /// What SQLite says.
-pub fn clear(tx: &Transaction<'_>, store: &StoreKey, image_id: &str, at: Timestamp) -> rusqlite::Result<()> {
+pub fn clear(tx: &Transaction<'_>, store: &StoreId, image_id: &str, at: Timestamp) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
     )?

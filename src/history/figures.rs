@@ -11,7 +11,7 @@ use super::paths;
 use super::values::{damaged, micros, moment};
 use crate::model::refs::{self, Refs};
 use crate::model::{
-    ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreIx, StoreKey, StoreKind,
+    ContainerState, Finding, ImageIx, Inventory, LeakIx, NodeKind, StoreId, StoreIx, StoreKind,
 };
 
 /// Counts and bytes of one store; each is the field of the same name in the documents of `scan` and
@@ -63,7 +63,7 @@ pub struct LeakFigures {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreFigures {
     /// Which.
-    pub key: StoreKey,
+    pub key: StoreId,
     /// When that scan began, by the wall clock.
     pub scanned: Timestamp,
     /// How long it took for all stores together, in seconds.
@@ -149,7 +149,7 @@ pub const CONTAINER_STATES: [ContainerState; 4] =
 /// A store of a scan that is to be remembered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
-    pub(super) key: &'a StoreKey,
+    pub(super) key: &'a StoreId,
     pub(super) figures: &'a Figures,
 }
 
@@ -234,7 +234,7 @@ fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
     let root: String = row.get(1)?;
     let text: String = row.get(5)?;
     Ok(StoreFigures {
-        key: StoreKey::new(kind, paths::from_text(&root), row.get(2)?),
+        key: StoreId::new(kind, paths::from_text(&root), row.get(2)?),
         scanned: moment(row.get(3)?)?,
         seconds: row.get(4)?,
         figures: serde_json::from_str(&text).map_err(damaged)?,
@@ -245,7 +245,7 @@ fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigImage {
     /// Its store.
-    pub key: StoreKey,
+    pub key: StoreId,
     /// Image id.
     pub id: String,
     /// Its first name, or empty.
@@ -271,7 +271,7 @@ pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> 
             StoreKind::of_word(&kind).ok_or_else(|| damaged(format!("{kind:?} is no kind of store")))?;
         let root: String = row.get(1)?;
         Ok(BigImage {
-            key: StoreKey::new(kind, paths::from_text(&root), row.get(2)?),
+            key: StoreId::new(kind, paths::from_text(&root), row.get(2)?),
             id: row.get(3)?,
             name: row.get(4)?,
             exclusive_bytes: u64::try_from(row.get::<_, i64>(5)?).unwrap_or(0),

@@ -19,9 +19,9 @@ use super::pending::{Note, Pending, Queue};
 use super::place::Place;
 use super::runs::{self, BEGUN, Certainty, Deletion, End, Event, Kind, Start};
 use super::save::save_with_waiting;
-use super::scan_record::StoreKeyText;
+use super::scan_record::StoreIdText;
 use super::usage;
-use crate::model::{Filesystem, StoreKey};
+use crate::model::{Filesystem, StoreId};
 use crate::sys::stop;
 
 /// How long a deletion waits for another writer, and then for a program that is not ours:
@@ -54,9 +54,9 @@ pub struct Entry {
     pub spared: bool,
 }
 
-/// A [`StoreKey`] as it is written down.
+/// A [`StoreId`] as it is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key(#[serde(with = "StoreKeyText")] pub StoreKey);
+pub struct Key(#[serde(with = "StoreIdText")] pub StoreId);
 
 impl RunRecord {
     /// A run that has done nothing so far.
@@ -187,7 +187,7 @@ impl Journal {
     /// Something was deleted; `store` is that of an image, which then is no longer among those
     /// that could not be deleted. What came of it may follow as [`Self::measured`] at the position
     /// that is returned.
-    pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreKey>) -> usize {
+    pub fn gone(&mut self, deletion: Deletion, store: Option<&StoreId>) -> usize {
         self.add(Entry { deletion, key: store.cloned().map(Key), attempt: None, spared: false })
     }
 
@@ -208,7 +208,7 @@ impl Journal {
 
     /// Something could not be deleted: `deletion.error` says why. `attempt` is what is remembered of
     /// an image and its store.
-    pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreKey, Attempt)>) {
+    pub fn refused(&mut self, deletion: Deletion, attempt: Option<(&StoreId, Attempt)>) {
         let (key, attempt) = attempt.map(|(store, attempt)| (Key(store.clone()), attempt)).unzip();
         self.add(Entry { deletion, key, attempt, spared: false });
     }

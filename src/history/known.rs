@@ -10,7 +10,7 @@ use super::ages::{self, Ages, Basis, Before, FirstSight, ImageAge, Moment, Rule}
 use super::clock::ClockState;
 use super::paths;
 use super::values::damaged;
-use crate::model::{Image, Inventory, StoreKey, StoreKind};
+use crate::model::{Image, Inventory, StoreId, StoreKind};
 
 /// A life of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Life {
     /// Its row, for what refers to it.
     pub row: i64,
     /// The store.
-    pub store: StoreKey,
+    pub store: StoreId,
     /// Image id.
     pub image_id: String,
     /// Its age and use.
@@ -47,11 +47,11 @@ pub struct Life {
 /// All images that are there, as far as the records know.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    stores: HashMap<StoreKey, KnownStore>,
+    stores: HashMap<StoreId, KnownStore>,
     /// By store and image id.
-    lives: HashMap<StoreKey, HashMap<String, Life>>,
+    lives: HashMap<StoreId, HashMap<String, Life>>,
     /// The same of lives that have ended: how many.
-    ended: HashMap<StoreKey, HashMap<String, u32>>,
+    ended: HashMap<StoreId, HashMap<String, u32>>,
     clock: Option<ClockState>,
 }
 
@@ -65,7 +65,7 @@ struct KnownStore {
 impl Known {
     /// The present life of an image.
     #[must_use]
-    pub fn image(&self, store: &StoreKey, image_id: &str) -> Option<&Life> {
+    pub fn image(&self, store: &StoreId, image_id: &str) -> Option<&Life> {
         self.lives.get(store)?.get(image_id)
     }
 
@@ -86,18 +86,19 @@ impl Known {
     #[must_use]
     pub fn ages(&self, inventory: &Inventory, now: &Moment) -> Ages {
         let users = ages::users(inventory);
-        let keys: Vec<_> = inventory.stores.iter().map(StoreKey::of).collect();
+        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         let images = inventory.images.iter().zip(users);
         let images = images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, now));
         Ages { images: images.collect(), now: now.record_time }
     }
 
-    fn age(&self, image: &Image, store: &StoreKey, users: u64, now: &Moment) -> ImageAge {
+    fn age(&self, image: &Image, store: &StoreId, users: u64, now: &Moment) -> ImageAge {
         let Some(seen) = self.stores.get(store) else {
             return ages::unrecorded(&image.evidence, None, users, 1, now);
         };
         let Some(life) = self.image(store, &image.id) else {
-            let ended = self.ended.get(store).and_then(|images| images.get(&image.id)).copied().unwrap_or(0);
+            let ended =
+                self.ended.get(store).and_then(|images| images.get(image.id.as_str())).copied().unwrap_or(0);
             return ages::unrecorded(&image.evidence, seen.last_complete, users, ended + 1, now);
         };
         let out_of_sight = life.last_seen < seen.last_seen;
@@ -179,7 +180,7 @@ pub fn images(from: &Connection) -> rusqlite::Result<Known> {
 ///
 /// # Errors
 /// What SQLite says.
-pub fn lives(from: &Connection, store: &StoreKey, image_id: &str) -> rusqlite::Result<Vec<Life>> {
+pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Result<Vec<Life>> {
     select_lives(
         from,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
@@ -296,10 +297,10 @@ fn life(row: &Row<'_>) -> rusqlite::Result<Option<Life>> {
     }))
 }
 
-fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreKey>> {
+fn store_key(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<StoreId>> {
     let (kind, root): (String, String) = (row.get(at)?, row.get(at + 1)?);
     let driver = row.get(at + 2)?;
-    Ok(StoreKind::of_word(&kind).map(|kind| StoreKey::new(kind, paths::from_text(&root), driver)))
+    Ok(StoreKind::of_word(&kind).map(|kind| StoreId::new(kind, paths::from_text(&root), driver)))
 }
 
 /// `None` where the text is not what we write.

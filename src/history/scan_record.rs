@@ -10,7 +10,7 @@ use super::clock::{self, ClockState};
 use super::paths;
 use crate::model::refs::{Refs, Root};
 use crate::model::{
-    Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreKey, StoreKind,
+    Consistency, ContainerState, Evidence, Filesystem, ImageIx, Inventory, Owner, StoreId, StoreKind,
 };
 use crate::sys::clock::Reading;
 
@@ -48,24 +48,24 @@ pub struct SeenFilesystem {
     pub inodes_free: u64,
 }
 
-/// A [`StoreKey`] as it is written down.
+/// A [`StoreId`] as it is written down.
 #[derive(Serialize, Deserialize)]
-pub(super) struct StoreKeyText {
+pub(super) struct StoreIdText {
     kind: StoreKind,
     #[serde(with = "path_text")]
     root: PathBuf,
     driver: String,
 }
 
-impl StoreKeyText {
-    pub(super) fn serialize<S: Serializer>(key: &StoreKey, to: S) -> Result<S::Ok, S::Error> {
+impl StoreIdText {
+    pub(super) fn serialize<S: Serializer>(key: &StoreId, to: S) -> Result<S::Ok, S::Error> {
         let (kind, root, driver) = (key.kind(), key.root().to_path_buf(), key.driver().to_owned());
         Serialize::serialize(&Self { kind, root, driver }, to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreKey, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<StoreId, D::Error> {
         let Self { kind, root, driver } = Deserialize::deserialize(from)?;
-        Ok(StoreKey::new(kind, root, driver))
+        Ok(StoreId::new(kind, root, driver))
     }
 }
 
@@ -73,8 +73,8 @@ impl StoreKeyText {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStore {
     /// Which.
-    #[serde(flatten, with = "StoreKeyText")]
-    pub key: StoreKey,
+    #[serde(flatten, with = "StoreIdText")]
+    pub key: StoreId,
     /// Its filesystem: a position in `filesystems`.
     pub filesystem: usize,
     /// How far its records belong together. Only from a consistent reading does it follow
@@ -163,7 +163,7 @@ impl ScanRecord {
                 .stores
                 .iter()
                 .map(|store| SeenStore {
-                    key: StoreKey::of(store),
+                    key: StoreId::of(store),
                     filesystem: store.filesystem.get(),
                     consistency: store.consistency,
                 })
@@ -174,12 +174,12 @@ impl ScanRecord {
                 .iter()
                 .map(|container| SeenContainer {
                     store: container.store.get(),
-                    id: container.id.clone(),
+                    id: container.id.to_string(),
                     name: container.name.clone(),
                     owner: container.owner,
                     image: container.image.map(ImageIx::get),
                     volumes: container.volumes.iter().map(|image| image.get()).collect(),
-                    image_id: container.image_id.clone(),
+                    image_id: container.image_id.as_ref().map(ToString::to_string),
                     created: container.created,
                     state: container.state,
                     sandbox: container.sandbox,
@@ -207,7 +207,7 @@ fn image(inventory: &Inventory, refs: &Refs, at: ImageIx) -> SeenImage {
     let weight = refs.weight(inventory, Root::Image(at));
     SeenImage {
         store: image.store.get(),
-        id: image.id.clone(),
+        id: image.id.to_string(),
         names: image.names.clone(),
         evidence: image.evidence.clone(),
         pinned: !image.pinned_by.is_empty(),

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use crate::disk::inode_chunks::UnitInodes;
 use crate::disk::kept::{How, KeptUnit, Remembered, ToKeep, UnitKey, decode_groups, encode_groups, scope};
 use crate::disk::{Extents, Fingerprint, Fingerprinter, Tally};
-use crate::model::{StoreKey, StoreKind};
+use crate::model::{StoreId, StoreKind};
 
 /// How long a store is remembered that no scan meets any more.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -29,14 +29,14 @@ const USED_EVERY: SignedDuration = SignedDuration::from_hours(24);
 /// What SQLite says. Rows that do not make sense are no error.
 pub fn load(connection: &Connection, seed: u64) -> rusqlite::Result<Remembered> {
     let mut remembered = Remembered { seed, ..Remembered::default() };
-    let mut stores: HashMap<i64, StoreKey> = HashMap::new();
+    let mut stores: HashMap<i64, StoreId> = HashMap::new();
     let mut select = connection.prepare("SELECT id, kind, root, driver FROM size_stores")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let kind: String = row.get(1)?;
         if let Some(kind) = StoreKind::of_word(&kind) {
             let root = PathBuf::from(OsString::from_vec(row.get(2)?));
-            stores.insert(row.get(0)?, StoreKey::new(kind, root, row.get(3)?));
+            stores.insert(row.get(0)?, StoreId::new(kind, root, row.get(3)?));
         }
     }
     let mut sizes: HashMap<i64, HashMap<UnitKey, Arc<KeptUnit>>> = HashMap::new();
@@ -101,7 +101,7 @@ pub fn store(transaction: &Transaction<'_>, to_keep: &ToKeep, now: Timestamp) ->
 }
 
 /// The number of a store, which is now known to be there.
-fn store_id(transaction: &Transaction<'_>, store: &StoreKey, now: i64) -> rusqlite::Result<i64> {
+fn store_id(transaction: &Transaction<'_>, store: &StoreId, now: i64) -> rusqlite::Result<i64> {
     let root = store.root().as_os_str().as_bytes();
     let sql = "SELECT id, last_used FROM size_stores WHERE kind = ?1 AND root = ?2 AND driver = ?3";
     let mut select = transaction.prepare_cached(sql)?;
@@ -164,7 +164,7 @@ fn forget(transaction: &Transaction<'_>, met: &ToKeep, now: i64) -> rusqlite::Re
     let sql = "DELETE FROM layer_sizes WHERE store IN (SELECT id FROM size_stores WHERE last_used < ?1)";
     transaction.prepare_cached(sql)?.execute([limit])?;
     transaction.prepare_cached("DELETE FROM size_stores WHERE last_used < ?1")?.execute([limit])?;
-    let stores: Vec<StoreKey> = met.stores.iter().map(|(store, _)| store.clone()).collect();
+    let stores: Vec<StoreId> = met.stores.iter().map(|(store, _)| store.clone()).collect();
     let (scope, every) = (scope(&stores), i64::try_from(USED_EVERY.as_micros()).unwrap_or(0));
     let sql = "UPDATE outside_shares SET last_used = ?2 WHERE scope = ?1 AND abs(last_used - ?2) >= ?3";
     transaction.prepare_cached(sql)?.execute(params![scope.0, now, every])?;

@@ -136,7 +136,7 @@ impl Picture {
             add(&Place::default(), What::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
         }
         let places: Vec<_> =
-            inventory.stores.iter().map(|store| Place::of(&super::StoreKey::of(store))).collect();
+            inventory.stores.iter().map(|store| Place::of(&super::StoreId::of(store))).collect();
         for (at, place) in places.iter().enumerate() {
             let sums = refs::breakdown(inventory, refs, StoreIx::from(at));
             for (id, size) in [
@@ -156,7 +156,7 @@ impl Picture {
                 extra: weight.exclusive.bytes,
                 name: joined(&image.names),
             };
-            add(&places[image.store.get()], What::Image, image.id.clone(), entry);
+            add(&places[image.store.get()], What::Image, image.id.to_string(), entry);
         }
         for (at, node) in inventory.nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some()) {
             let entry = Entry {
@@ -175,7 +175,7 @@ impl Picture {
             let held = inventory.containers[ContainerIx::from(at).get()].holds.iter();
             let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
             let entry = Entry { bytes, extra: 0, name: container.name.clone() };
-            add(&places[container.store.get()], What::Container, container.id.clone(), entry);
+            add(&places[container.store.get()], What::Container, container.id.to_string(), entry);
         }
         for (at, leak) in inventory.leaks.iter().enumerate() {
             let held = inventory.leaks[LeakIx::from(at).get()].holds.iter();
@@ -265,7 +265,7 @@ pub fn leak_id(class: &str, id: &str) -> String {
 impl Place {
     /// Of a store.
     #[must_use]
-    pub fn of(key: &super::StoreKey) -> Self {
+    pub fn of(key: &super::StoreId) -> Self {
         Self {
             kind: key.kind().word().into(),
             root: key.root().to_string_lossy().into_owned(),

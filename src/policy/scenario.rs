@@ -92,7 +92,7 @@ impl Scenario {
     pub fn listing(inventory: &Inventory) -> Listing {
         let image = |(at, image): (usize, &Image)| {
             let listed = ListedImage {
-                id: image.id.clone(),
+                id: image.id.to_string(),
                 size_bytes: image.listed_bytes.unwrap_or_default(),
                 ..ListedImage::default()
             };
@@ -100,8 +100,15 @@ impl Scenario {
         };
         let containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
         let container = |container: &Container| {
-            let image_id = container.image_id.clone().unwrap_or_default();
-            (ListedContainer { id: container.id.clone(), image_id, ..ListedContainer::default() }, vec![])
+            let image_id = container.image_id.as_deref().unwrap_or_default().to_owned();
+            (
+                ListedContainer {
+                    id: container.id.to_string(),
+                    image_id: image_id.to_string(),
+                    ..ListedContainer::default()
+                },
+                vec![],
+            )
         };
         Listing {
             store: 0.into(),
@@ -213,7 +220,7 @@ impl Scenario {
             let holds = vec![image.top.into(), nodes.len().into()];
             nodes.push(metadata);
             images.push(Image {
-                id: format!("{at:064x}"),
+                id: format!("{at:064x}").into(),
                 store: 0.into(),
                 names: vec![image.name.clone()],
                 digests: vec![],
@@ -228,7 +235,7 @@ impl Scenario {
             });
         }
         let containers = self.containers.iter().enumerate().map(|(at, image)| Container {
-            id: format!("c{at:063x}"),
+            id: format!("c{at:063x}").into(),
             store: 0.into(),
             name: format!("pod-{at:02}"),
             owner: Owner::CriO,

@@ -16,7 +16,7 @@ use crate::disk::kept::{
     How, KeptEntry, KeptGroup, KeptUnit, MOST_MEMBERS, Remembered, ToKeep, UnitKey, scope,
 };
 use crate::disk::{Extents, Fingerprint, Measured, SharedInodes};
-use crate::model::{FilesystemIx, StoreKey};
+use crate::model::{FilesystemIx, StoreId};
 
 /// A finished layer that is about to be measured.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Recalled {
 pub(super) struct Memory {
     /// `None`: nothing is taken, nothing is left.
     remembered: Option<Arc<Remembered>>,
-    stores: Vec<StoreKey>,
+    stores: Vec<StoreId>,
     /// Readings of which nothing is taken.
     distrusted: HashSet<usize>,
     layers: HashMap<usize, Layer>,
@@ -77,7 +77,7 @@ enum State {
 impl Memory {
     pub(super) fn new(request: &Request, readings: &[Box<dyn Reading>]) -> Self {
         let stores = readings.iter().map(|reading| reading.store(FilesystemIx::from(0)));
-        let stores = stores.map(|store| StoreKey::of(&store));
+        let stores = stores.map(|store| StoreId::of(&store));
         let Some(remembered) = request.remembered.clone() else { return Self::default() };
         let distrusted = if request.full { (0..readings.len()).collect() } else { HashSet::new() };
         Self { remembered: Some(remembered), stores: stores.collect(), distrusted, layers: HashMap::new() }
@@ -89,7 +89,7 @@ impl Memory {
     }
 
     /// The store of a reading.
-    pub(super) fn store(&self, reading: usize) -> Option<&StoreKey> {
+    pub(super) fn store(&self, reading: usize) -> Option<&StoreId> {
         self.stores.get(reading)
     }
 

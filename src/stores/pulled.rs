@@ -29,6 +29,6 @@ pub fn note_pulls(survey: &mut Survey, kubelet: Option<&Path>) {
 fn means(pulled: &Pulled, image: &Image) -> bool {
     match pulled.image.split_once('@') {
         Some((_, digest)) => image.digests.iter().any(|known| known == digest),
-        None => pulled.image.strip_prefix("sha256:").unwrap_or(&pulled.image) == image.id,
+        None => pulled.image.strip_prefix("sha256:").unwrap_or(&pulled.image) == image.id.as_str(),
     }
 }

@@ -116,7 +116,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         holds.push(nodes.len().into());
         nodes.push(node(&image.id, image.size));
         listed.push(model::Image {
-            id: image.id.clone(),
+            id: image.id.as_str().into(),
             store: 0.into(),
             names: vec![format!("registry.example/{}:1", image.id)],
             digests: vec![],
@@ -135,7 +135,7 @@ fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> 
         store: 0.into(),
         name: "c".into(),
         owner: Owner::CriO,
-        image_id: Some(container.image_id.clone()),
+        image_id: Some(container.image_id.as_str().into()),
         image: images.iter().position(|image| image.id == container.image_id).map(Into::into),
         created: None,
         state: ContainerState::Unknown,
@@ -221,7 +221,7 @@ fn check(
     if unknown.contains(&true) {
         return Err("policy exact tells outcome, kept and attempted".into());
     }
-    let id = |at: model::ImageIx| inventory.images[at.get()].id.clone();
+    let id = |at: model::ImageIx| inventory.images[at.get()].id.to_string();
     let deleted: Vec<_> = plan.steps.iter().map(|step| id(step.image)).collect();
     let remaining: Vec<_> = images.iter().map(|image| image.id.clone()).collect();
     lists(expect, &deleted, &remaining)?;

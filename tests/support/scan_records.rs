@@ -10,7 +10,7 @@ use layersweep::history::observe::{Observed, observe};
 use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenFilesystem, SeenImage, SeenStore};
 use layersweep::history::scans::Scan;
 use layersweep::history::{Access, Records};
-use layersweep::model::{Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreKey, StoreKind};
+use layersweep::model::{Consistency, ContainerState, Evidence, EvidenceKind, Owner, StoreId, StoreKind};
 use layersweep::sys::clock::Reading;
 
 /// 2026-03-01T12:00:00Z in seconds.
@@ -22,8 +22,8 @@ pub fn at(seconds: i64) -> Timestamp {
 }
 
 /// The store that [`scan_record`] sees.
-pub fn store_key() -> StoreKey {
-    StoreKey::new(StoreKind::ContainersStorage, "/var/lib/containers/storage".into(), "overlay".into())
+pub fn store_key() -> StoreId {
+    StoreId::new(StoreKind::ContainersStorage, "/var/lib/containers/storage".into(), "overlay".into())
 }
 
 /// A scan record of one empty store, `seconds` from noon, on a node whose clock is right.

@@ -162,7 +162,7 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             ),
             remedy: "if nothing needs it, take that pin away; then `layersweep gc` may delete it".into(),
             bytes,
-            id: Some(facts.id.clone()),
+            id: Some(facts.id.to_string()),
             path: None,
             hands: Hands::Operator,
         })
@@ -215,7 +215,7 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 }
             },
             bytes,
-            id: Some(container.id.clone()),
+            id: Some(container.id.to_string()),
             path: layer.map(|node| context.inside(&node.path)),
             hands: if dead { Hands::Operator } else { Hands::Nobody },
         });

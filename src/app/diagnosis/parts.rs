@@ -176,7 +176,7 @@ mod tests {
             layer: None,
         };
         let image = |holds: &[usize]| Image {
-            id: String::new(),
+            id: "".into(),
             store: 0.into(),
             names: Vec::new(),
             digests: Vec::new(),

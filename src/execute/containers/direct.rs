@@ -22,7 +22,7 @@ use crate::execute::editors::Editors;
 use crate::execute::hands::Blind;
 use crate::execute::measure::Patience;
 use crate::execute::owner::Owners;
-use crate::model::{self, Consistency, ContainerState, Inventory, NodeKind, Owner, Store, StoreIx, StoreKey};
+use crate::model::{self, Consistency, ContainerState, Inventory, NodeKind, Owner, Store, StoreId, StoreIx};
 use crate::node::places::Places;
 use crate::node::pods::KnownPods;
 use crate::policy::containers::Container;
@@ -265,7 +265,7 @@ impl<'a> OnDisk<'a> {
         }
         match self.direct.editors.store(store) {
             Err(why) => Some(("out-of-reach", why.to_owned())),
-            Ok(_) if self.own.as_ref().map(StoreKey::of) != Some(StoreKey::of(store)) => {
+            Ok(_) if self.own.as_ref().map(StoreId::of) != Some(StoreId::of(store)) => {
                 Some(("out-of-reach", "another store is taken for CRI-O's".into()))
             }
             Ok(_) if store.consistency != Consistency::Consistent => {
@@ -293,10 +293,10 @@ impl<'a> OnDisk<'a> {
         };
         let closed = self.closed(&inventory.stores[one.store.get()]);
         if let Some(bar) = closed.or(unfinished).or(unread) {
-            seen.barred.insert(one.id.clone(), bar);
+            seen.barred.insert(one.id.to_string(), bar);
         }
         let Facts { pod_uid, pod_name, pod_namespace, name, attempt, finished } = facts;
-        let is_sandbox = one.sandbox || one.sandbox_id.as_ref() == Some(&one.id);
+        let is_sandbox = one.sandbox || one.sandbox_id.as_deref() == Some(one.id.as_str());
         let pod = match pod_name.is_empty() {
             true => String::new(),
             false => format!("{pod_namespace}/{pod_name}"),
@@ -307,7 +307,7 @@ impl<'a> OnDisk<'a> {
             (false, false) if attempt == 0 => format!("{pod}/{name}"),
             (false, false) => format!("{pod}/{name} (attempt {attempt})"),
         };
-        seen.names.insert(one.id.clone(), vec![shown]);
+        seen.names.insert(one.id.to_string(), vec![shown]);
         if !pod_uid.is_empty() {
             seen.pod_names.insert(pod_uid.clone(), pod_name);
         }
@@ -319,7 +319,7 @@ impl<'a> OnDisk<'a> {
             }
             let uid = pod_uid.clone();
             seen.sandboxes.push(Sandbox {
-                id: one.id.clone(),
+                id: one.id.to_string(),
                 pod: pod_uid,
                 uid,
                 created: one.created,
@@ -328,7 +328,7 @@ impl<'a> OnDisk<'a> {
             return;
         }
         seen.containers.push(Container {
-            id: one.id.clone(),
+            id: one.id.to_string(),
             pod: pod_uid,
             name,
             attempt,
@@ -346,7 +346,7 @@ impl<'a> OnDisk<'a> {
 
     /// Of what has ended they do not change any more.
     fn facts(&mut self, inventory: &Inventory, one: &model::Container) -> Result<Facts, String> {
-        if let Some(facts) = self.ended.get(&one.id) {
+        if let Some(facts) = self.ended.get(one.id.as_str()) {
             return Ok(facts.clone());
         }
         let nodes = one.holds.iter().map(|node| &inventory.nodes[node.get()]);
@@ -354,7 +354,7 @@ impl<'a> OnDisk<'a> {
         let directory = directory.ok_or("its directory is not known")?;
         let facts = Facts::read(&directory.path).map_err(|error| error.to_string())?;
         if one.state == ContainerState::Exited {
-            self.ended.insert(one.id.clone(), facts.clone());
+            self.ended.insert(one.id.to_string(), facts.clone());
         }
         Ok(facts)
     }
@@ -381,7 +381,7 @@ fn of_somebody_else(one: &model::Container) -> Stays {
     };
     Stays {
         kind: Kind::Container,
-        id: one.id.clone(),
+        id: one.id.to_string(),
         names: vec![one.name.clone()],
         rule: "not-cri-o",
         detail: detail.into(),

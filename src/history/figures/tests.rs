@@ -5,8 +5,8 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_772_366_400 + seconds).unwrap()
 }
 
-fn key(root: &str) -> StoreKey {
-    StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
+fn key(root: &str) -> StoreId {
+    StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
 }
 
 fn database(roots: &[&str]) -> Connection {

@@ -16,9 +16,9 @@ fn at(seconds: usize) -> Timestamp {
     begin + SignedDuration::from_secs(i64::try_from(seconds).unwrap())
 }
 
-fn store() -> StoreKey {
+fn store() -> StoreId {
     let root = std::ffi::OsString::from("/var/lib/containers/100% storage");
-    StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
+    StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
 }
 
 fn deletion(number: usize) -> Deletion {

@@ -48,7 +48,7 @@ prop_compose! {
             Consistency::Consistent, Consistency::WriterActive, Consistency::Damaged
         ]),
     ) -> SeenStore {
-        SeenStore { key: StoreKey::new(kind, root, driver), filesystem, consistency }
+        SeenStore { key: StoreId::new(kind, root, driver), filesystem, consistency }
     }
 }
 

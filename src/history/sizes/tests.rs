@@ -19,8 +19,8 @@ fn stored(records: &mut Records, to_keep: &ToKeep, at: Timestamp) -> Remembered 
     records.read(|connection| load(connection, 7)).unwrap()
 }
 
-fn a_store(root: &str) -> StoreKey {
-    StoreKey::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
+fn a_store(root: &str) -> StoreId {
+    StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
 }
 
 fn group(number: u64) -> KeptGroup {

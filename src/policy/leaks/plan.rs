@@ -232,7 +232,7 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
     match root {
         Root::Image(at) => {
             let image = &inventory.images[at.get()];
-            format!("image {}", image.names.first().unwrap_or(&image.id))
+            format!("image {}", image.title())
         }
         Root::Container(at) => format!("container {}", inventory.containers[at.get()].name),
         Root::Leak(at) => {

@@ -149,7 +149,7 @@ impl World {
     }
 
     fn id(&self, at: ImageIx) -> String {
-        self.inventory.images[at.get()].id.clone()
+        self.inventory.images[at.get()].id.to_string()
     }
 
     fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, Rule)>, Plan) {

@@ -148,7 +148,7 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
         owner: None,
     }));
     ImageDoc {
-        id: image.id.clone(),
+        id: image.id.to_string(),
         names: image.names.clone(),
         kind: if inventory.is_artifact(at) { "artifact" } else { "image" },
         digests: image.digests.clone(),
@@ -164,7 +164,7 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
         used_by,
         pinned: !image.pinned_by.is_empty(),
         pinned_by: image.pinned_by.clone(),
-        layers: image.layers.clone(),
+        layers: image.layers.iter().map(ToString::to_string).collect(),
         total_bytes: weight.total.bytes,
         shared_bytes: weight.shared.bytes,
         exclusive_bytes: weight.exclusive.bytes,
@@ -181,13 +181,13 @@ pub fn user(survey: &Survey, root: Root) -> UserDoc {
         Root::Image(at) => {
             let image = &inventory.images[at.get()];
             let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
-            UserDoc { kind: "image", id: image.id.clone(), name, owner: None }
+            UserDoc { kind: "image", id: image.id.to_string(), name, owner: None }
         }
         Root::Container(at) => {
             let container = &inventory.containers[at.get()];
             UserDoc {
                 kind: "container",
-                id: container.id.clone(),
+                id: container.id.to_string(),
                 name: container.name.clone(),
                 owner: Some(container.owner.word()),
             }
@@ -209,8 +209,8 @@ pub fn layer(survey: &Survey, at: NodeIx) -> Option<LayerDoc> {
     let mut containers = Vec::new();
     for root in survey.refs.reached_by(at) {
         match root {
-            Root::Image(at) => images.push(inventory.images[at.get()].id.clone()),
-            Root::Container(at) => containers.push(inventory.containers[at.get()].id.clone()),
+            Root::Image(at) => images.push(inventory.images[at.get()].id.to_string()),
+            Root::Container(at) => containers.push(inventory.containers[at.get()].id.to_string()),
             Root::Leak(_) => {}
         }
     }
@@ -245,11 +245,11 @@ pub fn container(survey: &Survey, at: ContainerIx) -> ContainerDoc {
     let image = container.image.map(|at| &inventory.images[at.get()]);
     let named = image.and_then(|image| image.names.first()).cloned();
     ContainerDoc {
-        id: container.id.clone(),
+        id: container.id.to_string(),
         name: container.name.clone(),
         store: root(survey, container.store),
-        image: named.or_else(|| container.image_id.clone()),
-        image_id: container.image_id.clone(),
+        image: named.or_else(|| container.image_id.as_ref().map(ToString::to_string)),
+        image_id: container.image_id.as_ref().map(ToString::to_string),
         owner: container.owner.word(),
         state: container.state.word(),
         sandbox: container.sandbox,

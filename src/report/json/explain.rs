@@ -49,7 +49,7 @@ pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
             of_holder(survey, root, holds, &mut document);
             document.subject = "container";
             document.container = Some(container(survey, at));
-            document.id.clone_from(&inventory.containers[at.get()].id);
+            document.id = inventory.containers[at.get()].id.to_string();
             let layer = holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
             document.chain = layer.map_or_else(Vec::new, |layer| chain(survey, *layer));
         }
@@ -65,11 +65,11 @@ fn of_image(survey: &Survey, at: ImageIx, document: &mut ExplainDoc) {
     let record = &inventory.images[at.get()];
     of_holder(survey, Root::Image(at), &record.holds, document);
     document.subject = "image";
-    document.id.clone_from(&record.id);
+    document.id = record.id.to_string();
     let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
     let described = image(survey, at);
     document.chain = top.map_or_else(Vec::new, |top| chain(survey, *top));
-    document.chain.retain(|one| record.layers.contains(&one.id));
+    document.chain.retain(|one| record.layers.iter().any(|layer| *layer == one.id));
     // What it holds beside its chain: blobs (an artifact's have no parents), a second snapshotter's copies,
     // mapped twins.
     let reached = survey.refs.reach(Root::Image(at)).iter().filter_map(|node| layer(survey, *node));

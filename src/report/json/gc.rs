@@ -299,7 +299,7 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
                 let image = &facts.inventory.images[kept.image.get()];
                 KeptDoc {
                     kind: kind_of(facts.inventory, kept.image),
-                    id: image.id.clone(),
+                    id: image.id.to_string(),
                     names: image.names.clone(),
                     rule: kept.rule.as_str(),
                     detail: kept.detail.clone(),
@@ -313,13 +313,13 @@ pub fn gc(facts: &GcFacts<'_>) -> GcDoc {
             .map(|problem| GcErrorDoc {
                 id: problem
                     .image
-                    .map(|at| facts.inventory.images[at.get()].id.clone())
+                    .map(|at| facts.inventory.images[at.get()].id.to_string())
                     .or_else(|| Some(mount(facts.inventory, problem.filesystem?))),
                 step: problem.step.to_owned(),
                 message: problem.message.clone(),
             })
             .chain(facts.ran.iter().flat_map(|ran| &ran.in_part).map(|(at, message)| GcErrorDoc {
-                id: Some(facts.inventory.images[at.get()].id.clone()),
+                id: Some(facts.inventory.images[at.get()].id.to_string()),
                 step: "remove".into(),
                 message: message.clone(),
             }))
@@ -396,8 +396,8 @@ pub fn comparison(inventory: &Inventory, both: &Comparison) -> ComparisonDoc {
 
 fn story(inventory: &Inventory, story: &Story) -> StoryDoc {
     let runs = story.runs.iter().map(|run| RunStoryDoc {
-        deleted: run.deleted.iter().map(|at| image(inventory, *at).id.clone()).collect(),
-        still_there: run.still_there.iter().map(|at| image(inventory, *at).id.clone()).collect(),
+        deleted: run.deleted.iter().map(|at| image(inventory, *at).id.to_string()).collect(),
+        still_there: run.still_there.iter().map(|at| image(inventory, *at).id.to_string()).collect(),
         wanted_bytes: run.wanted_bytes,
         believed_bytes: run.believed_bytes,
         freed_bytes: run.freed_bytes,
@@ -506,7 +506,7 @@ fn planned(facts: &GcFacts<'_>, step: &Step) -> DeletedDoc {
     let expected = step.expected.map(|space| two_decimals(space.used_percent()));
     DeletedDoc {
         kind: kind_of(facts.inventory, step.image),
-        id: image.id.clone(),
+        id: image.id.to_string(),
         names: image.names.clone(),
         store: facts.inventory.stores[image.store.get()].root.to_string_lossy().into_owned(),
         reason: step.reason.as_str(),
@@ -613,7 +613,7 @@ pub fn add_untagged<'a>(
         match outcome {
             untag::Outcome::Done => deleted.extend(one.names.iter().map(|name| DeletedDoc {
                 kind: "name",
-                id: image.id.clone(),
+                id: image.id.to_string(),
                 names: vec![name.clone()],
                 store: inventory.stores[image.store.get()].root.to_string_lossy().into_owned(),
                 reason: "request",
@@ -627,14 +627,16 @@ pub fn add_untagged<'a>(
             })),
             untag::Outcome::Kept(ruling) => document.kept.push(KeptDoc {
                 kind: "name",
-                id: image.id.clone(),
+                id: image.id.to_string(),
                 names: one.names.clone(),
                 rule: ruling.rule.as_str(),
                 detail: ruling.detail,
             }),
-            untag::Outcome::Refused(message) => {
-                document.errors.push(GcErrorDoc { id: Some(image.id.clone()), step: "untag".into(), message })
-            }
+            untag::Outcome::Refused(message) => document.errors.push(GcErrorDoc {
+                id: Some(image.id.to_string()),
+                step: "untag".into(),
+                message,
+            }),
         }
     }
     if any && matches!(document.outcome, Outcome::NotNeeded | Outcome::Reached) {

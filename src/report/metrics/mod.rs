@@ -17,7 +17,7 @@ use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
 use crate::history::figures::{BigImage, CONTAINER_STATES, StoreFigures};
 use crate::history::runs::{Command, Kind, Outcome};
 use crate::model::refs::Standing;
-use crate::model::{ARTIFACTS, Filesystem, StoreKey};
+use crate::model::{ARTIFACTS, Filesystem, StoreId};
 use crate::policy::Marks;
 use crate::policy::Targets;
 
@@ -98,7 +98,7 @@ pub fn text(facts: &Facts) -> String {
 }
 
 /// The labels of a store: its root and its driver.
-fn labels(key: &StoreKey) -> (String, &str) {
+fn labels(key: &StoreId) -> (String, &str) {
     (key.root().to_string_lossy().into_owned(), key.driver())
 }
 

@@ -24,11 +24,11 @@ impl<'a> Filler<'a> {
                 let recorded = recorded.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
                 let named = recorded.or(record.image.as_deref()).map(str::to_owned);
                 self.inventory.containers.push(Container {
-                    id: qualified(&namespace.name, &record.id),
+                    id: qualified(&namespace.name, &record.id).into(),
                     store: self.context.store,
                     name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
                     owner: Owner::Containerd,
-                    image_id: group.map(|group| group.id.clone()).or(named),
+                    image_id: group.map(|group| group.id.clone()).or(named).map(Into::into),
                     image: group.map(|group| group.image),
                     volumes: volumes.of(&namespace.name, &record.id),
                     created: record.created,
@@ -63,11 +63,11 @@ impl<'a> Filler<'a> {
         let asked = cri.and_then(|cri| cri.image_asked.as_deref());
         let group = asked.and_then(|name| groups.named(&namespace.name, name));
         self.inventory.containers.push(Container {
-            id: qualified(&namespace.name, &record.id),
+            id: qualified(&namespace.name, &record.id).into(),
             store: self.context.store,
             name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
             owner: Owner::Containerd,
-            image_id: group.map(|group| group.id.clone()).or(asked.map(str::to_owned)),
+            image_id: group.map(|group| group.id.clone()).or(asked.map(str::to_owned)).map(Into::into),
             image: group.map(|group| group.image),
             volumes: volumes.of(&namespace.name, &record.id),
             created: record.created,

@@ -145,7 +145,7 @@ impl<'a> Filler<'a> {
         digests.sort();
         digests.dedup();
         self.inventory.images.push(Image {
-            id: id.clone(),
+            id: id.as_str().into(),
             store: self.context.store,
             names: shown(&names),
             digests,
@@ -157,7 +157,7 @@ impl<'a> Filler<'a> {
                 true => labels::of_image(self.snapshot, &names, &resolved),
                 false => Labels::NotRead,
             },
-            layers,
+            layers: layers.into_iter().map(Into::into).collect(),
             listed_bytes: resolved.listed_bytes,
             holds,
         });

@@ -156,7 +156,7 @@ impl<'a> Filler<'a> {
             let digests = vec![artifact.digest.clone()];
             let born = layout.path_of(&artifact.digest).and_then(|path| self.since(&path));
             self.inventory.images.push(Image {
-                id: artifact.id().to_owned(),
+                id: artifact.id().into(),
                 store: self.context.store,
                 names: artifact.names.clone(),
                 created: None,
@@ -169,7 +169,7 @@ impl<'a> Filler<'a> {
                 digests,
                 labels: self.labels(artifact),
                 listed_bytes: artifact.reach.listed_bytes(),
-                layers: layers.collect(),
+                layers: layers.map(Into::into).collect(),
                 holds,
             });
         }

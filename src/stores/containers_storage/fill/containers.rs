@@ -86,11 +86,11 @@ impl Filler<'_> {
             (false, _) => origin.state,
         };
         self.inventory.containers.push(Container {
-            id: record.id.clone(),
+            id: record.id.as_str().into(),
             store: self.context.store,
             name: origin.name,
             owner: origin.owner,
-            image_id: record.image.clone(),
+            image_id: record.image.as_deref().map(Into::into),
             image,
             created: record.created,
             state,

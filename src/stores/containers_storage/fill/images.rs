@@ -76,7 +76,7 @@ impl Filler<'_> {
             let layers = self.chain(record.layer.as_deref());
             ids.insert(record.id.clone(), ImageIx::from(self.inventory.images.len()));
             self.inventory.images.push(Image {
-                id: record.id.clone(),
+                id: record.id.as_str().into(),
                 store: self.context.store,
                 names: record.names.clone(),
                 digests: record.digests.clone(),
@@ -86,7 +86,7 @@ impl Filler<'_> {
                 pinned_by: (self.context.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),
                 listed_bytes: self.listed(record),
-                layers,
+                layers: layers.into_iter().map(Into::into).collect(),
                 holds,
             });
         }

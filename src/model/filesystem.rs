@@ -1,0 +1,39 @@
+//! Filesystems that hold stores.
+
+use std::path::PathBuf;
+
+/// A mounted filesystem, as `statvfs` and the mount table describe it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filesystem {
+    /// Where it is mounted, in the mount namespace of the scan.
+    pub mount: PathBuf,
+    /// The source column of the mount table, for example `/dev/vda4`.
+    pub device: String,
+    /// The type column of the mount table, for example `xfs`.
+    pub fstype: String,
+    /// Size in bytes (`f_blocks`).
+    pub capacity_bytes: u64,
+    /// Bytes that are not free, root's reserve counted as free (`f_blocks - f_bfree`).
+    pub used_bytes: u64,
+    /// Bytes that an unprivileged user can still write (`f_bavail`).
+    pub available_bytes: u64,
+    /// Inodes in all; 0 where the filesystem has no fixed number (btrfs).
+    pub inodes: u64,
+    /// Inodes that are free; 0 where the filesystem has no fixed number.
+    pub inodes_free: u64,
+}
+
+impl Filesystem {
+    /// Percent of the capacity that is not available to an unprivileged user: the
+    /// kubelet's measure, so 85.0 here is where its image GC starts by default.
+    /// `None` where the capacity is 0 or the numbers contradict each other.
+    #[must_use]
+    pub fn used_percent(&self) -> Option<f64> {
+        if self.capacity_bytes == 0 || self.available_bytes > self.capacity_bytes {
+            return None;
+        }
+        let taken = self.capacity_bytes - self.available_bytes;
+        #[allow(clippy::cast_precision_loss)] // shown with two decimals
+        Some(taken as f64 * 100.0 / self.capacity_bytes as f64)
+    }
+}

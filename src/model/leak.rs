@@ -1,0 +1,50 @@
+//! What nothing uses, or looks wrong.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use super::ids::{NodeIx, StoreIx};
+
+/// What should happen to a leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Nothing uses it and its proof is complete: its bytes can be taken back.
+    Reclaim,
+    /// The records are wrong: an edit mends them.
+    Repair,
+    /// It looks like a leak but is not, or may be work in progress.
+    Keep,
+    /// A person has to look at it.
+    Report,
+}
+
+/// Something that nothing uses, or that does not fit together.
+#[derive(Clone, Debug)]
+pub struct Leak {
+    /// Class name in kebab case, listed in `docs/leaks.md`.
+    pub class: &'static str,
+    /// The store it was found in.
+    pub store: StoreIx,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// The object's id or name.
+    pub id: String,
+    /// Newest evidence of its making; `None` where the disk has none.
+    pub since: Option<Timestamp>,
+    /// What should happen to it.
+    pub verdict: Verdict,
+    /// What proves it, in words.
+    pub evidence: String,
+    /// The nodes that it holds directly.
+    pub holds: Vec<NodeIx>,
+}
+
+impl Leak {
+    /// A name for people, who know its class and not its id.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let id: String = self.id.chars().take(12).collect();
+        format!("{} {id}", self.class)
+    }
+}
