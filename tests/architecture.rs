@@ -1,9 +1,15 @@
-//! The house rules that a compiler does not know: modules import downwards only, files
-//! stay small, and no test is forgotten.
+//! The house rules that a compiler does not know: modules import downwards only and files not in
+//! circles, files stay small, and no test is forgotten.
 
 #![allow(clippy::unwrap_used)] // a test talks to its reader
 
+#[path = "architecture/house.rs"]
+mod house;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+use house::{House, Tie};
 
 /// The floors of the house, from the top: a module imports only from floors below its own.
 const FLOORS: [&[&str]; 8] = [
@@ -28,13 +34,15 @@ const LONGEST: usize = 800;
 
 #[test]
 fn modules_import_downwards_only() {
-    let mut wrong = Vec::new();
-    for file in rust_files(&manifest_dir().join("src")) {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let relative = file.strip_prefix(manifest_dir().join("src")).unwrap();
-        wrong.extend(upward_imports(relative, &text));
-    }
+    let wrong = upward_imports(&house(true));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What a file needs must not need the file: shared things belong in a file below both.
+#[test]
+fn files_import_in_no_circle() {
+    let told = circles(&house(false));
+    assert!(told.is_empty(), "{} import circles\n{}", told.len(), told.join("\n"));
 }
 
 #[test]
@@ -61,24 +69,103 @@ fn planted_violations_are_found() {
         ("disk/mod.rs", "use crate::*;", "*"),
         ("model/refs.rs", "use super::super::disk::Tally;", "disk"),
         ("report/a.rs", "use layersweep::cli::X;", "cli"),
+        ("disk/mod.rs", "#[cfg(test)]\nmod tests { use crate::stores::x; }", "stores"),
+        ("disk/mod.rs", "fn f() -> u8 { assert_eq!(crate::stores::x(), 1) }", "stores"),
     ] {
-        let found = upward_imports(Path::new(file), text);
+        let found = upward_imports(&House::read([(file, text)], true));
         assert_eq!(found.len(), 1, "{file}: {text}: {found:?}");
         assert!(found[0].contains(&format!("`{offence}`")), "{found:?}");
     }
     for (file, text) in [
         ("disk/walk.rs", "use crate::{model::{Size, cli}, sys, disk::x};"),
         ("model/mod.rs", "//! [`crate::report`]\n/* crate::cli */ use crate::model::refs;"),
-        ("model/mod.rs", "let s = \"crate::cli\";"),
+        ("model/mod.rs", "const S: &str = \"crate::cli\";"),
         ("model/refs/mod.rs", "use super::super::model::Size; use super::Size;"),
         ("disk/mod.rs", "#[cfg(test)]\nuse crate::disk::x;"),
         ("disk/mod.rs", "mod tests { use super::*; }"),
-        ("main.rs", "layersweep::cli::main()"),
+        ("main.rs", "fn main() { layersweep::cli::main() }"),
         ("lib.rs", "pub mod cli;"),
     ] {
-        let found = upward_imports(Path::new(file), text);
+        let found = upward_imports(&House::read([(file, text)], true));
         assert!(found.is_empty(), "{file}: {text}: {found:?}");
     }
+}
+
+#[test]
+fn planted_circles_are_found() {
+    const LEAF: (&str, &str) = ("a/leaf.rs", "pub struct Leaf; pub fn grow() {}");
+    for (up, down, names) in [
+        // One that the other names in an import, and one that it names in its code.
+        ("mod b; use b::Bee; pub struct Ay;", "use super::Ay; pub struct Bee;", "Ay Bee"),
+        ("mod b; fn f() { b::bee() } pub fn ay() {}", "pub fn bee() { super::ay() }", "ay bee"),
+        ("mod b; fn f() { self::b::bee() } pub fn ay() {}", "pub fn bee() { crate::a::ay() }", "ay bee"),
+        (
+            "use crate::a::{b::{self, Bee}, leaf}; pub enum Ay { A }",
+            "use crate::{a::{Ay as A}}; pub enum Bee {}",
+            "Ay Bee",
+        ),
+        // By way of a re-export, which does not tie by itself, but by its use.
+        ("mod b; pub use b::Bee; pub struct Ay(Bee);", "use super::Ay; pub struct Bee;", "Ay Bee"),
+        ("pub mod b; use crate::c::Bee; pub struct Ay;", "use super::*; pub struct Bee(Ay);", "Ay Bee"),
+        // In what a macro is given, and what a macro defines.
+        ("mod b; made! { pub struct Ay; }", "pub fn bee() { vec![super::Ay] } use super::b;", ""),
+        (
+            "mod b; made! { pub struct Ay; } const B: u8 = b::BEE;",
+            "fn f() { vec![super::Ay] } pub const BEE: u8 = 1;",
+            "Ay BEE",
+        ),
+        // None: a declaration, a leaf that both need, tests, words in comments and texts.
+        ("pub mod b; pub use b::Bee; pub struct Ay;", "use super::Ay; pub struct Bee;", ""),
+        (
+            "pub mod b; pub use b::{Bee, leaf::{Leaf as L}}; pub struct Ay;",
+            "pub use super::leaf; use super::Ay; pub struct Bee;",
+            "",
+        ),
+        (
+            "mod b; pub use leaf::Leaf; fn f() { b::bee() }",
+            "use super::Leaf; pub fn bee() { super::leaf::grow() }",
+            "",
+        ),
+        (
+            "mod b; use b::Bee; pub struct Ay;",
+            "pub struct Bee; #[cfg(test)] mod tests { use crate::a::Ay; }",
+            "",
+        ),
+        (
+            "mod b; use b::Bee; pub struct Ay;",
+            "pub struct Bee; impl Bee { #[cfg(test)] fn f<A, B>() -> super::Ay {} }",
+            "",
+        ),
+        (
+            "mod b; use b::Bee; pub struct Ay;",
+            "pub struct Bee; /* super::Ay */ const B: &str = \"super::Ay\";",
+            "",
+        ),
+        ("mod b; fn ay() { b::bee() }", "pub fn bee(ay: u8) { x.ay(); ay::y() }", ""),
+    ] {
+        let files = [("a/mod.rs", up), ("a/b.rs", down), LEAF, ("c.rs", "pub use crate::a::b::Bee;")];
+        let found = circles(&House::read(files, false));
+        let told = found.join("\n");
+        let expected = match names.split_once(' ') {
+            Some((ay, bee)) => {
+                format!("2 files:\n  src/a/b.rs -> src/a/mod.rs: {ay}\n  src/a/mod.rs -> src/a/b.rs: {bee}")
+            }
+            None => String::new(),
+        };
+        assert_eq!(told, expected, "{up}\n{down}");
+    }
+    // A long one, and a file of tests.
+    let files = [
+        ("a.rs", "use crate::b::b;"),
+        ("b.rs", "use crate::c; fn b() { c::d::x() }"),
+        ("c/mod.rs", "mod d; #[cfg(test)] mod tests;"),
+        ("c/d.rs", "use crate::a; use crate::e::E; pub fn x() { a::a() }"),
+        ("c/tests/mod.rs", "use crate::c::d;"),
+        ("e.rs", "pub struct E; #[cfg(test)] use crate::c::tests::X;"),
+    ];
+    let told = circles(&House::read(files, false)).join("\n");
+    assert!(told.starts_with("3 files:\n  src/a.rs -> src/b.rs: b\n"), "{told}");
+    assert!(!told.contains("src/e.rs") && !told.contains("tests"), "{told}");
 }
 
 #[test]
@@ -125,138 +212,48 @@ fn no_test_file_is_empty_or_forgotten() {
     }
 }
 
-/// One line for each place of `text` that names a module its file may not know.
-fn upward_imports(file: &Path, text: &str) -> Vec<String> {
-    let own = module_of(file);
-    let depth = module_depth(file);
-    named_modules(&without_comments_and_texts(text), depth)
+/// The modules of `src`, those for tests too where asked for.
+fn house(with_tests: bool) -> House {
+    let source = manifest_dir().join("src");
+    let texts: Vec<_> = rust_files(&source)
         .into_iter()
-        .filter(|name| *name != own && may_know(&own, name) == Some(false)) // lib.rs and main.rs know everything
-        .map(|name| format!("src/{}: `{own}` may not know `{name}`", file.display()))
+        .map(|file| {
+            let text = std::fs::read_to_string(&file).unwrap();
+            (file.strip_prefix(&source).unwrap().to_str().unwrap().to_owned(), text)
+        })
+        .collect();
+    House::read(texts.iter().map(|(file, text)| (file.as_str(), text.as_str())), with_tests)
+}
+
+/// One line for each module that a file names and may not know.
+fn upward_imports(house: &House) -> Vec<String> {
+    // `crate::Name` is an item of the root itself; lib.rs and main.rs know everything.
+    let is_module = |name: &str| name == "*" || name.starts_with(|c: char| c.is_ascii_lowercase());
+    house
+        .tops()
+        .into_iter()
+        .filter(|(_, own, name)| name != own && is_module(name) && may_know(own, name) == Some(false))
+        .map(|(file, own, name)| format!("src/{file}: `{own}` may not know `{name}`"))
         .collect()
 }
 
-/// `disk` for `disk/walk/mod.rs` and for `disk.rs`.
-fn module_of(file: &Path) -> String {
-    let first = file.components().next().expect("a path below src");
-    let name = first.as_os_str().to_str().expect("a path in UTF-8");
-    name.trim_end_matches(".rs").to_owned()
-}
-
-/// How many `super` lead from the file's module to the crate's root.
-fn module_depth(file: &Path) -> usize {
-    let parts = file.components().count();
-    parts - usize::from(file.ends_with("mod.rs"))
-}
-
-/// The first names after `crate::`, `layersweep::` and enough `super::`, in groups too.
-fn named_modules(code: &str, depth: usize) -> Vec<String> {
-    // Without space around `::`, every path is one word.
-    let mut code = code.replace("::", " :: ");
-    code = code.split_whitespace().collect::<Vec<_>>().join(" ");
-    let code = code.replace(" :: ", "::").replace(":: ", "::");
-    let up = "super::".repeat(depth);
-    let mut names = Vec::new();
-    for root in ["crate::", "layersweep::", up.as_str()] {
-        let mut found = Vec::new();
-        for (at, _) in code.match_indices(root) {
-            let before = code[..at].chars().next_back();
-            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
-                continue;
-            }
-            let rest = &code[at + root.len()..];
-            match rest.strip_prefix('{') {
-                Some(group) => found.extend(group_heads(group)),
-                None => found.push(head(rest)),
-            }
+/// Each circle with the names that tie its files.
+fn circles(house: &House) -> Vec<String> {
+    let ties = house.ties();
+    let told = house::circles(&ties).into_iter().map(|files| {
+        let mut lines = vec![format!("{} files:", files.len())];
+        let within: BTreeSet<&Tie> = ties
+            .iter()
+            .filter(|tie| files.contains(tie.from.as_str()) && files.contains(tie.to.as_str()))
+            .collect();
+        for (from, to) in within.iter().map(|tie| (&tie.from, &tie.to)).collect::<BTreeSet<_>>() {
+            let names = within.iter().filter(|tie| (&tie.from, &tie.to) == (from, to));
+            let names: Vec<_> = names.map(|tie| tie.name.as_str()).collect();
+            lines.push(format!("  src/{from} -> src/{to}: {}", names.join(", ")));
         }
-        if root == up {
-            // From a module inside the file, the same words lead only to the file's own.
-            found.retain(|name| FLOORS.iter().any(|floor| floor.contains(&name.as_str())));
-        }
-        names.extend(found);
-    }
-    // `crate::Name` is an item of the root itself.
-    names.retain(|name| name == "*" || name.starts_with(|c: char| c.is_ascii_lowercase()));
-    names
-}
-
-/// The first names of the paths in a `{…}` group, without those of nested groups.
-fn group_heads(group: &str) -> Vec<String> {
-    let mut heads = Vec::new();
-    let mut depth = 0;
-    let mut start = true;
-    for (at, character) in group.char_indices() {
-        match character {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => start = true,
-            ' ' => {}
-            _ if start => {
-                heads.push(head(&group[at..]));
-                start = false;
-            }
-            _ => {}
-        }
-    }
-    heads
-}
-
-fn head(path: &str) -> String {
-    if path.starts_with('*') {
-        return "*".into();
-    }
-    let end = path.find(|c: char| !c.is_alphanumeric() && c != '_');
-    path[..end.unwrap_or(path.len())].to_owned()
-}
-
-/// `text` with comments and the content of string literals taken out.
-fn without_comments_and_texts(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(character) = rest.chars().next() {
-        let skipped = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if rest.starts_with("'\"'") {
-            3
-        } else if let Some(hashes) = raw_string(rest) {
-            let close = format!("\"{}", "#".repeat(hashes));
-            let open = hashes + 2;
-            rest[open..].find(&close).map_or(rest.len(), |end| open + end + close.len())
-        } else if character == '"' {
-            plain_string(rest)
-        } else {
-            code.push(character);
-            rest = &rest[character.len_utf8()..];
-            continue;
-        };
-        code.push(' ');
-        rest = &rest[skipped..];
-    }
-    code
-}
-
-/// The number of `#` of a raw string that starts here.
-fn raw_string(text: &str) -> Option<usize> {
-    let after = text.strip_prefix('r')?;
-    let hashes = after.len() - after.trim_start_matches('#').len();
-    after[hashes..].starts_with('"').then_some(hashes)
-}
-
-/// The length of the string literal that starts here.
-fn plain_string(text: &str) -> usize {
-    let mut escaped = false;
-    for (at, character) in text.char_indices().skip(1) {
-        match character {
-            '"' if !escaped => return at + 1,
-            '\\' => escaped = !escaped,
-            _ => escaped = false,
-        }
-    }
-    text.len()
+        lines.join("\n")
+    });
+    told.collect()
 }
 
 fn manifest_dir() -> &'static Path {

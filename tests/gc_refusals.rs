@@ -345,7 +345,7 @@ fn arguments_and_configurations_that_make_no_sense() {
     for (line, key) in expected {
         let told = errors
             .iter()
-            .any(|error| error.contains(&file) && error.contains(&format!("{line}:")) && error.contains(key));
+            .any(|error| error.contains(&file) && error.contains(&format!("{line},")) && error.contains(key));
         assert!(told, "{line} {key}: {run:?}");
     }
     let missing = dir.path().join("none.toml").to_string_lossy().into_owned();

@@ -10,7 +10,6 @@ pub(super) use deleting::{GcArgs, Only, PolicyName, RmArgs, SweepArgs, Via};
 
 use super::filter::{Filter, SortKey};
 use super::metrics::MetricsArgs;
-use super::settings::Named;
 use super::values::Since;
 use crate::config::Flag;
 use crate::history::runs::Kind;
@@ -27,14 +26,14 @@ found.";
 #[command(name = "layersweep", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub(super) struct Args {
     #[command(flatten)]
-    pub(super) global: Global,
+    pub(super) global: GlobalFlags,
     #[command(subcommand)]
     pub(super) command: Command,
 }
 
 /// Flags that stand before or after any command.
 #[derive(Clone, Debug, ClapArgs)]
-pub(super) struct Global {
+pub(super) struct GlobalFlags {
     /// Read this containers/storage graphroot and no other store; may be repeated
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub(super) graphroot: Vec<PathBuf>,
@@ -102,18 +101,6 @@ pub(super) struct Global {
     /// Priority of our disk reads, for nodes that are busy
     #[arg(long, global = true, value_enum, default_value_t = Priority::Normal, help_heading = "Measuring")]
     pub(super) io_priority: Priority,
-
-    /// All processes that can use the stores are in our PID namespace, as the configuration says.
-    #[arg(skip)]
-    pub(super) trust_pid_namespace: bool,
-
-    /// The kubelet's own directory, where our configuration names it.
-    #[arg(skip)]
-    pub(super) kubelet_root: Option<PathBuf>,
-
-    /// What flags have said before the configuration filled in the rest.
-    #[arg(skip)]
-    pub(super) named: Named,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -239,7 +226,7 @@ has every class.";
 
 impl Command {
     /// Flags of this command that set keys of the configuration.
-    pub(super) fn settings(&self, global: &Global) -> Vec<Flag> {
+    pub(super) fn settings(&self, global: &GlobalFlags) -> Vec<Flag> {
         let given: Vec<(&str, &str, Option<&str>)> = match self {
             Self::Gc(own) => vec![
                 ("images.high_percent", "--high", own.high.as_deref()),

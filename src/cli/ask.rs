@@ -3,8 +3,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::args::Global;
-use super::failure::Failure;
+use super::global::Global;
+use crate::app::error::Error;
 
 /// Whether anybody is there to be asked.
 pub(super) fn somebody_is_there(global: &Global) -> bool {
@@ -12,14 +12,14 @@ pub(super) fn somebody_is_there(global: &Global) -> bool {
 }
 
 /// Whether to go on. `y` and `yes` are a yes; anything else, and an end of the input, a no.
-pub(super) fn confirm(global: &Global, question: &str) -> Result<bool, Failure> {
+pub(super) fn confirm(global: &Global, question: &str) -> Result<bool, Error> {
     if !somebody_is_there(global) {
         return Ok(true);
     }
     let mut stderr = io::stderr();
-    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).map_err(Failure::Output)?;
+    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).map_err(Error::output)?;
     let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(Failure::Output)?;
+    io::stdin().read_line(&mut answer).map_err(Error::output)?;
     Ok(is_yes(&answer))
 }
 

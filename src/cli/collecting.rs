@@ -11,22 +11,24 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::args::{Format, Global, Only, Via};
+use super::args::{Format, Only, Via};
 use super::ask;
 use super::containing::Dead;
 use super::deciding::{self, Mind};
-use super::exit::Exit;
-use super::failure::Failure;
-use super::surveying::{self, Surveyed};
-use super::{directly, output, recording, records, runtime, stop, terminal};
+use super::global::Global;
+use super::{directly, output, recording, runtime, stop, terminal};
+use crate::app::database;
+use crate::app::error::{Error, Exit};
+use crate::app::observer::{Observer as _, Weight};
 use crate::app::protect::labels_for;
+use crate::app::scan::{self, ScanResult};
 use crate::config::{Config, Decides};
 use crate::cri::Options;
 use crate::execute::by_kubelet::{self, ByKubelet, Theirs};
 use crate::execute::containers::Foreseen;
 use crate::execute::direct::Direct;
 use crate::execute::editors::{Editors, Keep};
-use crate::execute::hands::Hands;
+use crate::execute::hands::{Blind, Hands};
 use crate::execute::measure;
 use crate::execute::owner::Owners;
 use crate::execute::through_cri::ThroughCri;
@@ -125,9 +127,11 @@ impl<'a> Job<'a> {
     }
 
     /// Does it. A refusal is told to programs as a document, too, and recorded.
-    pub(super) fn run(&self) -> Result<Exit, Failure> {
+    pub(super) fn run(&self) -> Result<Exit, Error> {
         let done = self.carry_out();
-        if let Err(refusal @ (Failure::Refused { .. } | Failure::Blind(_))) = &done {
+        if let Err(refusal) = &done
+            && refusal.exit == Exit::Refused
+        {
             let document = self.refused(&refusal.to_string());
             // Of a run that another one keeps from beginning that one tells.
             if self.lock.get().is_some() {
@@ -146,16 +150,16 @@ impl<'a> Job<'a> {
     }
 
     /// Takes the lock, unless it is held already.
-    fn hold(&self) -> Result<(), Failure> {
+    fn hold(&self) -> Result<(), Error> {
         if self.lock.get().is_none() {
-            let lock = lock(&records::place(self.global))?;
+            let lock = lock(&database::place(&self.global.request))?;
             let _ = self.lock.set(lock);
         }
         Ok(())
     }
 
     /// From now on a signal ends the run in good order.
-    fn listen(&self) -> Result<(), Failure> {
+    fn listen(&self) -> Result<(), Error> {
         if self.listening.get().is_none() {
             stop::listen()?;
             let _ = self.listening.set(());
@@ -163,23 +167,17 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    fn carry_out(&self) -> Result<Exit, Failure> {
+    fn carry_out(&self) -> Result<Exit, Error> {
         let global = self.global;
-        if global.sysroot.is_some() {
-            return Err(Failure::BadArgument {
-                message: format!(
-                    "--sysroot: nothing is ever deleted there, so `{}` has nothing to do",
-                    self.kind()
-                ),
-                hint: "`layersweep explain IMAGE` and `layersweep usage` tell what could go".into(),
-            });
+        if global.request.sysroot.is_some() {
+            return Err(Error::usage(format!(
+                "--sysroot: nothing is ever deleted there, so `{}` has nothing to do",
+                self.kind()
+            ))
+            .hint("`layersweep explain IMAGE` and `layersweep usage` tell what could go"));
         }
         if self.is_direct() && self.only.is_some_and(|only| only.contains(&Only::Logs)) {
-            return Err(Failure::BadArgument {
-                message: "--only logs: with --via direct logs stay, since which of them nobody needs only the runtime tells"
-                    .into(),
-                hint: "leave out logs, or use --via cri when the runtime runs again".into(),
-            });
+            return Err(Error::usage("--only logs: with --via direct logs stay, since which of them nobody needs only the runtime tells").hint("leave out logs, or use --via cri when the runtime runs again"));
         }
         let theirs = self.theirs()?;
         if !self.dry_run && !ask::somebody_is_there(global) {
@@ -198,15 +196,15 @@ impl<'a> Job<'a> {
         &self,
         through: &mut Through,
         theirs: Option<Theirs>,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, Error> {
         let mut attempt = 1;
         loop {
             match self.scan_and_delete(through, theirs) {
                 // On a busy node something is always just coming or going, and what was scanned may
                 // then be of another moment than what the runtime lists. Nothing was deleted; the
                 // next scan takes only what is new, and is fast.
-                Err(Failure::Blind(blind)) if blind.stale && attempt < ATTEMPTS && !is_asked() => {
-                    tracing::info!("{blind}; scanning again");
+                Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
+                    tracing::info!("{error}; scanning again");
                     attempt += 1;
                 }
                 other => return other,
@@ -214,14 +212,14 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn through(&self) -> Result<Through, Failure> {
+    fn through(&self) -> Result<Through, Error> {
         match self.via {
             Via::Cri => {
                 // A signal does not wait for a listing that may never come.
                 let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
                 let client = runtime::connect(self.global, &options)?;
-                let hands = ThroughCri::new(client).map_err(Failure::Blind)?;
-                let place = records::place(self.global);
+                let hands = ThroughCri::new(client).map_err(Error::from)?;
+                let place = database::place(&self.global.request);
                 let ballast = (!self.dry_run).then(|| ballast::of(&place, hands.place())).flatten();
                 Ok(Through::Cri(Box::new(hands.with_ballast(ballast))))
             }
@@ -229,25 +227,26 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn scan_and_delete(&self, through: &mut Through, theirs: Option<Theirs>) -> Result<Exit, Failure> {
+    fn scan_and_delete(&self, through: &mut Through, theirs: Option<Theirs>) -> Result<Exit, Error> {
         let global = self.global;
         let mut surveyed = self.survey()?;
-        if surveyed.memory.is_blind() {
-            return Err(Failure::Refused {
-                message: "our records cannot be read, so that it is not known what is pinned".into(),
-                hint: "see the warning above; `layersweep scan` sets a damaged database aside".into(),
-            });
+        if surveyed.state.is_unreadable() {
+            return Err(Error::refused("our records cannot be read, so that it is not known what is pinned")
+                .hint("see the warning above; `layersweep scan` sets a damaged database aside"));
         }
-        if surveyed.memory.is_new() {
-            let dir = surveyed.memory.place().dir.display();
-            output::note(
-                global,
-                &format!("no records in {dir} yet: nothing is pinned, and ages are what the disk tells"),
-            );
+        if surveyed.state.is_new() {
+            let dir = surveyed.state.place().dir.display();
+            global.note(&format!(
+                "no records in {dir} yet: nothing is pinned, and ages are what the disk tells"
+            ));
         }
         let keep = if self.is_direct() { Keep::Make } else { Keep::Use };
-        let editors =
-            Editors::of(&surveyed.survey, &surveyed.memory.place().dir, keep, global.trust_pid_namespace);
+        let editors = Editors::of(
+            &surveyed.survey,
+            &surveyed.state.place().dir,
+            keep,
+            global.request.trust_pid_namespace,
+        );
         let mut config = self.config.clone();
         if self.leaves_out(Only::Images) {
             // Nothing starts, so nothing goes.
@@ -279,9 +278,9 @@ impl<'a> Job<'a> {
             Err(why) => (None, Some(why)),
         };
         let labels = labels_for(&config.images.protect);
-        let request = Request { labels, ..surveying::request(global)? };
+        let request = Request { labels, ..global.request.stores()? };
         deciding::protect(global, &mut config, &request)?;
-        let mut mind = Mind::new(global, &surveyed.memory, &config)?;
+        let mut mind = Mind::new(global, &surveyed.state, &config)?;
         let named = super::rm::named(&surveyed.survey, self.named, self.all_tags)?;
         if !self.is_direct() {
             super::rm::refuse_untags(&surveyed.survey, &named.untags)?;
@@ -293,7 +292,7 @@ impl<'a> Job<'a> {
         let survey = &surveyed.survey;
         let made = leaks.as_ref().map(|leaks| leaks.gains(&survey.inventory)).unwrap_or_default();
         let dead_plan = dead.as_ref().map(|dead| dead.plan(&request, survey)).transpose();
-        let dead_plan = dead_plan.map_err(Failure::Blind)?;
+        let dead_plan = dead_plan.map_err(Error::from)?;
         if let Some(plan) = &dead_plan {
             mind.releases(&survey.inventory, plan);
         }
@@ -312,16 +311,16 @@ impl<'a> Job<'a> {
                 ))
             }
         };
-        let plan_all = |hands: &mut dyn Hands| -> Result<Planned, Failure> {
-            let planned = match &dead_plan {
+        let plan_all = |hands: &mut dyn Hands| -> Result<Planned, Error> {
+            let planned: Result<_, Blind> = match &dead_plan {
                 None => plan_images(&made, survey, hands),
                 // Containers first: what they hold is free then.
                 Some(dead) => Foreseen::of(survey, dead).with(&made, hands, plan_images),
             };
-            let (mut document, before) = planned.map_err(Failure::Blind)?;
+            let (mut document, before) = planned.map_err(Error::from)?;
             let images = document.deleted.len();
             let context = untag::Context { request: &request, policy: &config.images, memory: &mind };
-            let outcomes = untag::dry(&named.untags, survey, context, hands).map_err(Failure::Blind)?;
+            let outcomes = untag::dry(&named.untags, survey, context, hands).map_err(Error::from)?;
             json::add_untagged(&mut document, &survey.inventory, named.untags.iter().zip(outcomes), None);
             let names = document.deleted.len() - images;
             if let (Some(dead), Some(plan)) = (&dead, &dead_plan) {
@@ -350,7 +349,7 @@ impl<'a> Job<'a> {
             if let Some(theirs) = theirs {
                 let both =
                     execute::side_by_side(survey, &request, &config.images, &mind, hands, theirs.policy);
-                let both = both.map_err(Failure::Blind)?;
+                let both = both.map_err(Error::from)?;
                 planned.comparison =
                     both.iter().map(|both| json::comparison(&survey.inventory, both)).collect();
             }
@@ -401,7 +400,7 @@ impl<'a> Job<'a> {
             |store: &&Store| planned.deleted.iter().any(|deleted| Path::new(&deleted.store) == store.root);
         let stores = survey.inventory.stores.iter().filter(goes);
         let findings = self.not_written_out.get_or_init(|| measure::write_out(stores));
-        surveying::warn(findings);
+        self.global.findings(Weight::Always, findings);
         true
     }
 
@@ -411,19 +410,19 @@ impl<'a> Job<'a> {
     }
 
     /// The kubelet's settings, where its algorithm decides: not over what somebody names.
-    fn theirs(&self) -> Result<Option<Theirs>, Failure> {
+    fn theirs(&self) -> Result<Option<Theirs>, Error> {
         if self.config.decides == Decides::Exact || self.command == Command::Rm {
             return Ok(None);
         }
-        let policy = kubelet_policy(&self.config.images).ok_or_else(|| Failure::BadArgument {
-            message: "policy kubelet knows percentages only, and there are none".into(),
-            hint: "set images.high_percent and images.low_percent, or --high and --low".into(),
+        let policy = kubelet_policy(&self.config.images).ok_or_else(|| {
+            Error::usage("policy kubelet knows percentages only, and there are none")
+                .hint("set images.high_percent and images.low_percent, or --high and --low")
         })?;
         Ok(Some(Theirs { policy, gates: GATES }))
     }
 
-    fn survey(&self) -> Result<Surveyed, Failure> {
-        surveying::survey_to_judge(self.global, !self.dry_run, self.config)
+    fn survey(&self) -> Result<ScanResult, Error> {
+        scan::scan_for_policy(&self.global.request, self.global, !self.dry_run, self.config)
     }
 
     /// Finishes what killed runs began; whether there was anything.
@@ -440,7 +439,7 @@ impl<'a> Job<'a> {
 
     fn document(
         &self,
-        surveyed: &Surveyed,
+        surveyed: &ScanResult,
         config: &Config,
         plan: &Plan,
         ran: Option<&Ran>,
@@ -458,7 +457,7 @@ impl<'a> Job<'a> {
             theirs,
             via: self.via.word(),
             run_id: &self.run_id,
-            failed_before: self.command == Command::Gc && surveyed.memory.last_failed(self.command),
+            failed_before: self.command == Command::Gc && surveyed.state.last_failed(self.command),
             at: Timestamp::now(),
         });
         document.warnings = json::warnings(survey);
@@ -469,7 +468,7 @@ impl<'a> Job<'a> {
         document
     }
 
-    fn print(&self, document: &GcDoc) -> Result<(), Failure> {
+    fn print(&self, document: &GcDoc) -> Result<(), Error> {
         match self.global.format {
             Format::Json => output::json(document),
             // From a timer: only what happened.
@@ -499,13 +498,12 @@ fn question(images: usize, containers: usize, leaks: usize, names: usize) -> Str
 }
 
 /// The lock of the state directory, or where there can be none, of its stand-in.
-pub(super) fn lock(place: &Place) -> Result<RunLock, Failure> {
-    let refused = |error: LockError| Failure::Refused {
-        hint: match &error {
-            LockError::Held { .. } => "wait for it to end".into(),
-            LockError::Io { .. } => "name another state directory with --state-dir DIR".into(),
-        },
-        message: error.to_string(),
+pub(super) fn lock(place: &Place) -> Result<RunLock, Error> {
+    let refused = |error: LockError| {
+        Error::refused(error.to_string()).hint(match &error {
+            LockError::Held { .. } => "wait for it to end",
+            LockError::Io { .. } => "name another state directory with --state-dir DIR",
+        })
     };
     match RunLock::acquire(&place.dir) {
         Err(LockError::Io { path, source }) => {
@@ -519,7 +517,7 @@ pub(super) fn lock(place: &Place) -> Result<RunLock, Failure> {
     }
 }
 
-fn exit(document: &GcDoc, surveyed: &Surveyed) -> Exit {
+fn exit(document: &GcDoc, surveyed: &ScanResult) -> Exit {
     match document.outcome {
         Outcome::Failed => Exit::Failed,
         // What a rule keeps is refused; what would not go has failed.

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::Global;
-use super::failure::Failure;
-use super::records::{self, Memory};
-use super::surveying::{self, Surveyed};
+use super::global::Global;
+use crate::app::error::Error;
+use crate::app::observer::{Observer as _, Weight};
 use crate::app::protect::{self, FromNode};
+use crate::app::scan::ScanResult;
+use crate::app::state::{self, State};
 use crate::config::Config;
 use crate::execute::Recalled;
 use crate::execute::containers::Plan as DeadPlan;
@@ -31,7 +32,7 @@ use crate::sys::sysroot::Sysroot;
 #[derive(Debug)]
 pub(super) struct Mind<'a> {
     pub(super) global: &'a Global,
-    pub(super) memory: &'a Memory,
+    pub(super) memory: &'a State,
     /// Images that earlier runs could not remove, by store and id.
     pub(super) attempts: HashMap<(StoreId, String), Attempt>,
     /// Images that nothing but containers of this run's plan used, by store and id.
@@ -41,7 +42,7 @@ pub(super) struct Mind<'a> {
 
 impl<'a> Mind<'a> {
     /// What the records say at the beginning of a run.
-    pub(super) fn new(global: &'a Global, memory: &'a Memory, config: &'a Config) -> Result<Self, Failure> {
+    pub(super) fn new(global: &'a Global, memory: &'a State, config: &'a Config) -> Result<Self, Error> {
         Ok(Self { global, memory, attempts: memory.attempts()?, released: HashSet::new(), config })
     }
 
@@ -75,16 +76,14 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
 }
 
 /// Adds to the policy what the node's own files protect.
-pub(super) fn protect(global: &Global, config: &mut Config, request: &Request) -> Result<(), Failure> {
-    read_protection(global, config, request).map_err(|unreadable| Failure::Refused {
-        message: told(&unreadable),
-        hint: match unreadable.names {
+pub(super) fn protect(global: &Global, config: &mut Config, request: &Request) -> Result<(), Error> {
+    read_protection(global, config, request).map_err(|unreadable| {
+        Error::refused(told(&unreadable)).hint(match unreadable.names {
             "static pods" => {
                 "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images"
             }
             _ => "make it readable, or move it away if it is of no use",
-        }
-        .into(),
+        })
     })
 }
 
@@ -98,9 +97,7 @@ fn told(unreadable: &Unreadable) -> String {
 
 fn read_protection(global: &Global, config: &mut Config, request: &Request) -> Result<(), Unreadable> {
     let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
-    if !global.quiet {
-        surveying::warn(&found.findings);
-    }
+    global.findings(Weight::Usual, &found.findings);
     found.apply(&mut config.images.protect);
     Ok(())
 }
@@ -117,7 +114,7 @@ fn new_static_pods(config: &Config) -> Result<Vec<NamedImage>, Unreadable> {
 
 /// What quadlets name by now that they did not when the run began.
 fn new_quadlets(global: &Global, config: &Config) -> Result<Vec<Quadlet>, Unreadable> {
-    let Ok(request) = surveying::request(global) else { return Ok(Vec::new()) };
+    let Ok(request) = global.request.stores() else { return Ok(Vec::new()) };
     let (mut named, _) = protect::quadlets(&request)?;
     let known: HashSet<_> =
         config.images.protect.quadlets.iter().map(|one| (&one.named.reference, &one.stores)).collect();
@@ -138,30 +135,30 @@ fn new_pulls(config: &Config) -> Vec<NamedImage> {
 pub(super) fn judge(
     global: &Global,
     config: &Config,
-    surveyed: &Surveyed,
+    surveyed: &ScanResult,
     at: ImageIx,
-) -> Result<(Vec<Ruling>, Plan), Failure> {
+) -> Result<(Vec<Ruling>, Plan), Error> {
     foreseen(global, config, surveyed, |input, plan| (Judge::new(input).rulings(at), plan))
 }
 
 /// What a collection would do by what the disk and the records say. No runtime is asked.
-pub(super) fn plan(global: &Global, config: &Config, surveyed: &Surveyed) -> Result<Plan, Failure> {
+pub(super) fn plan(global: &Global, config: &Config, surveyed: &ScanResult) -> Result<Plan, Error> {
     foreseen(global, config, surveyed, |_, plan| plan)
 }
 
 fn foreseen<T>(
     global: &Global,
     config: &Config,
-    surveyed: &Surveyed,
+    surveyed: &ScanResult,
     then: impl FnOnce(Input<'_>, Plan) -> T,
-) -> Result<T, Failure> {
+) -> Result<T, Error> {
     let survey = &surveyed.survey;
     let mut config = config.clone();
     // Whoever only asks is told what a run would do about it: keep everything.
-    let unknown = read_protection(global, &mut config, &surveying::request(global)?).err();
+    let unknown = read_protection(global, &mut config, &global.request.stores()?).err();
     let unknown: Vec<_> =
         unknown.iter().map(|why| format!("{} may name it: {}", why.names, told(why))).collect();
-    let mind = Mind::new(global, &surveyed.memory, &config)?;
+    let mind = Mind::new(global, &surveyed.state, &config)?;
     let inventory = &survey.inventory;
     let ages: Vec<_> =
         (0..inventory.images.len()).map(|at| Ages::from(surveyed.ages.of(at.into()))).collect();
@@ -177,7 +174,7 @@ fn foreseen<T>(
         known: &known,
         policy: &config.images,
         now: surveyed.ages.now,
-        scanned: surveyed.memory.scanned(),
+        scanned: surveyed.state.scanned(),
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
     Ok(then(input, crate::policy::plan::plan(input, crate::execute::Task::Policy, &measured)))
@@ -213,7 +210,7 @@ impl crate::execute::Memory for Mind<'_> {
 
     fn recall(&self) -> Recalled<'_> {
         // Somebody may have added to them since the run began.
-        let pins = records::pins_now(self.global);
+        let pins = state::pins_now(&self.global.request);
         let pods = new_static_pods(self.config);
         let quadlets = new_quadlets(self.global, self.config);
         let pulls = new_pulls(self.config);

@@ -6,12 +6,14 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::args::{DiffArgs, Format, Global};
-use super::exit::Exit;
-use super::failure::Failure;
-use super::records::Open;
+use super::args::{DiffArgs, Format};
+use super::global::Global;
 use super::values::Since;
-use super::{output, picturing, records, surveying, terminal};
+use super::{output, terminal};
+use crate::app::database::Database;
+use crate::app::error::{Error, Exit};
+use crate::app::kept_scans;
+use crate::app::scan;
 use crate::history::Access;
 use crate::history::pictures::{self, Missing, Name};
 use crate::model::picture::{Place, Taken};
@@ -33,12 +35,12 @@ enum Source {
     Records,
 }
 
-pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Error> {
     let mut open = None;
     let (mut before, first) = taken(global, own.before.as_deref().unwrap_or(BEFORE), &mut open)?;
     let (mut after, second) = taken(global, own.after.as_deref().unwrap_or(AFTER), &mut open)?;
     let is = |source: Source| first == source || second == source;
-    let part = is(Source::Now) && global.named.stores;
+    let part = is(Source::Now) && global.request.names_stores;
     // The scans of one node are of that node, even if no store of the first is left.
     if is(Source::File) || part {
         same_node(&before, &after)?;
@@ -57,7 +59,7 @@ pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Failure> {
     Ok(if document.complete { Exit::Done } else { Exit::Incomplete })
 }
 
-fn same_node(before: &Taken, after: &Taken) -> Result<(), Failure> {
+fn same_node(before: &Taken, after: &Taken) -> Result<(), Error> {
     let (here, there) = (before.picture.places(), after.picture.places());
     if !here.is_disjoint(&there) {
         return Ok(());
@@ -66,25 +68,23 @@ fn same_node(before: &Taken, after: &Taken) -> Result<(), Failure> {
         let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
         if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
     };
-    Err(Failure::BadArgument {
-        message: format!(
-            "{} and {} have no store in common: the first has {}, the second {}",
-            before.id,
-            after.id,
-            roots(here),
-            roots(there)
-        ),
-        hint: "name two scans of the same node".into(),
-    })
+    Err(Error::usage(format!(
+        "{} and {} have no store in common: the first has {}, the second {}",
+        before.id,
+        after.id,
+        roots(here),
+        roots(there)
+    ))
+    .hint("name two scans of the same node"))
 }
 
 /// The scan that a word means: a file, the present, or one of the records, which are opened for the
 /// first. A file whose name is such a word is named by its path: `./last`.
-fn taken(global: &Global, word: &str, open: &mut Option<Open>) -> Result<(Taken, Source), Failure> {
+fn taken(global: &Global, word: &str, open: &mut Option<Database>) -> Result<(Taken, Source), Error> {
     if word == NOW {
-        let surveyed = surveying::survey(global)?;
+        let surveyed = scan::scan(&global.request, global)?;
         let survey = &surveyed.survey;
-        let taken = Taken { id: NOW.into(), at: survey.taken_at, picture: picturing::of(survey) };
+        let taken = Taken { id: NOW.into(), at: survey.taken_at, picture: kept_scans::of(survey) };
         return Ok((taken, Source::Now));
     }
     let is_file = || Path::new(word).is_file();
@@ -92,22 +92,19 @@ fn taken(global: &Global, word: &str, open: &mut Option<Open>) -> Result<(Taken,
         if word == "-" || word.contains('/') || is_file() {
             return Ok((of_file(word)?, Source::File));
         }
-        return Err(Failure::BadArgument {
-            message: format!("{word:?} names no scan"),
-            hint:
-                "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
-                   2026-11-20T10:00, or a file of `layersweep scan --format json`"
-                    .into(),
-        });
+        return Err(Error::usage(format!("{word:?} names no scan")).hint(
+            "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
+                   2026-11-20T10:00, or a file of `layersweep scan --format json`",
+        ));
     };
     let open = match open {
         Some(open) => open,
-        none => none.insert(records::open(global, Access::Read)?),
+        none => none.insert(Database::open(&global.request, global, Access::Read)?),
     };
     let scans = open.read(pictures::all)?;
     let found = pictures::find(&scans, &name).map_err(|missing| {
         let (why, hint) = match missing {
-            _ if open.blind => {
+            _ if open.unreadable => {
                 ("the records cannot be read".to_owned(), "`layersweep doctor` tells what is wrong with them")
             }
             Missing::None => (
@@ -121,7 +118,7 @@ fn taken(global: &Global, word: &str, open: &mut Option<Open>) -> Result<(Taken,
             missing => (missing.to_string(), "`layersweep history --scans` lists the scans that are kept"),
         };
         let file = if is_file() { format!("; the file is named ./{word}") } else { String::new() };
-        Failure::NotThere { message: format!("{word}: {why}"), hint: format!("{hint}{file}") }
+        Error::failed(format!("{word}: {why}")).hint(format!("{hint}{file}"))
     })?;
     let taken = open.read(|connection| pictures::load(connection, found))?;
     Ok((taken, Source::Records))
@@ -145,14 +142,14 @@ fn name(word: &str) -> Option<Name> {
     }
 }
 
-fn of_file(word: &str) -> Result<Taken, Failure> {
-    let unreadable = |error: std::io::Error| Failure::NotThere {
-        message: format!("{word}: {error}"),
-        hint: "name a file that `layersweep scan --format json` has written".into(),
+fn of_file(word: &str) -> Result<Taken, Error> {
+    let unreadable = |error: std::io::Error| {
+        Error::failed(format!("{word}: {error}"))
+            .hint("name a file that `layersweep scan --format json` has written")
     };
-    let refused = |why: String| Failure::BadArgument {
-        message: format!("{word}: {why}"),
-        hint: "name a file that `layersweep scan --format json` has written".into(),
+    let refused = |why: String| {
+        Error::usage(format!("{word}: {why}"))
+            .hint("name a file that `layersweep scan --format json` has written")
     };
     let text = if word == "-" {
         read(std::io::stdin().lock(), FILE_MIB)

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use super::args::{Global, Only};
+use super::args::Only;
 use super::collecting::Job;
-use super::failure::Failure;
+use super::global::Global;
 use super::runtime;
-use super::surveying::Surveyed;
+use crate::app::error::Error;
+use crate::app::scan::ScanResult;
 use crate::config::Config;
 use crate::cri::Options;
 use crate::execute::editors::Editors;
@@ -23,12 +24,12 @@ const ROOM_BYTES: u64 = 8 << 20;
 const ROOM_INODES: u64 = 64;
 
 /// Who may be at work in the stores, unless that was said not to matter.
-pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option<Owners>, Failure> {
+pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option<Owners>, Error> {
     if while_runtime_runs {
         return Ok(None);
     }
     let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
-    let found = global.graphroot.is_empty() && global.containerd_root.is_empty();
+    let found = !global.request.has_stores();
     Ok(Some(Owners::new(runtime::named(global)?, found, &options)))
 }
 
@@ -37,43 +38,39 @@ const HIDDEN: &str = "not all processes of this machine can be seen, and any of 
 
 /// No process that uses a store can be out of sight.
 fn sees_all(global: &Global) -> bool {
-    global.trust_pid_namespace || namespaces::sees_all_processes()
+    global.request.trust_pid_namespace || namespaces::sees_all_processes()
 }
 
 /// Refuses where a process that uses a store may be out of sight.
-pub(super) fn check_namespace(global: &Global) -> Result<(), Failure> {
+pub(super) fn check_namespace(global: &Global) -> Result<(), Error> {
     if sees_all(global) {
         return Ok(());
     }
-    Err(Failure::Refused {
-        message: format!("nothing was deleted: {HIDDEN}"),
-        hint: "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
-               set trust_pid_namespace = true"
-            .into(),
-    })
+    Err(Error::refused(format!("nothing was deleted: {HIDDEN}")).hint(
+        "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
+               set trust_pid_namespace = true",
+    ))
 }
 
 /// Refuses while an owner is at work, and where there is nothing to edit.
-pub(super) fn check(owners: Option<&Owners>, surveyed: &Surveyed, editors: &Editors) -> Result<(), Failure> {
+pub(super) fn check(owners: Option<&Owners>, surveyed: &ScanResult, editors: &Editors) -> Result<(), Error> {
     let inventory = &surveyed.survey.inventory;
     if editors.is_empty() {
         let why = inventory.stores.first().map(|store| {
             let why = editors.store(store).err().unwrap_or_default();
             format!("{}: {why}", store.root.display())
         });
-        return Err(Failure::Refused {
-            message: format!("nothing was deleted: {}", why.unwrap_or_default()),
-            hint: match editors.need_their_user() {
-                true => "run as the user whose store it is: podman unshare layersweep …".into(),
-                false => "use --via cri".into(),
+        return Err(Error::refused(format!("nothing was deleted: {}", why.unwrap_or_default())).hint(
+            match editors.need_their_user() {
+                true => "run as the user whose store it is: podman unshare layersweep …",
+                false => "use --via cri",
             },
-        });
+        ));
     }
     let Some(owners) = owners else { return Ok(()) };
-    owners.absent(inventory).map_err(|presence| Failure::Refused {
-        message: format!("nothing was deleted: {presence}"),
-        hint: hint(&presence).into(),
-    })
+    owners
+        .absent(inventory)
+        .map_err(|presence| Error::refused(format!("nothing was deleted: {presence}")).hint(hint(&presence)))
 }
 
 fn hint(presence: &Presence) -> &'static str {
@@ -93,7 +90,7 @@ fn hint(presence: &Presence) -> &'static str {
 pub(super) fn leaks(
     job: &Job<'_>,
     config: &Config,
-    surveyed: &Surveyed,
+    surveyed: &ScanResult,
     editors: &Editors,
 ) -> Result<Option<Plan>, String> {
     let wanted = job.only.map_or(config.leaks.delete, |only| only.contains(&Only::Leaks));

@@ -9,11 +9,11 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::args::{Format, Global};
-use super::exit::Exit;
-use super::failure::Failure;
-use super::{output, settings, surveying, terminal};
+use super::args::{Format, GlobalFlags};
+use super::global::Global;
+use super::{output, settings, terminal};
 use crate::app::doctor::{Check, Status};
+use crate::app::error::{Error, Exit};
 use crate::config::{Config, Problem};
 use crate::disk::Progress;
 use crate::model::{Consistency, StoreKind};
@@ -30,9 +30,10 @@ const MOST_FINDINGS: usize = 5;
 /// What helps those who may not read.
 const AS_ROOT: &str = "run as root, or with CAP_DAC_READ_SEARCH";
 
-pub(super) fn run(global: &mut Global) -> Result<Exit, Failure> {
-    let (config, problems) = settings::settle_anyway(global)?;
-    let request = Request { weigh: Weigh::Nothing, ..surveying::request(global)? };
+pub(super) fn run(flags: &GlobalFlags) -> Result<Exit, Error> {
+    let (global, config, problems) = settings::read_anyway(flags)?;
+    let global = &global;
+    let request = Request { weigh: Weigh::Nothing, ..global.request.stores()? };
     let mut doctor = Doctor { global, config: &config, request: &request, checks: Vec::new(), unread: false };
     doctor.look(&problems);
     let Doctor { checks, unread, .. } = doctor;

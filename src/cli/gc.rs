@@ -1,13 +1,13 @@
 //! `layersweep gc`
 
-use super::args::{GcArgs, Global};
+use super::args::GcArgs;
 use super::collecting::Job;
-use super::exit::Exit;
-use super::failure::Failure;
+use super::global::Global;
+use crate::app::error::{Error, Exit};
 use crate::config::Config;
 use crate::history::runs::Command;
 
-pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Error> {
     let mut job = Job::new(global, config, Command::Gc, own.via);
     job.dry_run = own.dry_run;
     job.while_runtime_runs = own.while_runtime_runs;

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{Format, Global, HistoryArgs, HistoryCommand, HistoryUsageArgs};
-use super::exit::Exit;
-use super::failure::Failure;
+use super::args::{Format, HistoryArgs, HistoryCommand, HistoryUsageArgs};
+use super::global::Global;
 use super::values::Since;
-use super::{output, records, terminal};
+use super::{output, terminal};
+use crate::app::database::Database;
+use crate::app::error::{Error, Exit};
 use crate::history::{Access, pictures, runs, usage};
 use crate::report::{json, text};
 
@@ -18,7 +19,7 @@ const LIMIT: usize = 50;
 /// How far back readings are shown unless asked otherwise.
 const WINDOW: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Error> {
     match &own.command {
         None if own.scans => kept_scans(global, own),
         None => past_runs(global, own),
@@ -26,10 +27,10 @@ pub(super) fn run(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
+fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Error> {
     let now = Timestamp::now();
     let since = own.since.map(|since| since.at(now));
-    let (records, unsaved) = records::open_with_waiting(global)?;
+    let (records, unsaved) = Database::open_with_waiting(&global.request, global)?;
     let query = runs::Query {
         since,
         limit: own.limit.unwrap_or(LIMIT),
@@ -38,40 +39,41 @@ fn past_runs(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
     };
     let (found, quiet) =
         records.read(|connection| Ok((runs::list(connection, &query)?, runs::quiet(connection, since)?)))?;
-    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since, unsaved };
+    let origin =
+        json::Origin { now, database: records.path(), complete: !records.unreadable, since, unsaved };
     let document = json::history(origin, found, &quiet);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::history(&document, &terminal::screen()))?,
     }
-    Ok(if records.blind { Exit::Incomplete } else { Exit::Done })
+    Ok(if records.unreadable { Exit::Incomplete } else { Exit::Done })
 }
 
-fn kept_scans(global: &Global, own: &HistoryArgs) -> Result<Exit, Failure> {
+fn kept_scans(global: &Global, own: &HistoryArgs) -> Result<Exit, Error> {
     let now = Timestamp::now();
     let since = own.since.map(|since| since.at(now));
-    let open = records::open(global, Access::Read)?;
+    let open = Database::open(&global.request, global, Access::Read)?;
     let kept = open.read(pictures::all)?;
     let unsaved = HashSet::new();
-    let origin = json::Origin { now, database: open.database(), complete: !open.blind, since, unsaved };
+    let origin = json::Origin { now, database: open.path(), complete: !open.unreadable, since, unsaved };
     let document = json::history_scans(origin, kept);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::history_scans(&document, &terminal::screen()))?,
     }
-    Ok(if open.blind { Exit::Incomplete } else { Exit::Done })
+    Ok(if open.unreadable { Exit::Incomplete } else { Exit::Done })
 }
 
-fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Result<Exit, Failure> {
+fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Result<Exit, Error> {
     if own.all || own.kind.is_some() || own.limit.is_some() || own.scans {
-        return Err(Failure::BadArgument {
-            message: "--all, --kind, --limit and --scans are about runs; `history usage` shows none".into(),
-            hint: "`layersweep history usage --help` lists its own flags".into(),
-        });
+        return Err(Error::usage(
+            "--all, --kind, --limit and --scans are about runs; `history usage` shows none",
+        )
+        .hint("`layersweep history usage --help` lists its own flags"));
     }
     let now = Timestamp::now();
     let since = Some(more.since.or(own.since).unwrap_or(Since::Ago(WINDOW)).at(now));
-    let (records, unsaved) = records::open_with_waiting(global)?;
+    let (records, unsaved) = Database::open_with_waiting(&global.request, global)?;
     let known = records.read(usage::filesystems)?;
     let mount = match &more.filesystem {
         None => None,
@@ -79,23 +81,23 @@ fn past_usage(global: &Global, own: &HistoryArgs, more: &HistoryUsageArgs) -> Re
     };
     let (series, acts) = records
         .read(|connection| Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?)))?;
-    let origin = json::Origin { now, database: records.database(), complete: !records.blind, since, unsaved };
+    let origin =
+        json::Origin { now, database: records.path(), complete: !records.unreadable, since, unsaved };
     let document = json::history_usage(origin, series, acts);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::history_usage(&document, &terminal::screen(), &[]))?,
     }
-    Ok(if records.blind { Exit::Incomplete } else { Exit::Done })
+    Ok(if records.unreadable { Exit::Incomplete } else { Exit::Done })
 }
 
-fn unknown(path: &Path, known: &[usage::Known]) -> Failure {
+fn unknown(path: &Path, known: &[usage::Known]) -> Error {
     let mut mounts: Vec<_> = known.iter().map(|known| known.mount.as_str()).collect();
     mounts.dedup();
-    Failure::BadArgument {
-        message: format!("--filesystem {}: no reading of such a filesystem", path.display()),
-        hint: match mounts.as_slice() {
+    Error::usage(format!("--filesystem {}: no reading of such a filesystem", path.display())).hint(
+        match mounts.as_slice() {
             [] => "`layersweep scan` records how full the filesystems of its stores are".into(),
             mounts => format!("there are readings of {}", mounts.join(", ")),
         },
-    }
+    )
 }

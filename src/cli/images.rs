@@ -1,19 +1,22 @@
 //! `layersweep images`
 
-use super::args::{Format, Global, ImagesArgs};
-use super::exit::Exit;
-use super::failure::Failure;
-use super::{filter, output, surveying, terminal};
+use super::args::{Format, ImagesArgs};
+use super::global::Global;
+use super::{filter, output, terminal};
+use crate::app::error::{Error, Exit};
+use crate::app::observer::Observer as _;
+use crate::app::scan;
 use crate::report::json::{self, ImagesDoc};
 use crate::report::text;
 
-pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
-    let surveyed = surveying::survey(global)?;
+pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
+    let surveyed = scan::scan(&global.request, global)?;
     let survey = &surveyed.survey;
     let now = survey.taken_at;
     let all = survey.inventory.images.len();
-    let mut images: Vec<_> =
-        surveyed.images().filter(|image| own.filter.iter().all(|filter| filter.passes(image, now))).collect();
+    let mut images: Vec<_> = json::known_images(&surveyed)
+        .filter(|image| own.filter.iter().all(|filter| filter.passes(image, now)))
+        .collect();
     filter::sort(&mut images, own.sort);
     let document = ImagesDoc {
         schema_version: json::SCHEMA_VERSION,
@@ -30,7 +33,7 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Failure> {
                 output::ids(document.images.iter().map(|image| image.id.as_str()))?;
             } else if document.images.is_empty() {
                 // No headline over nothing. stdout holds results alone, and there is none.
-                output::note(global, &nothing_to_show(all));
+                global.note(&nothing_to_show(all));
             } else {
                 output::text(&text::images(&document.images, now, &terminal::screen()))?;
             }

@@ -1,16 +1,17 @@
 //! `layersweep layers`
 
-use super::args::{Format, Global, LayersArgs};
-use super::exit::Exit;
-use super::failure::Failure;
-use super::{output, surveying};
+use super::args::{Format, LayersArgs};
+use super::global::Global;
+use super::output;
+use crate::app::error::{Error, Exit};
+use crate::app::scan;
 use crate::model::{NodeIx, StoreIx};
 use crate::report::json::{self, LayerDoc, LayersDoc};
 use crate::report::text::{self, Names};
 use crate::stores::Survey;
 
-pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Failure> {
-    let surveyed = surveying::survey(global)?;
+pub(super) fn run(global: &Global, own: &LayersArgs) -> Result<Exit, Error> {
+    let surveyed = scan::scan(&global.request, global)?;
     let survey = &surveyed.survey;
     let document = LayersDoc {
         schema_version: json::SCHEMA_VERSION,

@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::args::Global;
+use super::global::Global;
 use super::progress::Line;
-use super::recording::{fullness, tell};
-use super::records::Memory;
+use super::recording::fullness;
+use crate::app::database::warn_of_saving;
+use crate::app::state::State;
 use crate::execute::leaks::{Deletion, Problem, ProblemKind, Witness};
 use crate::history::Note;
 use crate::history::journal::Journal;
@@ -20,7 +21,7 @@ use crate::report::text::{bytes, safe};
 /// The witness of a sweep.
 pub(super) struct LeakRecording<'a> {
     global: &'a Global,
-    memory: &'a Memory,
+    memory: &'a State,
     inventory: &'a Inventory,
     journal: Journal,
     line: Line,
@@ -35,7 +36,7 @@ impl<'a> LeakRecording<'a> {
     /// Nothing is written before something happens.
     pub(super) fn begin(
         global: &'a Global,
-        memory: &'a Memory,
+        memory: &'a State,
         inventory: &'a Inventory,
         run_id: &str,
         began: Instant,
@@ -82,7 +83,7 @@ impl<'a> LeakRecording<'a> {
             ..End::of(memory.now(), outcome)
         };
         let ended = journal.end(end);
-        tell(global, &ended.degraded, &ended.notes);
+        warn_of_saving(global, &ended.degraded, &ended.notes);
         ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)))
     }
 }

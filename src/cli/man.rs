@@ -8,18 +8,15 @@ use clap_mangen::Man;
 use roff::{Roff, bold, roman};
 
 use super::args::{Args, ManArgs};
-use super::exit::Exit;
-use super::failure::Failure;
+use crate::app::error::{Error, Exit};
 
 /// Writes a page for the program and one for each command.
-pub(super) fn run(own: &ManArgs) -> Result<Exit, Failure> {
+pub(super) fn run(own: &ManArgs) -> Result<Exit, Error> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
     std::fs::create_dir_all(&own.dir).and_then(|()| pages(command, &own.dir)).map_err(|error| {
-        Failure::NotThere {
-            message: format!("writing the man pages to {}: {error}", own.dir.display()),
-            hint: "name a directory that can be written to".into(),
-        }
+        Error::failed(format!("writing the man pages to {}: {error}", own.dir.display()))
+            .hint("name a directory that can be written to")
     })?;
     Ok(Exit::Done)
 }

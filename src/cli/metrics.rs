@@ -6,22 +6,23 @@ mod connections;
 mod serve;
 mod shared;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 pub(super) use args::MetricsArgs;
 
-use super::args::{Command, Format, Global};
-use super::exit::Exit;
-use super::failure::Failure;
+use super::args::{Args, Command, Format};
+use super::global::Global;
 use super::outfile::{self, Unfit};
-use super::{output, recording, records, settings, surveying};
+use super::{output, settings};
+use crate::app::database;
+use crate::app::error::{Error, Exit};
+use crate::app::observer::{Observer as _, Weight};
 use crate::config::{Config, Textfile};
 use crate::disk::filesystem;
-use crate::history::{Degraded, Note, checkup, counters, figures};
+use crate::history::{Access, Degraded, Note, checkup, counters, figures};
 use crate::policy::Targets;
 use crate::report::metrics::{self, Database, Facts, Remembered, WriteError};
-use crate::report::text::safe;
 use crate::stores;
 
 /// Where node_exporter's textfile collector usually looks: its own documentation, and Debian.
@@ -31,7 +32,7 @@ const DIRECTORIES: [&str; 2] =
 /// What names the file where no flag does.
 const KEY: &str = "metrics.textfile";
 
-pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result<Exit, Error> {
     let source = Source { global: global.clone(), targets: config.images.targets, top: own.top };
     source.check(own)?;
     if let Some(address) = &own.listen {
@@ -46,13 +47,13 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
             gathered.outside(path).map_err(|unfit| unfit.of("--textfile", path))?;
             let text = metrics::text(&gathered.facts);
             told = Some(gathered);
-            Ok::<_, Failure>(text)
+            Ok::<_, Error>(text)
         });
         return match (written, told) {
             (Ok(_), Some(gathered)) => Ok(gathered.tell(global)),
             (Err(WriteError::Content(failure)), _) => Err(failure),
             (Err(error @ WriteError::Io { .. }), _) => {
-                Err(Failure::NotThere { message: error.to_string(), hint: remedy(&error) })
+                Err(Error::failed(error.to_string()).hint(remedy(&error)))
             }
             (Ok(_), None) => Ok(Exit::Done),
         };
@@ -64,13 +65,14 @@ pub(super) fn run(global: &Global, config: &Config, own: &MetricsArgs) -> Result
 
 /// At the end of a command: writes the metrics where node_exporter reads them, if it has changed
 /// them. That it cannot is told, and changes nothing else.
-pub(super) fn after(global: &Global, config: &Config, command: &Command, done: &Result<Exit, Failure>) {
-    if !changes(command) || !may_have_changed(done) {
+pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result<Exit, Error>) {
+    if !changes(&args.command) || !may_have_changed(done) {
         return;
     }
     let Some(path) = textfile(global, &config.metrics.textfile) else { return };
     // What is configured: a mark that one run was given is gone with it.
-    let configured = settings::without_flags(global).map_or(config.images.targets, |it| it.images.targets);
+    let configured =
+        settings::without_flags(&args.global).map_or(config.images.targets, |it| it.images.targets);
     let source = Source { global: global.clone(), targets: configured, top: 0 };
     let path = metrics::file(&path);
     if matches!(done, Err(failure) if failure.proves_no_store()) && !path.exists() {
@@ -80,27 +82,18 @@ pub(super) fn after(global: &Global, config: &Config, command: &Command, done: &
         let written = metrics::write(&path, &state_dir(global), || {
             let gathered = source.gather()?;
             gathered.outside(&path).map_err(|unfit| unfit.of(KEY, &path))?;
-            Ok::<_, Failure>(metrics::text(&gathered.facts))
+            Ok::<_, Error>(metrics::text(&gathered.facts))
         });
         written.map_err(|error| match error {
             WriteError::Content(failure) => failure,
-            WriteError::Io { .. } => Failure::NotThere { message: error.to_string(), hint: remedy(&error) },
+            WriteError::Io { .. } => Error::failed(error.to_string()).hint(remedy(&error)),
         })
     });
     let failure = match written {
         Ok(path) => return tracing::info!("metrics written to {}", path.display()),
         Err(failure) => failure,
     };
-    let (message, hint) = match failure {
-        Failure::NotThere { message, hint } | Failure::BadArgument { message, hint } => (message, hint),
-        other => (other.to_string(), String::new()),
-    };
-    let mut stderr = io::stderr().lock();
-    // A stderr that is gone cannot be told so.
-    let _ = writeln!(stderr, "warning: {}", safe(&message));
-    if !hint.is_empty() {
-        let _ = writeln!(stderr, "hint: {}", safe(&hint));
-    }
+    global.warn(Weight::Always, &failure.message, failure.hint.as_deref().unwrap_or_default());
 }
 
 /// Whether a command records something that the metrics tell.
@@ -115,11 +108,11 @@ fn changes(command: &Command) -> bool {
 }
 
 /// Whether it has come far enough.
-fn may_have_changed(done: &Result<Exit, Failure>) -> bool {
+fn may_have_changed(done: &Result<Exit, Error>) -> bool {
     match done {
-        Ok(_) | Err(Failure::Refused { .. } | Failure::Blind(_) | Failure::Output(_)) => true,
+        Ok(_) => true,
         // The last store has gone; where there never was one, there is no file.
-        Err(failure) => failure.proves_no_store(),
+        Err(error) => error.exit == Exit::Refused || error.is_output() || error.proves_no_store(),
     }
 }
 
@@ -127,11 +120,11 @@ fn may_have_changed(done: &Result<Exit, Failure>) -> bool {
 /// them.
 fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
     // Other records than those configured are a second set of the same node, with counters of their own.
-    if global.sysroot.is_some() || global.named.stores || global.named.other_state {
+    if global.request.sysroot.is_some() || global.request.names_stores || global.other_state {
         return None;
     }
     // The stores and records of another user are not the node's; but who brings a configuration has one.
-    if !rustix::process::geteuid().is_root() && global.config.is_none() {
+    if !rustix::process::geteuid().is_root() && !global.config_named {
         return None;
     }
     match configured {
@@ -143,7 +136,7 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
 
 /// Where the records lie.
 fn state_dir(global: &Global) -> PathBuf {
-    records::place(global).dir
+    database::place(&global.request).dir
 }
 
 /// Refuses what is no file of metrics: a device, a link, a place in a store.
@@ -153,7 +146,7 @@ fn fit(source: &Source, path: &Path) -> Result<(), Unfit> {
         Err(Unfit::Io(_)) => {}
         other => other?,
     }
-    let roots = surveying::request(&source.global).map(|request| stores::directories(&request));
+    let roots = source.global.request.stores().map(|request| stores::directories(&request));
     outfile::outside(path, roots.unwrap_or_default())
 }
 
@@ -200,12 +193,10 @@ struct Gathered {
 
 impl Source {
     /// Refuses flags that would change nothing here.
-    fn check(&self, own: &MetricsArgs) -> Result<(), Failure> {
-        let bad = |message: &str, hint: &str| {
-            Err(Failure::BadArgument { message: message.into(), hint: hint.into() })
-        };
+    fn check(&self, own: &MetricsArgs) -> Result<(), Error> {
+        let bad = |message: &str, hint: &str| Err(Error::usage(message).hint(hint));
         let global = &self.global;
-        if global.named.stores {
+        if global.request.names_stores {
             return bad(
                 "metrics tells what the records know, and reads no store",
                 "name other records with --state-dir DIR",
@@ -217,7 +208,7 @@ impl Source {
                 "`layersweep scan --format json` has the figures as JSON",
             );
         }
-        if global.sysroot.is_some() && (own.listen.is_some() || own.textfile.is_some()) {
+        if global.request.sysroot.is_some() && (own.listen.is_some() || own.textfile.is_some()) {
             return bad(
                 "--sysroot: metrics of another disk are printed only",
                 "leave out --listen and --textfile",
@@ -226,20 +217,21 @@ impl Source {
         Ok(())
     }
 
-    fn gather(&self) -> Result<Gathered, Failure> {
-        let (open, degraded, notes) = records::look(&self.global)?;
+    fn gather(&self) -> Result<Gathered, Error> {
+        let (mut open, degraded) = database::Database::open_quietly(&self.global.request, Access::Read)?;
+        let (_, notes) = open.apply_waiting()?;
         let (remembered, unreadable) = open.read(|from| {
             let all = figures::all(from)?;
             let remembered = Remembered {
                 stores: all.stores,
                 biggest: if self.top > 0 { figures::biggest(from, self.top)? } else { Vec::new() },
-                counters: if open.blind { None } else { Some(counters::all(from)?) },
+                counters: if open.unreadable { None } else { Some(counters::all(from)?) },
                 last_runs: counters::last_runs(from)?,
             };
             Ok((remembered, all.unreadable))
         })?;
         // On another machine's disk nothing is mounted where it was.
-        let here = self.global.sysroot.is_none();
+        let here = self.global.request.sysroot.is_none();
         let filesystem = |root: &Path| filesystem::at(root).ok().filter(|_| here);
         let filesystems = remembered.stores.iter().map(|store| filesystem(store.key.root())).collect();
         let place = &open.place;
@@ -256,7 +248,7 @@ impl Source {
             targets: self.targets,
             database,
         };
-        Ok(Gathered { facts, degraded, notes, unreadable, blind: open.blind, dir: place.dir.clone() })
+        Ok(Gathered { facts, degraded, notes, unreadable, blind: open.unreadable, dir: place.dir.clone() })
     }
 }
 
@@ -268,7 +260,7 @@ impl Gathered {
 
     /// Tells what is wrong or missing, and says how to exit.
     fn tell(&self, global: &Global) -> Exit {
-        recording::tell(global, &self.degraded, &self.notes);
+        database::warn_of_saving(global, &self.degraded, &self.notes);
         let dir = self.dir.display();
         if self.unreadable > 0 {
             let stores = match self.unreadable {
@@ -276,9 +268,9 @@ impl Gathered {
                 many => format!("{many} stores"),
             };
             let message = format!("the figures of {stores} in {dir} cannot be read");
-            output::warn(global, &message, "`layersweep scan` writes them anew");
+            global.warn(Weight::Usual, &message, "`layersweep scan` writes them anew");
         } else if self.facts.remembered.stores.is_empty() && !self.blind {
-            output::note(global, &format!("no scan is recorded in {dir}; `layersweep scan` records one"));
+            global.note(&format!("no scan is recorded in {dir}; `layersweep scan` records one"));
         }
         if self.blind || self.unreadable > 0 { Exit::Incomplete } else { Exit::Done }
     }

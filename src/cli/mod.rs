@@ -10,31 +10,28 @@ mod deciding;
 mod diff;
 mod directly;
 mod doctor;
-mod exit;
 mod explain;
-mod failure;
 mod filter;
 mod gc;
+mod global;
 mod history;
 mod images;
 mod layers;
 mod leak_recording;
 mod man;
 mod metrics;
+mod observer;
 mod outfile;
 mod output;
-mod picturing;
 mod pin;
 mod progress;
 mod recording;
-mod records;
 mod report;
 mod rm;
 mod runtime;
 mod scan;
 mod settings;
 mod stop;
-mod surveying;
 mod sweep;
 mod terminal;
 mod usage;
@@ -45,10 +42,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Args, Command};
-use exit::Exit;
-use failure::Failure;
 
-use crate::config::Config;
+use crate::app::error::{Error, Exit};
 use crate::sys::{helper, sync};
 
 /// Runs the program.
@@ -68,39 +63,35 @@ pub fn main() -> ExitCode {
     };
     output::set_color(args.global.color);
     log_to_stderr(args.global.verbose);
-    carry_out(args).unwrap_or_else(Failure::report).into()
+    carry_out(&args).unwrap_or_else(|error| observer::report(&error)).into()
 }
 
-fn carry_out(mut args: Args) -> Result<Exit, Failure> {
-    let config = match args.command {
-        // They must work whatever the configuration says.
-        Command::Completions(_) | Command::Man(_) | Command::Doctor => {
-            Config::defaults(&[]).map_err(Failure::Config)?
-        }
-        _ => {
-            let flags = args.command.settings(&args.global);
-            settings::settle(&mut args.global, &flags)?
-        }
-    };
+fn carry_out(args: &Args) -> Result<Exit, Error> {
+    // These must work whatever the configuration says.
+    match &args.command {
+        Command::Completions(own) => return completions::run(own),
+        Command::Man(own) => return man::run(own),
+        Command::Doctor => return doctor::run(&args.global),
+        _ => {}
+    }
+    let (global, config) = settings::read(&args.global, &args.command.settings(&args.global))?;
     let done = match &args.command {
-        Command::Scan(own) => scan::run(&args.global, own),
-        Command::Usage => usage::run(&args.global),
-        Command::Images(own) => images::run(&args.global, own),
-        Command::Layers(own) => layers::run(&args.global, own),
-        Command::Explain(own) => explain::run(&args.global, &config, own),
-        Command::Sweep(own) => sweep::run(&args.global, &config, own),
-        Command::Gc(own) => gc::run(&args.global, &config, own),
-        Command::Rm(own) => rm::run(&args.global, &config, own),
-        Command::History(own) => history::run(&args.global, own),
-        Command::Report(own) => report::run(&args.global, &config, own),
-        Command::Diff(own) => diff::run(&args.global, own),
-        Command::Pin(own) => pin::run(&args.global, own),
-        Command::Doctor => doctor::run(&mut args.global),
-        Command::Completions(own) => completions::run(own),
-        Command::Metrics(own) => metrics::run(&args.global, &config, own),
-        Command::Man(own) => man::run(own),
+        Command::Completions(_) | Command::Man(_) | Command::Doctor => Ok(Exit::Done),
+        Command::Scan(own) => scan::run(&global, own),
+        Command::Usage => usage::run(&global),
+        Command::Images(own) => images::run(&global, own),
+        Command::Layers(own) => layers::run(&global, own),
+        Command::Explain(own) => explain::run(&global, &config, own),
+        Command::Sweep(own) => sweep::run(&global, &config, own),
+        Command::Gc(own) => gc::run(&global, &config, own),
+        Command::Rm(own) => rm::run(&global, &config, own),
+        Command::History(own) => history::run(&global, own),
+        Command::Report(own) => report::run(&global, &config, own),
+        Command::Diff(own) => diff::run(&global, own),
+        Command::Pin(own) => pin::run(&global, own),
+        Command::Metrics(own) => metrics::run(&global, &config, own),
     };
-    metrics::after(&args.global, &config, &args.command, &done);
+    metrics::after(&global, &config, args, &done);
     done
 }
 

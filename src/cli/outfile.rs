@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::failure::Failure;
+use crate::app::error::Error;
 
 /// Why nothing is written to a file.
 #[derive(Debug, thiserror::Error)]
@@ -40,11 +40,8 @@ impl Unfit {
     }
 
     /// The same of `path`, which `flag` has named.
-    pub(super) fn of(&self, flag: &str, path: &Path) -> Failure {
-        Failure::BadArgument {
-            message: format!("{flag} {}: {self}", path.display()),
-            hint: self.hint().into(),
-        }
+    pub(super) fn of(&self, flag: &str, path: &Path) -> Error {
+        Error::usage(format!("{flag} {}: {self}", path.display())).hint(self.hint())
     }
 }
 

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use super::args::{Color, Global};
-use super::failure::Failure;
+use super::args::Color;
+use crate::app::error::Error;
 use crate::report::text::{acts_on_terminal, safe};
 
 /// Settles whether styles are kept; `NO_COLOR` and the terminal decide for `auto`.
@@ -19,45 +19,28 @@ pub(super) fn set_color(color: Color) {
 }
 
 /// Prints text for people.
-pub(super) fn text(text: &str) -> Result<(), Failure> {
+pub(super) fn text(text: &str) -> Result<(), Error> {
     let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
-}
-
-/// A word on stderr that is neither result nor error.
-pub(super) fn note(global: &Global, message: &str) {
-    if !global.quiet {
-        // A stderr that is gone cannot be told so.
-        let _ = writeln!(io::stderr(), "note: {}", safe(message));
-    }
-}
-
-/// A warning on stderr, with what to do about it.
-pub(super) fn warn(global: &Global, message: &str, hint: &str) {
-    if !global.quiet {
-        // As in `note`.
-        let _ = writeln!(io::stderr(), "warning: {}\nhint: {}", safe(message), safe(hint));
-    }
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
 }
 
 /// Shows text to a person on stderr: what is no result.
-pub(super) fn aside(text: &str) -> Result<(), Failure> {
+pub(super) fn aside(text: &str) -> Result<(), Error> {
     let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
-    stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).map_err(Failure::Output)
+    stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).map_err(Error::output)
 }
 
 /// Prints a document for programs. A person may look at it on a terminal, so there it is
 /// escaped as tables are; it stays the same document.
-pub(super) fn json(document: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn json(document: &impl Serialize) -> Result<(), Error> {
     let stdout = io::stdout();
     if stdout.is_terminal() {
-        let text =
-            serde_json::to_string_pretty(document).map_err(io::Error::from).map_err(Failure::Output)?;
+        let text = serde_json::to_string_pretty(document).map_err(io::Error::from).map_err(Error::output)?;
         return plain(&(escape(&text) + "\n"));
     }
     let mut stdout = io::BufWriter::with_capacity(1 << 16, stdout.lock());
-    serde_json::to_writer_pretty(&mut stdout, document).map_err(io::Error::from).map_err(Failure::Output)?;
-    stdout.write_all(b"\n").and_then(|()| stdout.flush()).map_err(Failure::Output)
+    serde_json::to_writer_pretty(&mut stdout, document).map_err(io::Error::from).map_err(Error::output)?;
+    stdout.write_all(b"\n").and_then(|()| stdout.flush()).map_err(Error::output)
 }
 
 /// What acts on a terminal, in JSON's own way of writing it.
@@ -77,7 +60,7 @@ fn escape(json: &str) -> String {
 }
 
 /// Prints one id a line: as it is for programs, escaped for people.
-pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let terminal = io::stdout().is_terminal();
     let mut out = String::new();
     for id in ids {
@@ -90,9 +73,9 @@ pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Result<(), Failure>
     plain(&out)
 }
 
-fn plain(text: &str) -> Result<(), Failure> {
+fn plain(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
 }
 
 #[cfg(test)]

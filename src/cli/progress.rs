@@ -2,12 +2,15 @@
 //! while, gone when it is done.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::args::{Format, Global};
+use super::args::Format;
+use super::global::Global;
+use crate::app::observer::Shown;
 use crate::disk::Progress;
 use crate::report::text::bytes;
 
@@ -15,36 +18,37 @@ use crate::report::text::bytes;
 const DELAY: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs `work` and shows how far `progress` is.
-pub(super) fn shown<T>(global: &Global, progress: &Progress, work: impl FnOnce() -> T) -> T {
+/// Shows how far a measurement is, until what is returned is dropped.
+pub(super) fn show(global: &Global, progress: &Arc<Progress>) -> Shown {
     let wanted = !global.no_progress && !global.quiet && global.format == Format::Table;
     if !wanted || !stderr().is_terminal() {
-        return work();
+        return Shown::default();
     }
     let (done, ended) = std::sync::mpsc::channel::<()>();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            if !still_running(&ended, DELAY) {
-                return;
+    let progress = Arc::clone(progress);
+    let thread = std::thread::spawn(move || {
+        if !still_running(&ended, DELAY) {
+            return;
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
+            bar.set_style(style);
+        }
+        loop {
+            let inodes = progress.inodes.load(Ordering::Relaxed);
+            let allocated = progress.bytes.load(Ordering::Relaxed);
+            bar.set_message(format!("measuring: {inodes} inodes, {}", bytes(allocated)));
+            bar.tick();
+            if !still_running(&ended, TICK) {
+                break;
             }
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}  {elapsed}") {
-                bar.set_style(style);
-            }
-            loop {
-                let inodes = progress.inodes.load(Ordering::Relaxed);
-                let allocated = progress.bytes.load(Ordering::Relaxed);
-                bar.set_message(format!("measuring: {inodes} inodes, {}", bytes(allocated)));
-                bar.tick();
-                if !still_running(&ended, TICK) {
-                    break;
-                }
-            }
-            bar.finish_and_clear();
-        });
-        let result = work();
+        }
+        bar.finish_and_clear();
+    });
+    Shown::until(move || {
         drop(done);
-        result
+        // A bar that panicked has nothing left to show.
+        let _ = thread.join();
     })
 }
 

@@ -1,23 +1,25 @@
 //! What a run does, told to the records, the log and whoever watches, while it happens.
 
-use std::io::Write;
 use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::args::{Format, Global};
+use super::args::Format;
 use super::collecting::Job;
 use super::deciding::Mind;
+use super::global::Global;
 use super::leak_recording::of_leak;
 use super::progress::Line;
-use super::{records, terminal};
+use super::terminal;
+use crate::app::database::warn_of_saving;
+use crate::app::state::State;
 use crate::disk;
 use crate::execute::measure::Ended;
 use crate::execute::{self, Witness, untag};
+use crate::history::Note;
 use crate::history::journal::Journal;
 use crate::history::runs::{self, Certainty, Deletion, End, Kind, Outcome, RunError, Start};
 use crate::history::scan_record::SeenFilesystem;
-use crate::history::{Degraded, Note};
 use crate::model::{Image, Inventory, Leak, Store, StoreId};
 use crate::policy::Attempt;
 use crate::policy::leaks;
@@ -133,7 +135,7 @@ impl<'a> Recording<'a> {
             ..End::of(mind.memory.now(), document.outcome)
         };
         let ended = journal.end(end);
-        tell(global, &ended.degraded, &ended.notes);
+        warn_of_saving(global, &ended.degraded, &ended.notes);
         ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)))
     }
 
@@ -155,7 +157,7 @@ impl<'a> Recording<'a> {
         self.journal.begins(deletion);
         let degraded = self.journal.take_degraded();
         if !degraded.is_empty() {
-            self.line.hidden(|| tell(self.global, &degraded, &[]));
+            self.line.hidden(|| warn_of_saving(self.global, &degraded, &[]));
         }
         let back = bytes(u64::try_from(self.freed_bytes).unwrap_or(0));
         self.line.say(format!("deleting {} of {}: {what}; {back} back so far", self.done + 1, self.planned));
@@ -376,8 +378,8 @@ fn reason(reason: Reason) -> runs::Reason {
 pub(super) fn refusal(job: &Job<'_>, document: &GcDoc) {
     let (global, command) = (job.global, job.command);
     // Nothing is written beside records that cannot be read.
-    let Ok(memory) = records::Memory::open(global, &mut Vec::new()) else { return };
-    if memory.is_blind() {
+    let Ok((memory, _)) = State::open(&global.request) else { return };
+    if memory.is_unreadable() {
         return;
     }
     let now = memory.now();
@@ -393,21 +395,5 @@ pub(super) fn refusal(job: &Job<'_>, document: &GcDoc) {
     }
     let errors = vec![RunError { id: String::new(), step: "begin".into(), message }];
     let ended = journal.end(End { errors, ..End::of(now, Outcome::Refused) });
-    tell(global, &ended.degraded, &ended.notes);
-}
-
-/// What is wrong with the records goes to stderr, with its remedy.
-pub(super) fn tell(global: &Global, degraded: &[Degraded], notes: &[Note]) {
-    if global.quiet && degraded.is_empty() {
-        return;
-    }
-    let mut stderr = std::io::stderr().lock();
-    for why in degraded {
-        // A stderr that is gone cannot be told so.
-        let _ = writeln!(stderr, "warning: {}", safe(&why.to_string()));
-        let _ = writeln!(stderr, "hint: {}", safe(&why.remedy()));
-    }
-    for note in notes {
-        let _ = writeln!(stderr, "warning: {}", safe(&note.to_string()));
-    }
+    warn_of_saving(global, &ended.degraded, &ended.notes);
 }

@@ -6,16 +6,19 @@ mod planned;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{Format, Global, ReportArgs};
-use super::exit::Exit;
-use super::failure::Failure;
-use super::records::Open;
+use super::args::{Format, ReportArgs};
+use super::global::Global;
 use super::values::Since;
-use super::{output, progress, records, scan, surveying, terminal};
+use super::{output, terminal};
+use crate::app::database::Database;
 use crate::app::diagnosis::{self, Disk};
+use crate::app::error::{Error, Exit};
+use crate::app::observer::Observer as _;
+use crate::app::scan;
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::{runs, usage};
@@ -35,28 +38,23 @@ const RUNS: usize = 100;
 /// `/etc/hostname` is no longer.
 const NAME_BYTES: u64 = 4096;
 
-pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, config: &Config, own: &ReportArgs) -> Result<Exit, Error> {
     let target = match &own.html {
-        Some(path) => Some(page::Target::check(path, global.sysroot.as_deref())?),
+        Some(path) => Some(page::Target::check(path, global.request.sysroot.as_deref())?),
         None => None,
     };
     if matches!(target, Some(page::Target::Stdout)) && global.format == Format::Json {
-        return Err(Failure::BadArgument {
-            message: "--html - and --format json both want standard output".into(),
-            hint: "name a file for the page; its document is the same".into(),
-        });
+        return Err(Error::usage("--html - and --format json both want standard output")
+            .hint("name a file for the page; its document is the same"));
     }
     let (document, exit, runroots) = document(global, config, own)?;
     if let Some(target) = target {
         let stores = document.scan.stores.iter().map(|store| Path::new(&store.root));
         target.outside(stores.chain(runroots.iter().map(PathBuf::as_path)))?;
-        let page = html::page(&document).map_err(io::Error::from).map_err(Failure::Output)?;
+        let page = html::page(&document).map_err(io::Error::from).map_err(Error::output)?;
         target.write(&page)?;
         if let page::Target::File(path) = &target {
-            output::note(
-                global,
-                &format!("the report is in {} ({})", path.display(), bytes(page.len() as u64)),
-            );
+            global.note(&format!("the report is in {} ({})", path.display(), bytes(page.len() as u64)));
         }
         if global.format == Format::Table {
             return Ok(exit);
@@ -74,17 +72,19 @@ fn document(
     global: &Global,
     config: &Config,
     own: &ReportArgs,
-) -> Result<(ReportDoc, Exit, Vec<PathBuf>), Failure> {
-    let surveyed = surveying::survey_to_tell(global, config)?;
+) -> Result<(ReportDoc, Exit, Vec<PathBuf>), Error> {
+    let surveyed = scan::scan_for_report(&global.request, global, config)?;
     let survey = &surveyed.survey;
     let places = places(config, survey);
     let known = tenants::Known {
-        state_dir: survey.sysroot.display(&surveyed.memory.place().dir),
+        state_dir: survey.sysroot.display(&surveyed.state.place().dir),
         places,
-        threads: global.threads.map_or(0, usize::from),
+        threads: global.request.threads.map_or(0, usize::from),
     };
-    let progress = Progress::default();
-    let tenants = progress::shown(global, &progress, || tenants::measure(survey, &known, &progress));
+    let progress = Arc::<Progress>::default();
+    let shown = global.measuring(&progress);
+    let tenants = tenants::measure(survey, &known, &progress);
+    drop(shown);
     let inventory = &survey.inventory;
     let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = all().map(|at| diagnosis::divide(inventory, &survey.refs, &tenants, at)).collect();
@@ -146,7 +146,12 @@ fn document(
     let history_complete = unread.is_none();
     let inside = |path: &Path| survey.sysroot.display(path).to_string_lossy().into_owned();
     let facts = ReportFacts {
-        sysroot: global.sysroot.as_ref().filter(|_| foreign).map(|path| path.to_string_lossy().into_owned()),
+        sysroot: global
+            .request
+            .sysroot
+            .as_ref()
+            .filter(|_| foreign)
+            .map(|path| path.to_string_lossy().into_owned()),
         host: host(survey),
         complete,
         sentences,
@@ -167,12 +172,12 @@ fn document(
     let places = survey.places.iter().flatten();
     let besides = places.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
     let besides = besides.map(|root| root.to_path_buf()).collect();
-    Ok((json::report(scan::document(&surveyed), facts, &inside), exit, besides))
+    Ok((json::report(json::scan(&surveyed), facts, &inside), exit, besides))
 }
 
 /// A sysroot that is only a directory shares its filesystem with whatever else is on it.
 fn part_of_a_filesystem(global: &Global, survey: &Survey) -> Option<WarningDoc> {
-    let sysroot = global.sysroot.as_deref().filter(|_| survey.sysroot.is_foreign())?;
+    let sysroot = global.request.sysroot.as_deref().filter(|_| survey.sysroot.is_foreign())?;
     let top = survey.sysroot.resolve(Path::new("/")).ok()?;
     let filesystem = tenants::filesystem_of(survey, &top)?;
     let mount = &survey.inventory.filesystems[filesystem.get()].mount;
@@ -216,14 +221,14 @@ struct Past {
 }
 
 /// Reads the past. A report whose records cannot be read comes without one, and says so.
-fn past(global: &Global, own: &ReportArgs) -> Result<Past, Failure> {
+fn past(global: &Global, own: &ReportArgs) -> Result<Past, Error> {
     let now = Timestamp::now();
     let since = Some(own.since.unwrap_or(Since::Ago(WINDOW)).at(now));
-    let (open, unsaved, unread) = records::open_with_waiting_anyway(global)?;
-    let origin = |open: &Open| json::Origin {
+    let (open, unsaved, unread) = Database::open_with_waiting_for_report(&global.request)?;
+    let origin = |open: &Database| json::Origin {
         now,
-        database: open.database(),
-        complete: !open.blind,
+        database: open.path(),
+        complete: !open.unreadable,
         since,
         unsaved: unsaved.clone(),
     };

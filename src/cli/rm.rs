@@ -1,9 +1,9 @@
 //! `layersweep rm REF...`
 
-use super::args::{Global, RmArgs};
+use super::args::RmArgs;
 use super::collecting::Job;
-use super::exit::Exit;
-use super::failure::Failure;
+use super::global::Global;
+use crate::app::error::{Error, Exit};
 use crate::config::Config;
 use crate::execute::untag::Untag;
 use crate::history::runs::Command;
@@ -11,7 +11,7 @@ use crate::model::ImageIx;
 use crate::stores::Survey;
 use crate::stores::lookup::{self, Subject};
 
-pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, config: &Config, own: &RmArgs) -> Result<Exit, Error> {
     let mut job = Job::new(global, config, Command::Rm, own.via);
     job.dry_run = own.dry_run;
     job.named = &own.references;
@@ -31,7 +31,7 @@ pub(super) struct Named {
 
 /// Looks up `references`. A name means that name, and the image only where it has no other; an id or
 /// a digest means the image, and with `all_tags` a name does, too.
-pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> Result<Named, Failure> {
+pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> Result<Named, Error> {
     // For each image, in the order given, the names that were meant.
     let mut meant: Vec<Untag> = Vec::new();
     for reference in references {
@@ -43,10 +43,8 @@ pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> R
             && !all_tags
         {
             let names = names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(Failure::BadArgument {
-                message: format!("{reference:?} could be any of {names}; nothing was deleted"),
-                hint: "give the full name".into(),
-            });
+            return Err(Error::usage(format!("{reference:?} could be any of {names}; nothing was deleted"))
+                .hint("give the full name"));
         }
         let names =
             if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
@@ -69,31 +67,28 @@ pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> R
 }
 
 /// A runtime knows no way to take a name alone.
-pub(super) fn refuse_untags(survey: &Survey, untags: &[Untag]) -> Result<(), Failure> {
+pub(super) fn refuse_untags(survey: &Survey, untags: &[Untag]) -> Result<(), Error> {
     let Some(first) = untags.first() else { return Ok(()) };
     let mut others = survey.inventory.images[first.image.get()].names.clone();
     others.retain(|name| !first.names.contains(name));
-    Err(Failure::Refused {
-        message: format!(
-            "nothing was deleted: {} is an image that has other names, and a runtime removes an image with all \
+    Err(Error::refused(format!(
+        "nothing was deleted: {} is an image that has other names, and a runtime removes an image with all \
              its names: {}",
-            first.names.join(", "),
-            others.join(", ")
-        ),
-        hint: "to delete the image, say --all-tags or give its id; `podman untag` or --via direct removes a name \
-               alone"
-            .into(),
-    })
+        first.names.join(", "),
+        others.join(", ")
+    ))
+    .hint(
+        "to delete the image, say --all-tags or give its id; `podman untag` or --via direct removes a name \
+               alone",
+    ))
 }
 
 /// The image that a reference means.
-fn image(survey: &Survey, reference: &str) -> Result<ImageIx, Failure> {
+fn image(survey: &Survey, reference: &str) -> Result<ImageIx, Error> {
     match lookup::look_up(survey, reference) {
         Ok(Subject::Image(at)) => Ok(at),
-        Ok(_) => Err(Failure::NotThere {
-            message: format!("{reference:?} is no image; nothing was deleted"),
-            hint: "`layersweep images` lists what there is".into(),
-        }),
-        Err(error) => Err(Failure::of_lookup(&error).with("; nothing was deleted")),
+        Ok(_) => Err(Error::failed(format!("{reference:?} is no image; nothing was deleted"))
+            .hint("`layersweep images` lists what there is")),
+        Err(error) => Err(Error::from(error).with("; nothing was deleted")),
     }
 }

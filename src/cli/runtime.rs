@@ -1,20 +1,20 @@
 //! The runtime that deletions go through.
 
-use super::args::Global;
-use super::failure::Failure;
+use super::global::Global;
+use crate::app::error::Error;
 use crate::cri::discover::{self, Answers, Candidate};
 use crate::cri::{Client, CriError, Endpoint, Options, Problem};
 use crate::sys::sysroot::Sysroot;
 
 /// The socket that a flag or the configuration names. Both were looked at when they were read.
-pub(super) fn named(global: &Global) -> Result<Option<Endpoint>, Failure> {
+pub(super) fn named(global: &Global) -> Result<Option<Endpoint>, Error> {
     let parsed = |text: &String| {
-        text.parse().map_err(|error| Failure::BadArgument {
-            message: format!("--cri-endpoint {text:?}: {error}"),
-            hint: "give a socket, like unix:///run/crio/crio.sock".into(),
+        text.parse().map_err(|error| {
+            Error::usage(format!("--cri-endpoint {text:?}: {error}"))
+                .hint("give a socket, like unix:///run/crio/crio.sock")
         })
     };
-    global.cri_endpoint.as_ref().map(parsed).transpose()
+    global.request.cri_endpoint.as_ref().map(parsed).transpose()
 }
 
 /// What helps where there is none to be seen.
@@ -23,15 +23,12 @@ const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/cri
 
 /// Connects to the runtime that the flags or the configuration name, else to the only one that
 /// answers on this node.
-pub(super) fn connect(global: &Global, options: &Options) -> Result<Client, Failure> {
+pub(super) fn connect(global: &Global, options: &Options) -> Result<Client, Error> {
     if let Some(endpoint) = named(global)? {
         return Client::connect(endpoint, options.clone()).map_err(|error| silent(&error));
     }
-    if !global.graphroot.is_empty() || !global.containerd_root.is_empty() {
-        return Err(Failure::BadArgument {
-            message: "a store is named, but not the runtime that deletes from it".into(),
-            hint: NAME_IT.into(),
-        });
+    if global.request.has_stores() {
+        return Err(Error::usage("a store is named, but not the runtime that deletes from it").hint(NAME_IT));
     }
     let found = discover::discover(&Sysroot::live());
     for (file, why) in &found.problems {
@@ -40,8 +37,8 @@ pub(super) fn connect(global: &Global, options: &Options) -> Result<Client, Fail
     choose(discover::ask(found.candidates, options))
 }
 
-fn silent(error: &CriError) -> Failure {
-    Failure::Refused { message: format!("no runtime to delete through: {error}"), hint: hint(&error.problem) }
+fn silent(error: &CriError) -> Error {
+    Error::refused(format!("no runtime to delete through: {error}")).hint(hint(&error.problem))
 }
 
 /// What to do about a runtime that cannot be used.
@@ -58,7 +55,7 @@ pub(super) fn hint(problem: &Problem) -> String {
 }
 
 /// The one to delete through, or why there is none.
-pub(super) fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Failure> {
+pub(super) fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Error> {
     let away = |problem: &Problem| {
         matches!(
             problem,
@@ -73,36 +70,30 @@ pub(super) fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> R
         Which::This(at) => Ok(runtimes.swap_remove(at).1),
         Which::Unclear(at) => {
             let (candidate, error) = &unanswered[at];
-            Err(Failure::Refused {
-                message: format!(
-                    "it is not clear which runtime is the node's: {error} ({})",
-                    candidate.origin
-                ),
-                hint: format!("wait until it answers, or {name_it}"),
-            })
+            Err(Error::refused(format!(
+                "it is not clear which runtime is the node's: {error} ({})",
+                candidate.origin
+            ))
+            .hint(format!("wait until it answers, or {name_it}")))
         }
         Which::Several => {
             let names: Vec<_> = runtimes
                 .iter()
                 .map(|(_, client)| format!("{} at {}", client.version().name, client.endpoint()))
                 .collect();
-            Err(Failure::Refused {
-                message: format!("several container runtimes answer: {}", names.join(", ")),
-                hint: name_it.into(),
-            })
+            Err(Error::refused(format!("several container runtimes answer: {}", names.join(", ")))
+                .hint(name_it))
         }
-        Which::None if unanswered.is_empty() => Err(Failure::Refused {
-            message: "no container runtime found: none of the usual CRI sockets is there".into(),
-            hint: NAME_IT.into(),
-        }),
+        Which::None if unanswered.is_empty() => {
+            Err(Error::refused("no container runtime found: none of the usual CRI sockets is there")
+                .hint(NAME_IT))
+        }
         Which::None => {
             let what = |(candidate, error): &(Candidate, CriError)| format!("{error} ({})", candidate.origin);
             let what: Vec<_> = unanswered.iter().map(what).collect();
             let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
-            Err(Failure::Refused {
-                message: format!("no container runtime answers: {}", what.join("; ")),
-                hint: hints.find(|hint| !hint.is_empty()).unwrap_or_default(),
-            })
+            Err(Error::refused(format!("no container runtime answers: {}", what.join("; ")))
+                .hint(hints.find(|hint| !hint.is_empty()).unwrap_or_default()))
         }
     }
 }

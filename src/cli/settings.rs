@@ -2,92 +2,95 @@
 
 use std::path::PathBuf;
 
-use super::args::Global;
-use super::failure::Failure;
-use super::records::STATE_DIR;
-use super::surveying;
+use super::args::GlobalFlags;
+use super::global::Global;
+use super::observer;
+use crate::app::error::Error;
+use crate::app::request::Request;
 use crate::config::{self, Config, Flag, Invalid, Problem};
 use crate::model::Finding;
 use crate::sys::sysroot::Sysroot;
 
-/// What flags and the environment name in place of what is configured.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Named {
-    /// Stores, which may not be all that the node has.
-    pub(super) stores: bool,
-    /// Another state directory.
-    pub(super) other_state: bool,
-}
+/// Names the state directory where no flag does.
+const STATE_DIR: &str = "LAYERSWEEP_STATE_DIR";
 
-/// Reads the configuration and fills in the global flags that were not given from it.
+/// Reads the configuration, and fills in what the flags leave open.
 ///
-/// Below `--sysroot` it is that disk's configuration. What is wrong with one there is told as a
-/// warning, and the defaults hold: whoever looks at a dead node's disk cannot mend it.
-pub(super) fn settle(global: &mut Global, flags: &[Flag]) -> Result<Config, Failure> {
-    let config = match load(global, flags)? {
+/// Below `--sysroot` it is that disk's configuration. What is wrong with one there is a warning, and
+/// the defaults hold: whoever looks at a dead node's disk cannot repair it.
+pub(super) fn read(flags: &GlobalFlags, own: &[Flag]) -> Result<(Global, Config), Error> {
+    let config = match load(flags, own)? {
         Ok(config) => config,
-        Err(invalid) if global.sysroot.is_some() && global.config.is_none() => {
-            let config = Config::defaults(flags).map_err(Failure::Config)?;
-            let findings = invalid.0.into_iter().map(|problem| Finding {
-                path: PathBuf::new(),
-                message: format!("{problem}; the disk's configuration is left aside"),
-                incomplete: false,
-            });
-            surveying::warn(&findings.collect::<Vec<_>>());
-            config
+        Err(invalid) if flags.sysroot.is_some() && flags.config.is_none() => {
+            for problem in invalid.0 {
+                observer::warn_of(&Finding {
+                    path: PathBuf::new(),
+                    message: format!("{problem}; the disk's configuration is left aside"),
+                    incomplete: false,
+                });
+            }
+            Config::defaults(own)?
         }
-        Err(invalid) => return Err(Failure::Config(invalid)),
+        Err(invalid) => return Err(invalid.into()),
     };
-    fill_in(global, &config);
-    Ok(config)
+    Ok((global(flags, &config), config))
 }
 
-/// The same for who is to tell what is wrong: then the defaults hold.
-pub(super) fn settle_anyway(global: &mut Global) -> Result<(Config, Vec<Problem>), Failure> {
-    let (config, problems) = match load(global, &[])? {
+/// The same for `doctor`, which reports what is wrong: then the defaults hold.
+pub(super) fn read_anyway(flags: &GlobalFlags) -> Result<(Global, Config, Vec<Problem>), Error> {
+    let (config, problems) = match load(flags, &[])? {
         Ok(config) => (config, Vec::new()),
-        Err(invalid) => (Config::defaults(&[]).map_err(Failure::Config)?, invalid.0),
+        Err(invalid) => (Config::defaults(&[])?, invalid.0),
     };
-    fill_in(global, &config);
-    Ok((config, problems))
+    Ok((global(flags, &config), config, problems))
 }
 
 /// What the files say alone; `None` where they cannot be used.
-pub(super) fn without_flags(global: &Global) -> Option<Config> {
-    load(global, &[]).ok()?.ok()
+pub(super) fn without_flags(flags: &GlobalFlags) -> Option<Config> {
+    load(flags, &[]).ok()?.ok()
 }
 
-fn load(global: &Global, flags: &[Flag]) -> Result<Result<Config, Invalid>, Failure> {
-    let root = global.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
-    let only = global.config.as_deref().map(std::path::absolute).transpose();
-    let only = only.map_err(|error| Failure::BadArgument {
-        message: format!("--config: {error}"),
-        hint: String::new(),
-    })?;
-    Ok(Config::load(&root, only.as_deref(), flags))
+fn load(flags: &GlobalFlags, own: &[Flag]) -> Result<Result<Config, Invalid>, Error> {
+    let root = flags.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
+    let only = flags.config.as_deref().map(std::path::absolute).transpose();
+    let only = only.map_err(|error| Error::usage(format!("--config: {error}")))?;
+    Ok(Config::load(&root, only.as_deref(), own))
 }
 
-fn fill_in(global: &mut Global, config: &Config) {
-    let by_variable = std::env::var_os(STATE_DIR).filter(|dir| !dir.is_empty() && global.sysroot.is_none());
-    let named = global.state_dir.clone().or_else(|| by_variable.clone().map(PathBuf::from));
-    let is_configured = |dir: PathBuf| std::path::absolute(dir).is_ok_and(|dir| dir == config.state_dir);
-    global.named.other_state = named.is_some_and(|dir| !is_configured(dir));
-    global.trust_pid_namespace = config.trust_pid_namespace;
-    global.kubelet_root.clone_from(&config.kubelet.root_dir);
-    global.named.stores = !global.graphroot.is_empty() || !global.containerd_root.is_empty();
-    // Whoever names a store or a socket means that one and nothing of what is configured.
-    if !global.named.stores {
-        let stores = &config.stores;
-        global.graphroot.clone_from(&stores.graphroots);
-        global.containerd_root.clone_from(&stores.containerd_roots);
-        if global.runroot.is_none() {
-            global.runroot.clone_from(&stores.runroot);
-        }
-        if global.cri_endpoint.is_none() {
-            global.cri_endpoint.clone_from(&stores.cri_endpoint);
-        }
-    }
-    if global.state_dir.is_none() && by_variable.is_none() && config.state_dir != *config::STATE_DIR {
-        global.state_dir = Some(config.state_dir.clone());
+fn global(flags: &GlobalFlags, config: &Config) -> Global {
+    // The variable describes this machine, not a disk that is looked at.
+    let by_variable = std::env::var_os(STATE_DIR).filter(|dir| !dir.is_empty() && flags.sysroot.is_none());
+    let named = flags.state_dir.clone().or_else(|| by_variable.map(PathBuf::from));
+    let is_configured = |dir: &PathBuf| std::path::absolute(dir).is_ok_and(|dir| dir == config.state_dir);
+    let other_state = named.as_ref().is_some_and(|dir| !is_configured(dir));
+    let configured = || Some(config.state_dir.clone()).filter(|dir| dir != config::STATE_DIR);
+    let names_stores = !flags.graphroot.is_empty() || !flags.containerd_root.is_empty();
+    // Naming a store or a socket means that one, and nothing of what is configured.
+    let unless_named = |set: &Option<PathBuf>| set.clone().filter(|_| !names_stores);
+    let stores = &config.stores;
+    let request = Request {
+        graphroots: if names_stores { &flags.graphroot } else { &stores.graphroots }.clone(),
+        containerd_roots: if names_stores { &flags.containerd_root } else { &stores.containerd_roots }
+            .clone(),
+        runroot: flags.runroot.clone().or_else(|| unless_named(&stores.runroot)),
+        names_stores,
+        cri_endpoint: (flags.cri_endpoint.clone())
+            .or_else(|| stores.cri_endpoint.clone().filter(|_| !names_stores)),
+        sysroot: flags.sysroot.clone(),
+        state_dir: named.or_else(configured),
+        kubelet_root: config.kubelet.root_dir.clone(),
+        trust_pid_namespace: config.trust_pid_namespace,
+        full: flags.full,
+        threads: flags.threads,
+        io_priority: flags.io_priority.into(),
+    };
+    Global {
+        request,
+        format: flags.format,
+        quiet: flags.quiet,
+        yes: flags.yes,
+        no_progress: flags.no_progress,
+        config_named: flags.config.is_some(),
+        other_state,
     }
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use super::exit::Exit;
-use super::failure::Failure;
+use crate::app::error::{Error, Exit};
 use crate::sys::stop;
 
 /// So long after a signal the process ends, whatever it waits for: two seconds are promised.
@@ -19,9 +18,8 @@ const DEADLINE: Duration = Duration::from_millis(1800);
 /// From now on SIGTERM, SIGINT and SIGHUP set [`stop::flag`] instead of ending the process, which
 /// ends within two seconds all the same; the second SIGINT ends it at once, for whoever will not
 /// wait.
-pub(super) fn listen() -> Result<(), Failure> {
-    let failed =
-        |error| Failure::BadArgument { message: format!("catching signals: {error}"), hint: String::new() };
+pub(super) fn listen() -> Result<(), Error> {
+    let failed = |error| Error::usage(format!("catching signals: {error}"));
     let asked = stop::flag();
     let (heard, rings) = UnixStream::pair().map_err(failed)?;
     watch(heard).map_err(failed)?;

@@ -4,13 +4,15 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
-use super::args::{Format, Global, SweepArgs};
+use super::args::{Format, SweepArgs};
 use super::collecting::lock;
-use super::exit::Exit;
-use super::failure::Failure;
+use super::global::Global;
 use super::leak_recording::LeakRecording;
-use super::surveying;
-use super::{ask, directly, output, records, stop, terminal};
+use super::{ask, directly, output, stop, terminal};
+use crate::app::database;
+use crate::app::error::{Error, Exit};
+use crate::app::observer::{Observer as _, Weight};
+use crate::app::scan;
 use crate::config::Config;
 use crate::execute::editors::{Editors, Keep};
 use crate::execute::leaks::{Ran, Sweeper};
@@ -24,16 +26,14 @@ use crate::report::text;
 use crate::stores::Survey;
 use crate::sys::stop::flag;
 
-pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Failure> {
+pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<Exit, Error> {
     let wish = Wish { classes: own.class.clone(), min_age: config.leaks.min_age, repair: own.repair.clone() };
     // A dry run of nothing would tell nothing.
     let delete = own.delete || (own.dry_run && own.repair.is_empty());
     let changes = delete || !wish.repair.is_empty();
-    if global.sysroot.is_some() && changes {
-        return Err(Failure::BadArgument {
-            message: "--sysroot: nothing is ever changed there, so `sweep` can only report".into(),
-            hint: "`layersweep sweep --sysroot DIR` lists what could go".into(),
-        });
+    if global.request.sysroot.is_some() && changes {
+        return Err(Error::usage("--sysroot: nothing is ever changed there, so `sweep` can only report")
+            .hint("`layersweep sweep --sysroot DIR` lists what could go"));
     }
     let began = Instant::now();
     let run_id = runs::new_id(Timestamp::now());
@@ -42,10 +42,10 @@ pub(super) fn run(global: &Global, config: &Config, own: &SweepArgs) -> Result<E
         return sweep.show();
     }
     match sweep.carry_out() {
-        Err(Failure::Refused { message, hint }) if global.format == Format::Json => {
+        Err(refusal) if refusal.exit == Exit::Refused && global.format == Format::Json => {
             let at = Timestamp::now();
-            output::json(&json::sweep_refused(&sweep.run_id, &sweep.wish, delete, &message, at))?;
-            Err(Failure::Refused { message, hint })
+            output::json(&json::sweep_refused(&sweep.run_id, &sweep.wish, delete, &refusal.message, at))?;
+            Err(refusal)
         }
         other => other,
     }
@@ -62,13 +62,13 @@ struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// Changes nothing.
-    fn show(&self) -> Result<Exit, Failure> {
-        let surveyed = surveying::survey(self.global)?;
+    fn show(&self) -> Result<Exit, Error> {
+        let surveyed = scan::scan(&self.global.request, self.global)?;
         let editors = Editors::of(
             &surveyed.survey,
-            &records::place(self.global).dir,
+            &database::place(&self.global.request).dir,
             Keep::Use,
-            self.global.trust_pid_namespace,
+            self.global.request.trust_pid_namespace,
         );
         let plan = self.plan(&surveyed.survey, &editors);
         let document = self.document(&surveyed.survey, &plan, None, 0);
@@ -76,21 +76,22 @@ impl Sweep<'_> {
         Ok(surveyed.exit())
     }
 
-    fn carry_out(&self) -> Result<Exit, Failure> {
+    fn carry_out(&self) -> Result<Exit, Error> {
         let global = self.global;
-        let place = records::place(global);
+        let place = database::place(&global.request);
         // Held until the end.
         let _lock = lock(&place)?;
         directly::check_namespace(global)?;
-        let mut surveyed = surveying::survey_and_record(global)?;
-        let editors = Editors::of(&surveyed.survey, &place.dir, Keep::Use, global.trust_pid_namespace);
-        let (resumed, unfinished) = match surveyed.memory.was_blind() {
+        let mut surveyed = scan::scan_and_record(&global.request, global)?;
+        let editors =
+            Editors::of(&surveyed.survey, &place.dir, Keep::Use, global.request.trust_pid_namespace);
+        let (resumed, unfinished) = match surveyed.state.was_unreadable() {
             // Nor are notes obeyed that lie beside records that cannot be read.
             true => (0, Vec::new()),
             false => resume(&editors),
         };
         if resumed > 0 {
-            surveyed = surveying::survey_and_record(global)?;
+            surveyed = scan::scan_and_record(&global.request, global)?;
         }
         let plan = self.plan(&surveyed.survey, &editors);
         let planned = self.document(&surveyed.survey, &plan, None, resumed);
@@ -102,11 +103,11 @@ impl Sweep<'_> {
         }
         stop::listen()?;
         let not_written_out = write_out(&surveyed.survey.inventory, &plan);
-        surveying::warn(&not_written_out);
+        global.findings(Weight::Always, &not_written_out);
         surveyed.survey.inventory.findings.extend(not_written_out);
         let inventory = &surveyed.survey.inventory;
         let mut recording =
-            LeakRecording::begin(global, &surveyed.memory, inventory, &self.run_id, self.began, &plan);
+            LeakRecording::begin(global, &surveyed.state, inventory, &self.run_id, self.began, &plan);
         let mut sweeper = Sweeper {
             inventory,
             editors: &editors,
@@ -164,7 +165,7 @@ impl Sweep<'_> {
         })
     }
 
-    fn print(&self, document: &SweepDoc) -> Result<(), Failure> {
+    fn print(&self, document: &SweepDoc) -> Result<(), Error> {
         match self.global.format {
             Format::Json => output::json(document),
             // From a timer: only what happened.

@@ -1,15 +1,16 @@
 //! `layersweep usage`
 
-use super::args::{Format, Global};
-use super::exit::Exit;
-use super::failure::Failure;
-use super::{output, surveying};
+use super::args::Format;
+use super::global::Global;
+use super::output;
+use crate::app::error::{Error, Exit};
+use crate::app::scan;
 use crate::model::StoreIx;
 use crate::report::json::{self, UsageDoc};
 use crate::report::text;
 
-pub(super) fn run(global: &Global) -> Result<Exit, Failure> {
-    let surveyed = surveying::survey(global)?;
+pub(super) fn run(global: &Global) -> Result<Exit, Error> {
+    let surveyed = scan::scan(&global.request, global)?;
     let survey = &surveyed.survey;
     let inventory = &survey.inventory;
     let document = UsageDoc {

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
+use jiff::SignedDuration;
+
 use super::*;
-use crate::policy::FreeFloor;
-use crate::policy::Marks;
-use crate::policy::Targets;
+use crate::policy::{FreeFloor, Marks, Targets};
 
 fn root(case: &str) -> Sysroot {
     Sysroot::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config/own").join(case))
@@ -19,11 +19,10 @@ fn flag(key: &'static str, flag: &'static str, text: &str) -> Flag {
 
 /// The configuration of one file with this text, and nothing else.
 fn of(text: &str) -> Result<Config, Vec<String>> {
-    let mut settings = keys::Settings::default();
-    let mut problems = Vec::new();
-    document::read(Path::new("/c.toml"), text, &mut settings, &mut problems);
-    let config = build::build(&settings, vec![], &mut problems);
-    if problems.is_empty() { Ok(config) } else { Err(problems.iter().map(ToString::to_string).collect()) }
+    let mut sources = Sources::default();
+    sources.file(Path::new("/c.toml"), text);
+    let config = Config::finish(sources, &[], vec![]);
+    config.map_err(|Invalid(problems)| problems.iter().map(ToString::to_string).collect())
 }
 
 fn marks(high: u8, low: u8) -> Option<Marks> {
@@ -82,21 +81,20 @@ fn flags_win_over_files() {
     let flags = [
         flag("images.high_percent", "--high", "90"),
         flag("images.min_age", "--min-age", "0s"),
-        flag("stores.graphroot", "--graphroot", "/a"),
-        flag("stores.graphroot", "--graphroot", "/b"),
-        flag("leaks.delete", "--delete", "true"),
+        flag("images.min_free", "--min-free", "4096"),
+        flag("images.policy", "--policy", "exact"),
     ];
     let config = load("precedence", &flags).unwrap();
     assert_eq!(config.images.targets.used, marks(90, 65));
     assert_eq!(config.images.min_age, SignedDuration::ZERO);
-    assert_eq!(config.stores.graphroots, [PathBuf::from("/a"), PathBuf::from("/b")]);
-    assert!(config.leaks.delete);
+    assert_eq!(config.images.targets.free, Some(FreeFloor { start_below: 4096, until: 4096 }));
     for (text, message) in [
-        ("101", "--high: 101 is not within 0 and 100"),
-        ("much", "--high: \"much\" is not a whole number from 0 to 100, or \"off\""),
+        ("101", "--high: 101 is not a whole number from 0 to 100"),
+        ("much", "--high: \"much\" is not a whole number from 0 to 100"),
         (
             "60",
-            "/etc/layersweep/layersweep.toml line 2: images.low_percent: the low mark 65 is above the high mark 60",
+            "/etc/layersweep/layersweep.toml, line 2, column 1: images.low_percent: \
+             the low threshold 65 is above the high threshold 60",
         ),
     ] {
         let error = load("precedence", &[flag("images.high_percent", "--high", text)]).unwrap_err();
@@ -119,29 +117,28 @@ fn a_named_file_takes_the_place_of_all() {
 fn every_mistake_is_told_with_its_line() {
     let Invalid(problems) = load("mistakes", &[]).unwrap_err();
     let told: Vec<_> = problems.iter().map(|problem| format!("{problem} [{}]", problem.remedy)).collect();
-    let file = "/etc/layersweep/layersweep.toml line";
     let expected = [
-        "2: high_percent: there is no such key [did you mean images.high_percent?]",
-        "3: images.high_pecent: there is no such key [did you mean images.high_percent?]",
-        "3: images.low_percent: \"70\" is not a whole number from 0 to 100 \
-         [write a whole number from 0 to 100]",
-        "5: gc: there is no such key [at the top there are containers, images, kubelet, leaks, metrics, protect, state_dir, stores, trust_pid_namespace]",
-        "11: protect.names: \"quay.io/[\" is no pattern: unclosed character class; missing ']' \
-         [write a list of patterns like [\"quay.io/team/*\"]]",
-        "12: protect.names: 7 is not a list of patterns like [\"quay.io/team/*\"] \
-         [write a list of patterns like [\"quay.io/team/*\"]]",
-        "14: protect.labels: is to be a list of labels like [\"keep\", \"tier=base\"], not string []",
-        "15: protect.keep_newest: -1 is no number of images [write a whole number]",
-        "16: protect.static_pods: \"manifests\" is not an absolute path [write an absolute path, or \"off\"]",
-        "19: containers.enabled: \"yes\" is not true or false [write true or false]",
-        "22: leaks.min_age: \"1y\" is not a duration like 90s, 5m30s, 36h, 14d or 2w \
-         [write a duration like \"5m30s\"]",
-        "24: state_dir: is to be an absolute path, not table [write an absolute path]",
-        "28: stores.cri_endpoint: \"http://localhost:8080\" is no endpoint of a runtime: only unix sockets \
-         are supported, as `unix:///path` [write a socket like \"unix:///run/crio/crio.sock\"]",
-        "31: metrics.textfile: \"layersweep.prom\" is not an absolute path \
-         [write \"auto\", \"off\" or an absolute path]",
+        "2, column 1: high_percent: there is no such key [the keys here are state_dir, \
+         trust_pid_namespace, stores, images, protect, containers, kubelet, leaks, metrics]",
+        "3, column 12: images.high_pecent: there is no such key [the keys here are policy, \
+         high_percent, low_percent, min_free, free_until, inodes_high_percent, inodes_low_percent, \
+         min_age, max_age]",
+        "3, column 44: images.low_percent: \"70\" is not a whole number from 0 to 100 []",
+        "5, column 2: gc: there is no such key [the keys here are state_dir, trust_pid_namespace, \
+         stores, images, protect, containers, kubelet, leaks, metrics]",
+        "11, column 5: protect.names: \"quay.io/[\" is not a pattern: unclosed character class; \
+         missing ']' []",
+        "14, column 10: protect.labels: invalid type: string \"keep\", expected a list []",
+        "15, column 15: protect.keep_newest: -1 is less than 0 []",
+        "16, column 15: protect.static_pods: \"manifests\" is not an absolute path []",
+        "19, column 11: containers.enabled: \"yes\" is not true or false []",
+        "22, column 11: leaks.min_age: \"1y\" is not a duration like 90s, 5m30s, 36h, 14d or 2w []",
+        "24, column 1: state_dir: invalid type: table, expected an absolute path []",
+        "28, column 16: stores.cri_endpoint: \"http://localhost:8080\" is no endpoint of a runtime: \
+         only unix sockets are supported, as `unix:///path` []",
+        "31, column 12: metrics.textfile: \"layersweep.prom\" is not \"auto\", \"off\" or an absolute path []",
     ];
+    let file = "/etc/layersweep/layersweep.toml, line";
     for (told, expected) in told.iter().zip(expected) {
         assert_eq!(*told, format!("{file} {expected}"));
     }
@@ -151,7 +148,7 @@ fn every_mistake_is_told_with_its_line() {
 #[test]
 fn what_is_no_toml_is_told_with_its_line() {
     let error = load("broken", &[]).unwrap_err().to_string();
-    assert!(error.starts_with("/etc/layersweep/layersweep.toml line 3: "), "{error}");
+    assert!(error.starts_with("/etc/layersweep/layersweep.toml, line 3, column 14: "), "{error}");
 }
 
 /// Every key has an effect, and this file has every key.
@@ -159,10 +156,10 @@ fn what_is_no_toml_is_told_with_its_line() {
 fn every_key_arrives() {
     let config = load("everything", &[]).unwrap();
     let text = root("everything").read(Path::new(FILE), MAX_FILE_BYTES).unwrap();
-    let mut settings = keys::Settings::default();
-    document::read(Path::new(FILE), &text, &mut settings, &mut vec![]);
-    for key in KEYS {
-        assert!(settings.get(key.name).is_some(), "{} is not in the file", key.name);
+    let mut sources = Sources::default();
+    sources.file(Path::new(FILE), &text);
+    for key in keys() {
+        assert!(sources.origin(&key).is_some(), "{key} is not in the file");
     }
     let free = Some(FreeFloor { start_below: 10 << 30, until: 20 << 30 });
     assert_eq!(config.images.targets, Targets { used: marks(80, 72), free, inodes: marks(90, 82) });
@@ -201,7 +198,22 @@ fn containers_have_defaults_of_their_policy() {
     let limits = of("containers.max_per_unit = \"off\"\ncontainers.max_total = 240");
     assert_eq!((limits.policy.max_per_unit, limits.policy.max_total), (None, Some(240)));
     let wrong = super::tests::of("containers.max_total = -1").unwrap_err();
-    assert_eq!(wrong, ["/c.toml line 1: containers.max_total: -1 is no limit; \"off\" is none"]);
+    assert_eq!(wrong, ["/c.toml, line 1, column 24: containers.max_total: -1 is less than 0"]);
+}
+
+/// All keys, as the messages on one that does not exist name them.
+fn keys() -> Vec<String> {
+    let below = |table: &str| {
+        let mut sources = Sources::default();
+        sources.file(Path::new("/c.toml"), &format!("{table}nothing = 1"));
+        let keys = sources.problems[0].remedy.rsplit(" are ").next().unwrap().to_owned();
+        keys.trim_start_matches("the only key here is ").split(", ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = below("").into_iter().flat_map(|key| match key.as_str() {
+        "state_dir" | "trust_pid_namespace" => vec![key],
+        table => below(&format!("{table}.")).iter().map(|name| format!("{table}.{name}")).collect(),
+    });
+    all.collect()
 }
 
 /// `docs/configuration.md` names every key and no other.
@@ -214,13 +226,11 @@ fn every_key_is_documented() {
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(name, _)| name)
         .collect();
-    let mut sorted = documented.clone();
-    sorted.sort_unstable();
-    assert_eq!(sorted, KEYS.iter().map(|key| key.name).collect::<Vec<_>>());
+    assert_eq!(documented, keys());
 }
 
 #[test]
-fn marks_belong_together() {
+fn thresholds_belong_together() {
     for (text, expected) in [
         ("images.high_percent = 90", Ok(marks(90, 70))),
         ("images.high_percent = 72", Ok(marks(72, 67))),
@@ -230,19 +240,23 @@ fn marks_belong_together() {
         ("images.high_percent = 0x50", Ok(marks(80, 70))),
         (
             "images.low_percent = 76",
-            Err("/c.toml line 1: images.low_percent: the low mark 76 is above the high mark 75"),
+            Err(
+                "/c.toml, line 1, column 8: images.low_percent: the low threshold 76 is above the high threshold 75",
+            ),
         ),
         (
             "images.high_percent = \"off\"\nimages.low_percent = 5",
-            Err("/c.toml line 2: images.low_percent: a low mark without a high mark ends what never starts"),
+            Err(
+                "/c.toml, line 2, column 8: images.low_percent: without images.high_percent it has no effect",
+            ),
         ),
         (
             "images.free_until = 5",
-            Err("/c.toml line 1: images.free_until: without images.min_free nothing ever starts"),
+            Err("/c.toml, line 1, column 8: images.free_until: without images.min_free it has no effect"),
         ),
         (
             "[images]\nmin_free = 6\nfree_until = 5",
-            Err("/c.toml line 3: images.free_until: 5 bytes are less than images.min_free, 6"),
+            Err("/c.toml, line 3, column 1: images.free_until: 5 bytes are less than images.min_free, 6"),
         ),
     ] {
         let used = of(text).map(|config| config.images.targets.used);
@@ -259,10 +273,19 @@ fn policy_kubelet_accepts_what_the_kubelet_accepts() {
     let kubelet = |text: &str| of(&format!("images.policy = \"kubelet\"\n{text}"));
     assert_eq!(kubelet("").unwrap().decides, Decides::Kubelet);
     for (text, part) in [
-        ("images.low_percent = 75", "line 2: images.low_percent: policy kubelet does not accept it: the low"),
-        ("images.max_age = \"2m\"", "line 2: images.max_age: policy kubelet does not accept it: the maximum"),
-        ("images.min_free = 5", "line 2: images.min_free: policy kubelet knows no other target"),
-        ("images.high_percent = \"off\"", "line 1: images.policy: policy kubelet knows no other target"),
+        (
+            "images.low_percent = 75",
+            "line 2, column 8: images.low_percent: policy kubelet does not accept it: the low",
+        ),
+        (
+            "images.max_age = \"2m\"",
+            "line 2, column 8: images.max_age: policy kubelet does not accept it: the maximum",
+        ),
+        ("images.min_free = 5", "line 2, column 8: images.min_free: policy kubelet knows no other target"),
+        (
+            "images.high_percent = \"off\"",
+            "line 1, column 8: images.policy: policy kubelet knows no other target",
+        ),
     ] {
         let problems = kubelet(text).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");

@@ -2,12 +2,11 @@
 //! then images.
 
 use super::{Job, exit};
+use crate::app::error::{Error, Exit};
+use crate::app::scan::{self, ScanResult};
 use crate::cli::containing::Dead;
 use crate::cli::deciding::Mind;
-use crate::cli::exit::Exit;
-use crate::cli::failure::Failure;
 use crate::cli::recording::Recording;
-use crate::cli::surveying::{self, Surveyed};
 use crate::config::Config;
 use crate::execute::by_kubelet::{self, ByKubelet, Theirs};
 use crate::execute::containers::Ran as DeadRan;
@@ -26,7 +25,7 @@ use crate::sys::stop::{flag, is_asked};
 /// All that a run works with.
 pub(super) struct Act<'a> {
     pub(super) job: &'a Job<'a>,
-    pub(super) surveyed: &'a Surveyed,
+    pub(super) surveyed: &'a ScanResult,
     pub(super) config: &'a Config,
     pub(super) request: &'a Request,
     pub(super) mind: &'a Mind<'a>,
@@ -44,7 +43,7 @@ pub(super) struct Act<'a> {
 }
 
 impl Act<'_> {
-    pub(super) fn carry_out(&self, hands: &mut dyn Hands) -> Result<Exit, Failure> {
+    pub(super) fn carry_out(&self, hands: &mut dyn Hands) -> Result<Exit, Error> {
         let Self { job, surveyed, .. } = self;
         job.listen()?;
         let inventory = &surveyed.survey.inventory;
@@ -58,12 +57,12 @@ impl Act<'_> {
         let collected = match self.dead.map(|dead| self.collect(dead, &mut recording)).transpose() {
             Ok(collected) => collected,
             Err(blind) if began => return self.end(job.refused(&blind.what), recording, swept, None),
-            Err(blind) => return Err(Failure::Blind(blind)),
+            Err(blind) => return Err(Error::from(blind)),
         };
         // What went was in nobody's way, but what it used is not in use any more.
         let fresh = match &collected {
             Some((_, ran)) if !ran.deletions.is_empty() && !is_asked() => {
-                Some(surveying::survey_to_judge(job.global, false, job.config)?)
+                Some(scan::scan_for_policy(&job.global.request, job.global, false, job.config)?)
             }
             _ => None,
         };
@@ -72,14 +71,14 @@ impl Act<'_> {
         let untagged = match self.untag(surveyed, hands, &mut recording) {
             Ok(untagged) => untagged,
             Err(blind) if began => return self.end(job.refused(&blind.what), recording, swept, collected),
-            Err(blind) => return Err(Failure::Blind(blind)),
+            Err(blind) => return Err(Error::from(blind)),
         };
         let began = began || collected.is_some() || !untagged.is_empty();
         let mut document = match self.images(surveyed, hands, &mut recording, began) {
             Ok(document) => document,
             // What went before them is gone all the same, and that is told.
             Err(blind) if began => job.refused(&blind.what),
-            Err(blind) => return Err(Failure::Blind(blind)),
+            Err(blind) => return Err(Error::from(blind)),
         };
         let (inventory, now) = (&surveyed.survey.inventory, Some(recording.now()));
         json::add_untagged(&mut document, inventory, self.untags.iter().zip(untagged), now);
@@ -90,7 +89,7 @@ impl Act<'_> {
     /// the rest as it is.
     fn untag(
         &self,
-        surveyed: &Surveyed,
+        surveyed: &ScanResult,
         hands: &mut dyn Hands,
         recording: &mut Recording<'_>,
     ) -> Result<Vec<untag::Outcome>, Blind> {
@@ -124,7 +123,7 @@ impl Act<'_> {
         recording: Recording<'_>,
         swept: Option<(&LeakPlan, LeaksRan)>,
         collected: Option<(String, DeadRan)>,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, Error> {
         let Self { job, surveyed, .. } = self;
         if job.is_direct() && !is_asked() {
             self.editors.prepare();
@@ -168,7 +167,7 @@ impl Act<'_> {
     /// Deletes images, and tells of them.
     fn images(
         &self,
-        surveyed: &Surveyed,
+        surveyed: &ScanResult,
         hands: &mut dyn Hands,
         recording: &mut Recording<'_>,
         began: bool,

@@ -2,7 +2,6 @@
 
 use super::Doctor;
 use crate::app::doctor::{Check, Status};
-use crate::cli::failure::Failure;
 use crate::cli::runtime::{choose, hint};
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, Options, Problem};
@@ -68,10 +67,7 @@ impl Doctor<'_> {
         match choose(answers) {
             Ok(client) => self.serves(&client, survey),
             Err(failure) => {
-                let remedy = match &failure {
-                    Failure::Refused { hint, .. } => hint.clone(),
-                    _ => String::new(),
-                };
+                let remedy = failure.hint.clone().unwrap_or_default();
                 let message = format!("gc cannot delete through a runtime: {failure}");
                 match (kubelet.is_here(), nobody) {
                     (true, _) => self.error(NAME, "", message, remedy),
@@ -87,7 +83,7 @@ impl Doctor<'_> {
     }
 
     fn candidates(&mut self) -> Option<Vec<Candidate>> {
-        if let Some(named) = &self.global.cri_endpoint {
+        if let Some(named) = &self.global.request.cri_endpoint {
             return match named.parse() {
                 Ok(endpoint) => {
                     let origin = "--cri-endpoint, or stores.cri_endpoint".to_owned();
@@ -100,7 +96,7 @@ impl Doctor<'_> {
                 }
             };
         }
-        if !self.global.graphroot.is_empty() || !self.global.containerd_root.is_empty() {
+        if self.global.request.has_stores() {
             let message = "not asked: a store is named, but no socket (--cri-endpoint)";
             self.note(Check::ok(NAME, "", message));
             return None;

@@ -5,9 +5,9 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Doctor;
+use crate::app::database::{self, Database};
 use crate::app::doctor::{Check, Status};
-use crate::cli::failure::Failure;
-use crate::cli::records::{self as ours, Open};
+use crate::app::error::Error;
 use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, Outcome, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
@@ -34,7 +34,7 @@ const RUNS: usize = 200;
 
 impl Doctor<'_> {
     pub(super) fn state(&mut self, survey: Option<&Survey>) {
-        let place = ours::place(self.global);
+        let place = database::place(&self.global.request);
         self.directory(&place, survey);
         let open = self.database(&place);
         if let Some(open) = &open {
@@ -123,9 +123,9 @@ impl Doctor<'_> {
         }
     }
 
-    fn database(&mut self, place: &Place) -> Option<Open> {
+    fn database(&mut self, place: &Place) -> Option<Database> {
         let object = self.shown(&place.dir.join(DATABASE));
-        let (open, degraded) = match ours::open_quietly(self.global, Access::Read) {
+        let (open, degraded) = match Database::open_quietly(&self.global.request, Access::Read) {
             Ok(opened) => opened,
             Err(failure) => {
                 self.records_failed(object, &failure);
@@ -184,7 +184,7 @@ impl Doctor<'_> {
         Some(open)
     }
 
-    fn records_failed(&mut self, object: String, failure: &Failure) {
+    fn records_failed(&mut self, object: String, failure: &Error) {
         let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
         let remedy = "use the layersweep that made it, or name another state directory with --state-dir";
         self.error(RECORDS, object, format!("{failure}{cause}"), remedy);
@@ -212,7 +212,7 @@ impl Doctor<'_> {
         }
     }
 
-    fn runs(&mut self, open: &Open) {
+    fn runs(&mut self, open: &Database) {
         let query = Query { limit: RUNS, quiet: true, ..Query::default() };
         let acts = match open.read(|connection| runs::list(connection, &query)) {
             Ok((acts, _)) => acts,
@@ -290,7 +290,7 @@ impl Doctor<'_> {
         }
     }
 
-    fn clock(&mut self, open: Option<&Open>) {
+    fn clock(&mut self, open: Option<&Database>) {
         const NAME: &str = "clock";
         let now = match crate::sys::clock::read() {
             Ok(now) => now,

@@ -25,9 +25,8 @@ use super::Source;
 use super::address::{Address, Masked, Socket};
 use super::connections::{Connections, Heard};
 use super::shared::{Missing, Shared};
-use crate::cli::exit::Exit;
-use crate::cli::failure::Failure;
-use crate::cli::output;
+use crate::app::error::{Error, Exit};
+use crate::app::observer::Observer as _;
 use crate::report::metrics;
 
 /// Connections at a time; one more ends the one that has been silent for longest.
@@ -49,7 +48,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Serves until SIGTERM, SIGINT or SIGHUP.
-pub(super) fn serve(source: Source, address: &Address) -> Result<Exit, Failure> {
+pub(super) fn serve(source: Source, address: &Address) -> Result<Exit, Error> {
     let failed = |error: io::Error| failure(address, &error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let serving = async {
@@ -59,11 +58,9 @@ pub(super) fn serve(source: Source, address: &Address) -> Result<Exit, Failure> 
             signals.push(signal(kind).map_err(failed)?);
         }
         let listener = Listener::bind(address).map_err(failed)?;
-        output::note(&source.global, &format!("serving /metrics on {}", listener.address()));
+        source.global.note(&format!("serving /metrics on {}", listener.address()));
         if address.is_open() {
-            output::note(
-                &source.global,
-                "whoever reaches this address can read the metrics; 127.0.0.1 or a unix socket keeps them here",
+            source.global.note("whoever reaches this address can read the metrics; 127.0.0.1 or a unix socket keeps them here",
             );
         }
         let page = Shared::new(MAKING, move || {
@@ -84,7 +81,7 @@ pub(super) fn serve(source: Source, address: &Address) -> Result<Exit, Failure> 
 /// The metrics.
 type Page = Shared<Bytes>;
 
-fn failure(address: &Address, error: &io::Error) -> Failure {
+fn failure(address: &Address, error: &io::Error) -> Error {
     let (place, hint) = match address {
         Address::Tcp(address) => (address.to_string(), "name another address or port"),
         Address::Unix(path) => (
@@ -96,7 +93,7 @@ fn failure(address: &Address, error: &io::Error) -> Failure {
             },
         ),
     };
-    Failure::NotThere { message: format!("cannot listen on {place}: {error}"), hint: hint.into() }
+    Error::failed(format!("cannot listen on {place}: {error}")).hint(hint)
 }
 
 enum Listener {

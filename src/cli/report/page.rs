@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
-use crate::cli::failure::Failure;
+use crate::app::error::Error;
 use crate::cli::outfile::{self, directory, is_below};
 
 /// A new page tells much of a node: it is not for everybody.
@@ -27,15 +27,12 @@ pub(super) enum Target {
 impl Target {
     /// Looks at what the user named before anything is measured. Nothing is ever written over but a
     /// regular file, and nothing into the disk that is looked at.
-    pub(super) fn check(path: &Path, sysroot: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn check(path: &Path, sysroot: Option<&Path>) -> Result<Self, Error> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
         let bad = |what: &str, hint: &str| {
-            Err(Failure::BadArgument {
-                message: format!("--html {}: {what}", path.display()),
-                hint: hint.into(),
-            })
+            Err(Error::usage(format!("--html {}: {what}", path.display())).hint(hint))
         };
         outfile::check(path).map_err(|unfit| unfit.of("--html", path))?;
         let directory = match fs::canonicalize(directory(path)) {
@@ -55,21 +52,21 @@ impl Target {
     }
 
     /// Refuses a file inside a store, its runroot included: reading never writes there.
-    pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Result<(), Failure> {
+    pub(super) fn outside<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Result<(), Error> {
         let Self::File(path) = self else { return Ok(()) };
         outfile::outside(path, roots).map_err(|unfit| unfit.of("--html", path))
     }
 
     /// Writes the page. A file appears whole or stays as it was.
-    pub(super) fn write(&self, page: &str) -> Result<(), Failure> {
+    pub(super) fn write(&self, page: &str) -> Result<(), Error> {
         match self {
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
-                stdout.write_all(page.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
+                stdout.write_all(page.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::output)
             }
-            Self::File(path) => replace(path, page.as_bytes()).map_err(|error| Failure::NotThere {
-                message: format!("writing the page {}: {error}", path.display()),
-                hint: "name a file on another filesystem, or `-` for standard output".into(),
+            Self::File(path) => replace(path, page.as_bytes()).map_err(|error| {
+                Error::failed(format!("writing the page {}: {error}", path.display()))
+                    .hint("name a file on another filesystem, or `-` for standard output")
             }),
         }
     }

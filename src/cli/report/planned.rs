@@ -1,12 +1,12 @@
 //! What `gc` and `sweep --delete` would give back now, by the policy as it is configured. Changes
 //! nothing.
 
+use crate::app::database;
 use crate::app::diagnosis::{Back, Planned};
-use crate::cli::args::Global;
+use crate::app::error::Error;
+use crate::app::scan::ScanResult;
 use crate::cli::deciding;
-use crate::cli::failure::Failure;
-use crate::cli::records;
-use crate::cli::surveying::Surveyed;
+use crate::cli::global::Global;
 use crate::config::Config;
 use crate::cri::discover;
 use crate::execute::editors::{Editors, Keep};
@@ -27,10 +27,15 @@ pub(super) struct Plans {
 }
 
 /// Plans for what was surveyed.
-pub(super) fn plans(global: &Global, config: &Config, surveyed: &Surveyed) -> Result<Plans, Failure> {
+pub(super) fn plans(global: &Global, config: &Config, surveyed: &ScanResult) -> Result<Plans, Error> {
     let survey = &surveyed.survey;
     let images = deciding::plan(global, config, surveyed)?;
-    let editors = Editors::of(survey, &records::place(global).dir, Keep::Use, global.trust_pid_namespace);
+    let editors = Editors::of(
+        survey,
+        &database::place(&global.request).dir,
+        Keep::Use,
+        global.request.trust_pid_namespace,
+    );
     let closed = |store: StoreIx| {
         let store = &survey.inventory.stores[store.get()];
         match survey.sysroot.is_foreign() {
@@ -41,14 +46,14 @@ pub(super) fn plans(global: &Global, config: &Config, surveyed: &Surveyed) -> Re
     };
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let leaks = leaks::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
-    Ok(Plans { images, leaks, blind: surveyed.memory.is_blind(), command: command(global, survey) })
+    Ok(Plans { images, leaks, blind: surveyed.state.is_unreadable(), command: command(global, survey) })
 }
 
 /// What deletes images from these stores: where no runtime has a socket, we do it ourselves, if we can.
 fn command(global: &Global, survey: &Survey) -> &'static str {
     let mut stores = survey.inventory.stores.iter();
-    let has_socket = || match global.named.stores {
-        true => global.cri_endpoint.is_some(),
+    let has_socket = || match global.request.names_stores {
+        true => global.request.cri_endpoint.is_some(),
         false => !discover::discover(&survey.sysroot).candidates.is_empty(),
     };
     // Of a node that does not run nobody knows which sockets it will have.
@@ -60,7 +65,7 @@ fn command(global: &Global, survey: &Survey) -> &'static str {
 
 impl Plans {
     /// What comes back on one filesystem.
-    pub(super) fn on(&self, surveyed: &Surveyed, at: FilesystemIx) -> Planned {
+    pub(super) fn on(&self, surveyed: &ScanResult, at: FilesystemIx) -> Planned {
         let mut gc = Back::default();
         if !self.blind {
             let steps = self.images.steps.iter().flat_map(|step| &step.gains);

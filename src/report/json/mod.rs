@@ -12,6 +12,7 @@ mod parts;
 mod pins;
 mod remembered;
 mod report;
+mod scan;
 mod scan_file;
 mod sweep;
 
@@ -48,6 +49,7 @@ pub use report::{
     CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFacts, ReportFilesystemDoc,
     TopDoc, UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
 };
+pub use scan::{known_image, known_images, scan};
 pub use scan_file::scan_of;
 pub use sweep::{
     RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepFacts, SweepLeakDoc, SweptDoc, sweep, sweep_refused,

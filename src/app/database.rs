@@ -1,0 +1,227 @@
+//! Opening the database of the state directory.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::error::Error;
+use super::observer::{Observer, Weight};
+use super::request::Request;
+use crate::history::{
+    self, Access, Caller, DATABASE, Degraded, Note, Opened, PATIENCE, Place, Queue, Records,
+};
+use crate::model::Finding;
+
+/// An open database.
+#[derive(Debug)]
+pub struct Database {
+    /// Always usable, maybe as a copy or empty.
+    pub records: Records,
+    /// Where it is, or would be.
+    pub place: Place,
+    /// Whether there was one that could be read.
+    pub found: bool,
+    /// Whether there is one that could not: what it says is unknown, not nothing.
+    pub unreadable: bool,
+}
+
+impl Database {
+    /// Opens it and hands what is wrong with it to the observer.
+    ///
+    /// # Errors
+    /// When a newer layersweep made it, or SQLite refuses.
+    pub fn open(request: &Request, observer: &dyn Observer, access: Access) -> Result<Self, Error> {
+        let (database, degraded) = Self::open_quietly(request, access)?;
+        warn(observer, &degraded);
+        Ok(database)
+    }
+
+    /// Opens it and hands what is wrong with it to the caller.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_quietly(request: &Request, access: Access) -> Result<(Self, Vec<Degraded>), Error> {
+        Self::open_at(place(request), access)
+    }
+
+    fn open_at(place: Place, access: Access) -> Result<(Self, Vec<Degraded>), Error> {
+        let opened = Records::open_at(&place, access, PATIENCE).map_err(|source| failed(&place, source))?;
+        Ok(Self::of(opened, place))
+    }
+
+    fn of(opened: Opened, place: Place) -> (Self, Vec<Degraded>) {
+        let unreadable = !opened.found && hides_something(&place, &opened.degraded);
+        (Self { records: opened.records, place, found: opened.found, unreadable }, opened.degraded)
+    }
+
+    /// Opens it for a report that decides nothing. A database that a newer layersweep made is treated as
+    /// one that cannot be read; the last value says so.
+    ///
+    /// # Errors
+    /// When SQLite refuses.
+    pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Degraded>, Option<String>), Error> {
+        let place = place(request);
+        match Records::open_at(&place, Access::Read, PATIENCE) {
+            Err(newer @ history::Error::Newer { .. }) => {
+                let why = newer.to_string();
+                let empty = Place { unresolved: Some((ErrorKind::NotFound, why.clone())), ..place.clone() };
+                let (database, degraded) = Self::open_at(empty, Access::Read)?;
+                Ok((Self { place, found: false, unreadable: true, ..database }, degraded, Some(why)))
+            }
+            Err(source) => Err(failed(&place, source)),
+            Ok(opened) => {
+                let (database, degraded) = Self::of(opened, place);
+                Ok((database, degraded, None))
+            }
+        }
+    }
+
+    /// Opens it to change something that has to be kept.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and when the change could not be kept.
+    pub fn open_to_keep(request: &Request, observer: &dyn Observer) -> Result<Self, Error> {
+        let (database, mut degraded) = Self::open_quietly(request, Access::Write)?;
+        if database.records.is_kept() {
+            warn(observer, &degraded);
+            return Ok(database);
+        }
+        match degraded.pop() {
+            Some(why) => Err(unchanged(&why)),
+            None => {
+                let dir = database.place.dir.display();
+                Err(Error::usage(format!("{dir}: nothing can be kept there"))
+                    .hint("name another state directory with --state-dir DIR"))
+            }
+        }
+    }
+
+    /// Opens it to show the past, with what waits to be saved; also the ids of the runs among that.
+    /// What is wrong with any of it goes to the observer.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_with_waiting(
+        request: &Request,
+        observer: &dyn Observer,
+    ) -> Result<(Self, HashSet<String>), Error> {
+        let mut database = Self::open(request, observer, Access::Read)?;
+        let (unsaved, notes) = database.apply_waiting()?;
+        notes.iter().for_each(|note| observer.warn(Weight::Usual, &note.to_string(), ""));
+        Ok((database, unsaved))
+    }
+
+    /// As [`Self::open_with_waiting`] for a report that decides nothing. The last value says why there is
+    /// a database that cannot be read.
+    ///
+    /// # Errors
+    /// When SQLite refuses.
+    pub fn open_with_waiting_for_report(
+        request: &Request,
+    ) -> Result<(Self, HashSet<String>, Option<String>), Error> {
+        let (mut database, degraded, newer) = Self::open_for_report(request)?;
+        let (unsaved, _) = database.apply_waiting()?;
+        let why = || newer.or_else(|| degraded.first().map(ToString::to_string)).unwrap_or_default();
+        let unread = database.unreadable.then(why);
+        Ok((database, unsaved, unread))
+    }
+
+    /// Applies what waits to be saved to a copy of it; ids of the runs among that, and what is wrong with it.
+    ///
+    /// # Errors
+    /// When SQLite refuses.
+    pub fn apply_waiting(&mut self) -> Result<(HashSet<String>, Vec<Note>), Error> {
+        let Self { records, place, .. } = self;
+        history::apply_waiting(records, &Queue::of(place)).map_err(|source| failed(place, source))
+    }
+
+    /// Its path; `None` where there is none.
+    #[must_use]
+    pub fn path(&self) -> Option<String> {
+        self.found.then(|| self.place.dir.join(DATABASE).to_string_lossy().into_owned())
+    }
+
+    /// Reads from it.
+    ///
+    /// # Errors
+    /// When SQLite refuses.
+    pub fn read<T>(
+        &self,
+        work: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.records.read(work).map_err(|source| failed(&self.place, source))
+    }
+
+    /// Writes all or nothing to one that was opened to keep the change.
+    ///
+    /// # Errors
+    /// When SQLite refuses, or the disk does.
+    pub fn write<T>(
+        &mut self,
+        work: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        self.records.write(work).map_err(|source| match source {
+            history::Error::Degraded(why) => unchanged(&why),
+            source => failed(&self.place, source),
+        })
+    }
+
+    /// A finding about it.
+    pub(super) fn finding(&self, message: String) -> Finding {
+        Finding { path: self.place.dir.join(DATABASE), message, incomplete: false }
+    }
+}
+
+/// Where the request says that the database is; inside the sysroot, if there is one.
+#[must_use]
+pub fn place(request: &Request) -> Place {
+    let named = request.state_dir.as_deref().map(|dir| match &request.sysroot {
+        // Given with the sysroot in front, it means the same.
+        Some(top) => below(top, dir).unwrap_or_else(|| dir.to_path_buf()),
+        None => dir.to_path_buf(),
+    });
+    history::place(&request.root(), named.as_deref(), &Caller::present())
+}
+
+fn below(top: &Path, dir: &Path) -> Option<PathBuf> {
+    let (top, dir) = (std::path::absolute(top).ok()?, std::path::absolute(dir).ok()?);
+    Some(Path::new("/").join(dir.strip_prefix(top).ok()?))
+}
+
+pub(super) fn failed(place: &Place, source: history::Error) -> Error {
+    Error::database(place.dir.join(DATABASE), source)
+}
+
+/// What somebody asked to change is not kept for later.
+fn unchanged(why: &Degraded) -> Error {
+    Error::failed(format!("nothing was changed: {why}")).hint("try again when that is mended")
+}
+
+/// Hands what is wrong with a database to the observer, each with its remedy.
+pub(super) fn warn(observer: &dyn Observer, degraded: &[Degraded]) {
+    degraded.iter().for_each(|why| observer.warn(Weight::Usual, &why.to_string(), &why.remedy()));
+}
+
+/// Hands what keeps a run from being saved to the observer: whoever is told of that has to hear of it,
+/// quiet or not.
+pub fn warn_of_saving(observer: &dyn Observer, degraded: &[Degraded], notes: &[Note]) {
+    let weight = if degraded.is_empty() { Weight::Usual } else { Weight::Always };
+    degraded.iter().for_each(|why| observer.warn(weight, &why.to_string(), &why.remedy()));
+    notes.iter().for_each(|note| observer.warn(weight, &note.to_string(), ""));
+}
+
+/// Whether there may be a database that could not be read. Where a new one only could not be made, on
+/// a full disk for example, there is none.
+fn hides_something(place: &Place, degraded: &[Degraded]) -> bool {
+    let only_unwritten = |why: &Degraded| {
+        matches!(
+            why,
+            Degraded::NotWritable { .. }
+                | Degraded::Locked { .. }
+                | Degraded::DiskFull { .. }
+                | Degraded::ReadOnly { .. }
+        )
+    };
+    let exists = || place.dir.join(DATABASE).try_exists().unwrap_or(true);
+    !degraded.is_empty() && (!degraded.iter().all(only_unwritten) || exists())
+}

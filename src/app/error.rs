@@ -1,0 +1,260 @@
+//! Why a use case ended without a result.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config;
+use crate::execute::hands::Blind;
+use crate::history;
+use crate::stores;
+use crate::stores::lookup;
+
+/// How a command ends: every exit code there is (also in the man page and `--help`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done, or nothing to do.
+    Done = 0,
+    /// A failure on the way; what was done is still reported.
+    Failed = 1,
+    /// Bad usage or configuration.
+    Usage = 2,
+    /// Done but incomplete: something could not be read, figures are lower bounds.
+    Incomplete = 3,
+    /// The target was not reached though everything worked.
+    NotReached = 4,
+    /// Another run holds the lock, a listing was partial, a precondition is not proven.
+    Refused = 5,
+    /// No store found.
+    NoStore = 10,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// One line that names the object and its cause, what to do about it, and how the process exits.
+#[derive(Debug)]
+pub struct Error {
+    /// What the process exits with.
+    pub exit: Exit,
+    /// What happened, to which object.
+    pub message: String,
+    /// The remedy, where there is one.
+    pub hint: Option<String>,
+    /// Other errors of the same kind, each with its own hint: a configuration may have several.
+    pub others: Vec<Error>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), hint: None, others: Vec::new(), source: None }
+    }
+
+    /// Bad arguments, or a configuration that cannot be used.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Something failed, or what was named does not exist.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    /// Nothing was done, since it is not proven that it would be safe.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, message)
+    }
+
+    /// The database cannot be used.
+    pub fn database(path: PathBuf, source: history::Error) -> Self {
+        let (exit, hint) = match &source {
+            history::Error::Newer { .. } => (
+                Exit::Usage,
+                "use the newer layersweep, or name another state directory with --state-dir DIR".into(),
+            ),
+            history::Error::Degraded(why) => (Exit::Failed, why.remedy()),
+            history::Error::Sqlite(_) => (Exit::Failed, String::new()),
+        };
+        Self::new(exit, format!("the records in {}", path.display())).hint(hint).caused_by(source)
+    }
+
+    /// The result could not be written. Where the reader has closed the pipe, that is no failure.
+    #[must_use]
+    pub fn output(source: io::Error) -> Self {
+        let exit = match source.kind() {
+            io::ErrorKind::BrokenPipe => Exit::Done,
+            _ => Exit::Failed,
+        };
+        Self::new(exit, "writing the result").caused_by(OutputError(source))
+    }
+
+    /// Adds the remedy; an empty one is none.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+
+    /// Appends to the message.
+    #[must_use]
+    pub fn with(mut self, more: &str) -> Self {
+        self.message.push_str(more);
+        self
+    }
+
+    fn cause<T: StdError + 'static>(&self) -> Option<&T> {
+        self.source.as_ref()?.downcast_ref()
+    }
+
+    /// All stores of the node were looked for, everything could be read, and there is none.
+    #[must_use]
+    pub fn proves_no_store(&self) -> bool {
+        match self.cause() {
+            Some(stores::Error::NoneFound { findings, .. }) => {
+                !findings.iter().any(|finding| finding.incomplete)
+            }
+            _ => false,
+        }
+    }
+
+    /// Everything was done, and only the result could not be written.
+    #[must_use]
+    pub fn is_output(&self) -> bool {
+        self.cause::<OutputError>().is_some()
+    }
+
+    /// Another try may succeed: disk and runtime described different moments.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.cause::<Blind>().is_some_and(|blind| blind.stale)
+    }
+
+    /// The message with its causes. Some errors name theirs themselves; each stands there once.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let mut line = self.message.clone();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !line.ends_with(&text) {
+                line = format!("{line}: {text}");
+            }
+            cause = error.source();
+        }
+        line
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct OutputError(io::Error);
+
+impl From<stores::Error> for Error {
+    fn from(source: stores::Error) -> Self {
+        let (exit, hint) = match &source {
+            stores::Error::NotAStore { hint, .. } => (Exit::NoStore, (*hint).to_owned()),
+            stores::Error::NoneFound { sysroot: Some(sysroot), .. } => (
+                Exit::NoStore,
+                format!(
+                    "is the disk's /var another partition? mount it below {}; or name the store with --graphroot \
+                     DIR, as the node called it",
+                    sysroot.display()
+                ),
+            ),
+            stores::Error::NoneFound { sysroot: None, .. } => (
+                Exit::NoStore,
+                "name a store with --graphroot DIR, or a mounted disk with --sysroot DIR".to_owned(),
+            ),
+            stores::Error::Unreadable { source, .. } => (
+                Exit::Failed,
+                match source.kind() {
+                    io::ErrorKind::PermissionDenied => "run as root, or with CAP_DAC_READ_SEARCH".to_owned(),
+                    _ => String::new(),
+                },
+            ),
+        };
+        Self::new(exit, source.to_string()).hint(hint).caused_by(source)
+    }
+}
+
+/// What is needed to prove a deletion is not available, so nothing was deleted.
+impl From<Blind> for Error {
+    fn from(blind: Blind) -> Self {
+        let hint = match blind.stale {
+            true => {
+                "images or containers come and go faster than they can be looked at; try again in a quieter moment"
+            }
+            false => "",
+        };
+        Self::refused(format!("nothing was deleted: {blind}")).hint(hint).caused_by(blind)
+    }
+}
+
+impl From<lookup::Error> for Error {
+    fn from(error: lookup::Error) -> Self {
+        let message = error.to_string();
+        match error {
+            lookup::Error::Ambiguous { .. } => Self::usage(message).hint(
+                "give more of the id, the whole name, or the store with --graphroot or --containerd-root",
+            ),
+            lookup::Error::Unknown(_) => {
+                Self::failed(message).hint("`layersweep images` and `layersweep layers` list what there is")
+            }
+            lookup::Error::Outside { .. } => {
+                Self::failed(message).hint("name its store with --graphroot DIR")
+            }
+            lookup::Error::Store { .. } | lookup::Error::Missing { .. } => Self::failed(message),
+        }
+    }
+}
+
+impl From<config::Invalid> for Error {
+    fn from(config::Invalid(problems): config::Invalid) -> Self {
+        let mut all =
+            problems.into_iter().map(|problem| Self::usage(problem.to_string()).hint(problem.remedy));
+        let first = all.next().unwrap_or_else(|| Self::usage("the configuration cannot be used"));
+        Self { others: all.collect(), ..first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_is_named_once() {
+        let cause = "parameter 'microsecond' is not in the required range";
+        let sqlite =
+            rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Integer, cause.into());
+        let line = Error::database("/db".into(), sqlite.into()).line();
+        assert!(line.starts_with("the records in /db: Conversion error"), "{line}");
+        assert_eq!(line.matches(cause).count(), 1, "{line}");
+        let inner = io::Error::other("no space");
+        assert_eq!(Error::output(inner).line(), "writing the result: no space");
+    }
+}

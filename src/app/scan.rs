@@ -1,0 +1,141 @@
+//! Scanning: what the stores hold, with what the database knows of it.
+
+use std::sync::Arc;
+
+use super::error::{Error, Exit};
+use super::observer::{Observer, Weight};
+use super::protect::labels_for;
+use super::request::Request;
+use super::state::State;
+use crate::config::Config;
+use crate::disk::Progress;
+use crate::disk::kept::Remembered;
+use crate::history::ages::Ages;
+use crate::model::{Finding, LabelsOf};
+use crate::stores::{self, Survey};
+
+/// A scan, and what is known of what it found.
+#[derive(Debug)]
+pub struct ScanResult {
+    /// What the stores hold.
+    pub survey: Survey,
+    /// The ages of its images.
+    pub ages: Ages,
+    /// The database that they come from.
+    pub state: State,
+    /// Nothing that was to be recorded is lost.
+    kept: bool,
+}
+
+impl ScanResult {
+    /// Done, done with lower bounds, or what was seen could be saved nowhere.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if !self.kept {
+            return Exit::Failed;
+        }
+        if self.survey.is_complete() { Exit::Done } else { Exit::Incomplete }
+    }
+}
+
+/// Scans, and records nothing.
+///
+/// # Errors
+/// When there is no store, or one cannot be read at all.
+pub fn scan(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
+    let (state, findings) = State::open(request)?;
+    scan_with(request, observer, state, findings, false, LabelsOf::Nobody)
+}
+
+/// Scans, and records what was seen (never with a sysroot).
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_and_record(request: &Request, observer: &dyn Observer) -> Result<ScanResult, Error> {
+    let (state, findings) = State::open(request)?;
+    let record = request.sysroot.is_none();
+    scan_with(request, observer, state, findings, record, LabelsOf::Nobody)
+}
+
+/// Scans with what the policy needs. `record`: also records it, unless there is a database that
+/// cannot be read. A deletion is refused then, and the database stays as it is: setting it aside loses
+/// what it pins, and the next run would not know of it.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_for_policy(
+    request: &Request,
+    observer: &dyn Observer,
+    record: bool,
+    config: &Config,
+) -> Result<ScanResult, Error> {
+    let (state, findings) = State::open(request)?;
+    let record = record && !state.is_unreadable();
+    scan_with(request, observer, state, findings, record, labels_for(&config.images.protect))
+}
+
+/// Scans with what the policy needs, for a report that decides nothing: whatever state the database
+/// is in.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_for_report(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+) -> Result<ScanResult, Error> {
+    let (state, findings) = State::open_for_report(request)?;
+    scan_with(request, observer, state, findings, false, labels_for(&config.images.protect))
+}
+
+fn scan_with(
+    request: &Request,
+    observer: &dyn Observer,
+    mut state: State,
+    findings: Vec<Finding>,
+    record: bool,
+    labels: LabelsOf,
+) -> Result<ScanResult, Error> {
+    let measured = measure(request, observer, state.sizes(), labels);
+    state.scan_ended()?;
+    if let Err(error) = &measured
+        && error.proves_no_store()
+        && record
+        && !request.names_stores
+    {
+        state.save_none(request, observer);
+    }
+    let mut survey = measured?;
+    survey.inventory.findings.extend(findings);
+    stores::note_pulls(&mut survey, request.kubelet_root.as_deref());
+    state.pin(&mut survey);
+    let kept = !record || state.save(request, &mut survey)?;
+    state.add_findings(&mut survey);
+    // A scan from a timer is quiet, but not about what is wrong.
+    let weight = if record { Weight::Always } else { Weight::Usual };
+    observer.findings(weight, &survey.inventory.findings);
+    let ages = state.ages(&survey);
+    Ok(ScanResult { survey, ages, state, kept })
+}
+
+fn measure(
+    request: &Request,
+    observer: &dyn Observer,
+    remembered: Arc<Remembered>,
+    labels: LabelsOf,
+) -> Result<Survey, Error> {
+    if let Err(error) = request.io_priority.apply() {
+        tracing::warn!("setting the IO priority: {error}; going on at normal priority");
+    }
+    let asked = stores::Request { remembered: Some(remembered), labels, ..request.stores()? };
+    let progress = Arc::<Progress>::default();
+    let shown = observer.measuring(&progress);
+    let survey = stores::run(&asked, &progress);
+    drop(shown);
+    survey.map_err(|error| {
+        if let stores::Error::NoneFound { findings, .. } = &error {
+            observer.findings(Weight::Always, findings);
+        }
+        error.into()
+    })
+}

@@ -1,0 +1,378 @@
+//! What the database knows before a scan, and recording a scan in it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::database::{Database, failed, warn};
+use super::error::Error;
+use super::kept_scans;
+use super::observer::Observer;
+use super::paths::{own_path, own_paths};
+use super::request::Request;
+use crate::disk::kept::Remembered;
+use crate::history::ages::{Ages, Moment};
+use crate::history::attempts::{self, Attempt};
+use crate::history::known::{self, Known, Life};
+use crate::history::pins::{self, Pins};
+use crate::history::runs::{self, Command, Confirmed, Deletion, Kind};
+use crate::history::scan_record::ScanRecord;
+use crate::history::scans::Scan;
+use crate::history::{self, Access, Degraded, Note, Pending, Place, Queue, RunLock, clock, figures, sizes};
+use crate::model::picture::Picture;
+use crate::model::refs::Refs;
+use crate::model::{Consistency, Finding, Image, ImageIx, Inventory, StoreId, StoreIx};
+use crate::stores::Survey;
+use crate::sys::clock::{Leap, Reading};
+
+/// Our own keep-list as it stands now; `None` where it cannot be read.
+pub fn pins_now(request: &Request) -> Option<Pins> {
+    let (database, _) = Database::open_quietly(request, Access::Read).ok()?;
+    let pins = database.read(pins::list).ok().filter(|_| !database.unreadable)?;
+    Some(Pins::new(&pins))
+}
+
+/// What is known before a survey, and about what it finds.
+#[derive(Debug)]
+pub struct State {
+    database: Database,
+    known: Known,
+    pins: Pins,
+    sizes: Arc<Remembered>,
+    /// When the survey began, by the wall clock.
+    began: Timestamp,
+    /// The same in record time.
+    scanned: Timestamp,
+    /// The clocks when it had ended; before, those when it began.
+    clock: Reading,
+    /// What is wrong with the records, as far as it is not told yet.
+    degraded: Vec<Degraded>,
+    /// There were some that could not be read when this was opened.
+    was_unreadable: bool,
+    /// There were none at all.
+    new: bool,
+    /// Nothing is decided by them: what they may pin is no reason to call an image pinned.
+    decides_nothing: bool,
+}
+
+impl State {
+    /// Opens the records for reading. What is wrong with what waits goes to `findings`; what is
+    /// wrong with the records themselves, see [`Self::tell`].
+    pub fn open(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
+        let (database, degraded) = Database::open_quietly(request, Access::Read)?;
+        Self::of(database, degraded)
+    }
+
+    /// The same for a report, which decides nothing: a disk whose database cannot be read still has
+    /// much to show.
+    ///
+    /// # Errors
+    /// When SQLite refuses, or the clocks cannot be read.
+    pub fn open_for_report(request: &Request) -> Result<(Self, Vec<Finding>), Error> {
+        let (database, degraded, newer) = Database::open_for_report(request)?;
+        let newer = newer
+            .map(|why| database.finding(format!("{why}; there is no history, and ages are from the disk")));
+        let (state, findings) = Self::of(database, degraded)?;
+        Ok((Self { decides_nothing: true, ..state }, newer.into_iter().chain(findings).collect()))
+    }
+
+    fn of(mut database: Database, degraded: Vec<Degraded>) -> Result<(Self, Vec<Finding>), Error> {
+        let clock = read_clocks()?;
+        let (_, notes) = database.apply_waiting()?;
+        let findings = notes.iter().map(|note| database.finding(note.to_string())).collect();
+        // Which sizes are put to the proof: others in each process.
+        let seed = RandomState::new().build_hasher().finish();
+        let (known, pins, mut sizes) = database.read(|connection| {
+            Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
+        })?;
+        let advanced = clock::advance(known.clock(), &clock).state;
+        let scanned = advanced.record_time;
+        sizes.leaps = advanced.leaps;
+        if database.unreadable && !clock.synchronised {
+            // It may have leapt, and nobody knows: all that has a date may be of this moment.
+            tracing::info!("records cannot be read and the clock is not synchronised: nothing counts as old");
+            sizes.leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
+        }
+        let (found, unreadable) = (database.found, database.unreadable);
+        let state = Self {
+            database,
+            known,
+            pins: Pins::new(&pins),
+            sizes: Arc::new(sizes),
+            began: clock.wall,
+            scanned,
+            clock,
+            degraded,
+            was_unreadable: unreadable,
+            new: !found && !unreadable,
+            decides_nothing: false,
+        };
+        Ok((state, findings))
+    }
+
+    /// Adds what is wrong with the records to the survey's findings, each once.
+    pub fn add_findings(&mut self, survey: &mut Survey) {
+        let finding = |why: Degraded| self.database.finding(format!("{why}; {}", why.remedy()));
+        survey.inventory.findings.extend(self.degraded.drain(..).map(finding));
+    }
+
+    /// Sizes of layers that earlier scans have measured.
+    pub fn sizes(&self) -> Arc<Remembered> {
+        Arc::clone(&self.sizes)
+    }
+
+    /// Adds our own keep-list to what keeps the images.
+    pub fn pin(&self, survey: &mut Survey) {
+        for image in &mut survey.inventory.images {
+            if self.database.unreadable && !self.decides_nothing {
+                image.pinned_by.push("our keep-list may name it, but cannot be read".into());
+            }
+            let pins = self.pins.of(&image.names, &image.digests, &image.id);
+            image.pinned_by.extend(pins);
+        }
+    }
+
+    /// Whether there are records that cannot be read: then what they pin is unknown.
+    pub fn is_unreadable(&self) -> bool {
+        self.database.unreadable
+    }
+
+    /// Whether there were records that could not be read, maybe set aside since: then what lies
+    /// beside them is not believed either.
+    pub fn was_unreadable(&self) -> bool {
+        self.was_unreadable
+    }
+
+    /// Our own keep-list as it stood when the records were opened.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Whether there were no records before this run.
+    pub fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// Where the records lie.
+    pub fn place(&self) -> &Place {
+        &self.database.place
+    }
+
+    /// Images that earlier runs could not remove.
+    pub fn attempts(&self) -> Result<HashMap<(StoreId, String), Attempt>, Error> {
+        self.database.read(attempts::load)
+    }
+
+    /// Whether the last run of a command that deletes failed. Unknown is no.
+    pub fn last_failed(&self, command: Command) -> bool {
+        self.database.read(|connection| runs::last_failed(connection, command)).unwrap_or(false)
+    }
+
+    /// The present in record time.
+    pub fn now(&self) -> Timestamp {
+        self.present().record_time
+    }
+
+    /// When the survey began, in record time. What it saw in use is recorded as used later than that.
+    pub fn scanned(&self) -> Timestamp {
+        self.scanned
+    }
+
+    /// The ages of all images of an inventory of this machine, at present.
+    pub fn ages_now(&self, inventory: &Inventory) -> Ages {
+        self.known.ages(inventory, &self.present())
+    }
+
+    fn present(&self) -> Moment {
+        // Clocks that could be read a moment ago can be read; if not, time has stood still.
+        let clock = read_clocks().unwrap_or_else(|_| self.clock.clone());
+        moment(&self.known, &clock)
+    }
+
+    /// The survey has ended.
+    pub fn scan_ended(&mut self) -> Result<(), Error> {
+        self.clock = read_clocks()?;
+        Ok(())
+    }
+
+    fn moment(&self) -> Moment {
+        moment(&self.known, &self.clock)
+    }
+
+    /// The ages of all images of a survey: from the records where they know the image, else
+    /// from the disk.
+    pub fn ages(&self, survey: &Survey) -> Ages {
+        let foreign = survey.sysroot.is_foreign().then(|| own_paths(survey));
+        self.known.ages(foreign.as_ref().unwrap_or(&survey.inventory), &self.moment())
+    }
+
+    /// The lives of one image, the present one among them if it is recorded.
+    pub fn lives(&self, survey: &Survey, at: ImageIx) -> Result<Vec<Life>, Error> {
+        let image = &survey.inventory.images[at.get()];
+        let mut store = survey.inventory.stores[image.store.get()].clone();
+        store.root = own_path(survey, &store.root);
+        let store = StoreId::of(&store);
+        self.database.read(|connection| known::lives(connection, &store, &image.id))
+    }
+
+    /// Records that a survey of all stores has found none where there were some: what is remembered of
+    /// them is no figure of this node any more. That it cannot is told, and changes nothing else.
+    pub fn save_none(&self, request: &Request, observer: &dyn Observer) {
+        let remembered = self.database.read(figures::all);
+        let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
+        if self.database.place.foreign || self.database.unreadable || !remembered {
+            return;
+        }
+        let nothing = Inventory::default();
+        let scan = Scan {
+            run_id: runs::new_id(self.scanned),
+            record: ScanRecord::new(
+                &nothing,
+                &Refs::new(&nothing),
+                self.began,
+                self.clock.clone(),
+                self.known.clock(),
+            ),
+            seconds: 0.0,
+            complete: true,
+            figures: Vec::new(),
+            all_stores: true,
+        };
+        let saved = Database::open_quietly(request, Access::Write).and_then(|(mut database, degraded)| {
+            let queue = Queue::of(&database.place);
+            let saved = history::save(&mut database.records, &queue, &Pending::Scan(Box::new(scan)));
+            let saved = saved.map_err(|source| failed(&database.place, source))?;
+            Ok([degraded, saved.degraded].concat())
+        });
+        match saved {
+            Ok(degraded) => warn(observer, &degraded),
+            Err(failure) => tracing::warn!("that there is no store was not recorded: {failure}"),
+        }
+    }
+
+    /// Records what a survey saw. What hinders that is added to the survey's findings; what
+    /// could not be saved waits for the next run.
+    ///
+    /// `false`: some of it is lost.
+    pub fn save(&mut self, request: &Request, survey: &mut Survey) -> Result<bool, Error> {
+        if self.database.place.foreign {
+            return Ok(true);
+        }
+        let scan = Scan {
+            run_id: runs::new_id(self.scanned),
+            record: ScanRecord::new(
+                &survey.inventory,
+                &survey.refs,
+                self.began,
+                self.clock.clone(),
+                self.known.clock(),
+            ),
+            seconds: survey.effort.seconds,
+            complete: survey.is_complete(),
+            figures: figures::of(&survey.inventory, &survey.refs),
+            all_stores: !request.names_stores,
+        };
+        let damaged = self.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
+        let access = if damaged { Access::Mend } else { Access::Write };
+        let (mut database, mut degraded) = Database::open_quietly(request, access)?;
+        let (complete, all_stores, taken_at) = (scan.complete, scan.all_stores, scan.record.taken_at);
+        let saved =
+            history::save(&mut database.records, &Queue::of(&database.place), &Pending::Scan(Box::new(scan)))
+                .map_err(|source| failed(&database.place, source))?;
+        degraded.extend(saved.degraded);
+        // What was wrong when they were read is most likely still wrong, and now more is known.
+        degraded.append(&mut self.degraded);
+        for why in degraded {
+            if self.degraded.iter().all(|known| known.code() != why.code()) {
+                self.degraded.push(why);
+            }
+        }
+        self.add_findings(survey);
+        if saved.kept {
+            let seen = self.scanned;
+            let (dir, inventory) = (&database.place.dir, &survey.inventory);
+            let (idle, fate) = (|| RunLock::is_free(dir), |begun: &_| fate(inventory, complete, begun));
+            match database.records.write(|tx| runs::confirm(tx, seen, idle, fate)) {
+                Ok(0) => {}
+                Ok(some) => {
+                    tracing::info!("what came of {some} deletions of runs that were ended is known now")
+                }
+                Err(error) => tracing::warn!("what came of earlier deletions was not recorded: {error}"),
+            }
+        }
+        let picture = Picture::of(&survey.inventory, &survey.refs, complete);
+        let findings = &mut survey.inventory.findings;
+        if let Some(recorded) = saved.recorded.as_ref().filter(|_| saved.kept) {
+            let kept = kept_scans::keep(&mut database, recorded, all_stores, &picture);
+            findings.extend(kept.map(|message| database.finding(message)));
+        }
+        findings.extend(saved.notes.iter().map(|note| match note {
+            // What it saw is too much to wait with it.
+            Note::Kept { .. } => database.finding(format!("{note}; `diff` will not know this scan")),
+            note => database.finding(note.to_string()),
+        }));
+        if saved.caught_up > 0 {
+            tracing::info!("saved {} earlier scans and runs that had to wait", saved.caught_up);
+        }
+        if let Some(to_keep) = survey.to_keep.take().filter(|_| saved.kept) {
+            // Only a cache: what is not kept is measured again.
+            let kept = database.records.write(|tx| sizes::store(tx, &to_keep, taken_at));
+            if let Err(error) = kept {
+                findings.push(database.finding(format!("sizes of layers were not kept: {error}")));
+            }
+        }
+        let lost = saved.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)));
+        self.known = database.read(known::images)?;
+        // Others wait for the right to write; what is left to do here may take as long as a pager.
+        self.database = if database.records.is_kept() {
+            drop(database);
+            Database::open_quietly(request, Access::Read)?.0
+        } else {
+            database
+        };
+        Ok(!lost)
+    }
+}
+
+fn read_clocks() -> Result<Reading, Error> {
+    crate::sys::clock::read().map_err(|error| Error::usage(format!("reading the clocks: {error}")))
+}
+
+/// What a scan says of something whose deletion was begun; `None`: nothing.
+fn fate(inventory: &Inventory, complete: bool, begun: &Deletion) -> Option<Confirmed> {
+    let stores = inventory.stores.iter().enumerate();
+    let stores: Vec<_> = stores.filter(|(_, store)| store.root.as_os_str() == begun.store.as_str()).collect();
+    let in_store = |store: StoreIx| stores.iter().any(|(at, _)| StoreIx::from(*at) == store);
+    let there = match begun.kind {
+        Kind::Log => match std::fs::symlink_metadata(&begun.id) {
+            Ok(_) => true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(Confirmed::Gone),
+            Err(_) => return None,
+        },
+        Kind::Name => {
+            let named = |one: &Image| one.names.iter().any(|name| begun.names.contains(name));
+            inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store) && named(one))
+        }
+        Kind::Image => inventory.images.iter().any(|one| one.id == begun.id && in_store(one.store)),
+        Kind::Container | Kind::Sandbox => {
+            inventory.containers.iter().any(|one| one.id == begun.id && in_store(one.store))
+        }
+        Kind::Leak => inventory.leaks.iter().any(|one| one.id == begun.id && in_store(one.store)),
+    };
+    // What was not read proves nothing by what it lacks.
+    let read = stores.iter().all(|(_, store)| store.consistency == Consistency::Consistent);
+    match there {
+        true => Some(Confirmed::There),
+        false if !stores.is_empty() && read && (complete || begun.kind != Kind::Leak) => {
+            Some(Confirmed::Gone)
+        }
+        false => None,
+    }
+}
+
+fn moment(known: &Known, clock: &Reading) -> Moment {
+    let record_time = clock::advance(known.clock(), clock).state.record_time;
+    Moment { record_time, wall: clock.wall }
+}

@@ -1,0 +1,68 @@
+//! What can be wrong with a configuration, and where.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a setting was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The built-in defaults.
+    Default,
+    /// A file as a whole, by its path inside the root.
+    File(PathBuf),
+    /// A place in a file; line and column count from 1.
+    Place {
+        file: PathBuf,
+        line: usize,
+        column: usize,
+    },
+    Flag(&'static str),
+}
+
+impl Origin {
+    pub(super) fn line(&self) -> usize {
+        match self {
+            Self::Place { line, .. } => *line,
+            Self::Default | Self::File(_) | Self::Flag(_) => 0,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("the built-in defaults"),
+            Self::File(file) => write!(f, "{}", file.display()),
+            Self::Place { file, line, column } => {
+                write!(f, "{}, line {line}, column {column}", file.display())
+            }
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub origin: Origin,
+    /// The key concerned; empty if the problem is the file, or what stands after a flag.
+    pub field: String,
+    pub message: String,
+    /// What to do about it; empty where the message says it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// A configuration that cannot be used: everything that is wrong with it, at least one thing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct Invalid(pub Vec<Problem>);

@@ -1,0 +1,260 @@
+//! All settings, checked together.
+
+use std::path::PathBuf;
+
+use jiff::SignedDuration;
+
+use super::fragment::{Bytes, Decides, Fragment, Percent, Textfile, Value};
+use super::source::Sources;
+use crate::policy::containers;
+use crate::policy::kubelet::{ConfigFault, KubeletConfig};
+use crate::policy::{FreeFloor, Marks, Policy, Protect, Targets};
+
+/// Our own state, where nothing else is configured.
+pub const STATE_DIR: &str = "/var/lib/layersweep";
+/// Below the kubelet's own thresholds (85 and 80 by default, eviction at 85), so that we act
+/// before it does.
+const HIGH_PERCENT: u8 = 75;
+const LOW_PERCENT: u8 = 70;
+/// How far the low threshold is below a high one that stands alone.
+const APART: u8 = 5;
+const MIN_AGE: SignedDuration = SignedDuration::from_mins(2);
+const LEAK_MIN_AGE: SignedDuration = SignedDuration::from_hours(24);
+const STATIC_PODS: &str = "/etc/kubernetes/manifests";
+
+/// All settings, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where the database lives.
+    pub state_dir: PathBuf,
+    /// Which stores to read; none named: those that are found.
+    pub stores: Stores,
+    /// Which policy decides on images.
+    pub decides: Decides,
+    /// What it goes by. Images of static pods and sandboxes are for the caller to add.
+    pub images: Policy,
+    /// Where static pods are defined; `None`: their images are not protected.
+    pub static_pods: Option<PathBuf>,
+    pub containers: Containers,
+    pub kubelet: Kubelet,
+    pub leaks: Leaks,
+    pub metrics: Metrics,
+    /// All processes that can use the stores are in our PID namespace, though it is not the machine's
+    /// first: the node is itself a container.
+    pub trust_pid_namespace: bool,
+    /// The files that all this was read from, in order.
+    pub files: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stores {
+    pub graphroots: Vec<PathBuf>,
+    /// The runroot that belongs to the graphroot.
+    pub runroot: Option<PathBuf>,
+    pub containerd_roots: Vec<PathBuf>,
+    /// The runtime's socket, for example `unix:///run/crio/crio.sock`.
+    pub cri_endpoint: Option<String>,
+}
+
+/// What is done about dead containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Containers {
+    /// Dead containers and sandboxes are collected.
+    pub enabled: bool,
+    /// Logs of pods are collected.
+    pub logs: bool,
+    /// What stays of them; whose rules decide is [`Config::decides`]' to say.
+    pub policy: containers::Policy,
+}
+
+/// Directories of the kubelet; `None`: where it usually has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kubelet {
+    /// Its own, which has `pods` in it.
+    pub root_dir: Option<PathBuf>,
+    pub pod_logs_dir: Option<PathBuf>,
+    /// Links to logs of containers.
+    pub container_logs_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaks {
+    /// Those proven safe are deleted.
+    pub delete: bool,
+    pub min_age: SignedDuration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where commands that change them write them to at their end.
+    pub textfile: Textfile,
+}
+
+impl Config {
+    /// Fills in defaults. What does not go together is added to the problems of `sources`, and the
+    /// result then of no use.
+    pub(super) fn of(sources: &mut Sources, files: Vec<PathBuf>) -> Self {
+        let decides = sources.last(|set| set.images.policy).unwrap_or(Decides::Exact);
+        let images = Policy {
+            targets: targets(sources),
+            min_age: sources.last(|set| set.images.min_age).unwrap_or(MIN_AGE),
+            // The kubelet's 0 is off too.
+            max_age: sources.last(|set| set.images.max_age).flatten().filter(|age| !age.is_zero()),
+            protect: Protect {
+                names: sources.all(|set| &set.protect.names),
+                labels: sources.all(|set| &set.protect.labels),
+                keep_newest: sources.last(|set| set.protect.keep_newest).unwrap_or_default(),
+                ..Protect::default()
+            },
+        };
+        if decides == Decides::Kubelet {
+            check_for_kubelet(sources, &images);
+        }
+        let default = Some(PathBuf::from(STATIC_PODS));
+        Self {
+            state_dir: sources.last(|set| set.state_dir.clone()).unwrap_or_else(|| STATE_DIR.into()),
+            stores: Stores {
+                graphroots: paths(sources, |set| set.stores.graphroot.clone()),
+                runroot: sources.last(|set| set.stores.runroot.clone()),
+                containerd_roots: paths(sources, |set| set.stores.containerd_root.clone()),
+                cri_endpoint: sources.last(|set| set.stores.cri_endpoint.clone()).map(|at| at.to_string()),
+            },
+            decides,
+            images,
+            static_pods: sources.last(|set| set.protect.static_pods.clone()).unwrap_or(default),
+            containers: containers(sources, decides),
+            kubelet: Kubelet {
+                root_dir: sources.last(|set| set.kubelet.root_dir.clone()),
+                pod_logs_dir: sources.last(|set| set.kubelet.pod_logs_dir.clone()),
+                container_logs_dir: sources.last(|set| set.kubelet.container_logs_dir.clone()),
+            },
+            leaks: Leaks {
+                delete: sources.last(|set| set.leaks.delete).unwrap_or_default(),
+                min_age: sources.last(|set| set.leaks.min_age).unwrap_or(LEAK_MIN_AGE),
+            },
+            metrics: Metrics {
+                textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
+            },
+            trust_pid_namespace: sources.last(|set| set.trust_pid_namespace).unwrap_or_default(),
+            files,
+        }
+    }
+}
+
+fn paths(sources: &Sources, pick: impl Fn(&Fragment) -> Option<Vec<Value<PathBuf>>>) -> Vec<PathBuf> {
+    let paths = sources.last_list(pick).unwrap_or_default();
+    paths.into_iter().map(|path| path.0).collect()
+}
+
+/// Each policy has its own minimum age; the limits are the kubelet's for both.
+fn containers(sources: &Sources, decides: Decides) -> Containers {
+    let enabled = sources.last(|set| set.containers.enabled).unwrap_or_default();
+    let default = match decides {
+        Decides::Exact => containers::Policy::default(),
+        Decides::Kubelet => containers::Policy::kubelet(),
+    };
+    Containers {
+        enabled,
+        logs: sources.last(|set| set.containers.logs).unwrap_or(enabled),
+        policy: containers::Policy {
+            min_age: sources.last(|set| set.containers.min_age).unwrap_or(default.min_age),
+            max_per_unit: sources.last(|set| set.containers.max_per_unit).unwrap_or(default.max_per_unit),
+            max_total: sources.last(|set| set.containers.max_total).unwrap_or(default.max_total),
+            ..default
+        },
+    }
+}
+
+fn targets(sources: &mut Sources) -> Targets {
+    let high = sources.last(|set| set.images.high_percent).unwrap_or(Some(Percent(HIGH_PERCENT)));
+    let low = sources.last(|set| set.images.low_percent);
+    let used = thresholds(sources, ["images.high_percent", "images.low_percent"], high, low, LOW_PERCENT);
+    let high = sources.last(|set| set.images.inodes_high_percent).flatten();
+    let low = sources.last(|set| set.images.inodes_low_percent);
+    let names = ["images.inodes_high_percent", "images.inodes_low_percent"];
+    let inodes = thresholds(sources, names, high, low, u8::MAX);
+    Targets { used, free: free_floor(sources), inodes }
+}
+
+/// Two thresholds. A high one that somebody set below the default low one brings its own.
+fn thresholds(
+    sources: &mut Sources,
+    [high_key, low_key]: [&str; 2],
+    high: Option<Percent>,
+    low: Option<Percent>,
+    default_low: u8,
+) -> Option<Marks> {
+    let Some(Percent(high)) = high else {
+        if low.is_some() {
+            let message = format!("without {high_key} it has no effect");
+            sources.wrong(low_key, message, format!("set {high_key}, or remove {low_key}"));
+        }
+        return None;
+    };
+    let below = high.saturating_sub(APART);
+    let low = low.map_or(default_low.min(below), |low| low.0);
+    if low > high {
+        let message = format!("the low threshold {low} is above the high threshold {high}");
+        let at = if sources.origin(low_key).is_some() { low_key } else { high_key };
+        sources.wrong(at, message, format!("set {low_key} to {below} or {high_key} to {low}"));
+    }
+    Some(Marks { high, low })
+}
+
+fn free_floor(sources: &mut Sources) -> Option<FreeFloor> {
+    let until = sources.last(|set| set.images.free_until).flatten();
+    let start_below = sources.last(|set| set.images.min_free).flatten();
+    let Some(Bytes(start_below)) = start_below.filter(|bytes| bytes.0 > 0) else {
+        if until.is_some_and(|bytes| bytes.0 > 0) {
+            let message = "without images.min_free it has no effect".to_owned();
+            let remedy = "set images.min_free, or remove images.free_until".to_owned();
+            sources.wrong("images.free_until", message, remedy);
+        }
+        return None;
+    };
+    let until = until.map_or(start_below, |bytes| bytes.0);
+    if until < start_below {
+        let message = format!("{until} bytes are less than images.min_free, {start_below}");
+        sources.wrong("images.free_until", message, "set it higher, or remove it".into());
+    }
+    Some(FreeFloor { start_below, until })
+}
+
+/// Policy `kubelet` accepts what the kubelet accepts.
+fn check_for_kubelet(sources: &mut Sources, images: &Policy) {
+    let other = "policy kubelet knows no other target than percent used";
+    let Some(marks) = images.targets.used else {
+        let remedy = "set images.high_percent, or images.policy to \"exact\"";
+        return sources.wrong("images.policy", other.into(), remedy.into());
+    };
+    let theirs = KubeletConfig {
+        high_percent: marks.high.into(),
+        low_percent: marks.low.into(),
+        min_age: images.min_age,
+        max_age: images.max_age.unwrap_or_default(),
+        max_age_gate: true,
+    };
+    for fault in theirs.check() {
+        // Told already, for every policy.
+        if fault == ConfigFault::LowNotBelowHigh && marks.low > marks.high {
+            continue;
+        }
+        let key = match fault {
+            ConfigFault::HighOutOfRange => "images.high_percent",
+            ConfigFault::LowOutOfRange | ConfigFault::LowNotBelowHigh => "images.low_percent",
+            ConfigFault::MaxAgeGateRequired
+            | ConfigFault::MaxAgeNegative
+            | ConfigFault::MaxAgeNotAboveMinAge => "images.max_age",
+        };
+        let message = format!("policy kubelet does not accept it: {fault}");
+        sources.wrong(key, message, "change it, or set images.policy to \"exact\"".into());
+    }
+    for (key, set) in [
+        ("images.min_free", images.targets.free.is_some()),
+        ("images.inodes_high_percent", images.targets.inodes.is_some()),
+    ] {
+        if set {
+            sources.wrong(key, other.into(), "remove it, or set images.policy to \"exact\"".into());
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Which file names what of which other file, read from the tokens of the source.
+//!
+//! Every path in `use` and in code is followed, through modules, imports and re-exports, to the
+//! file that defines what it names. A `mod` or `pub use` declaration alone is no tie: it makes
+//! a name reachable. Macros are read as the tokens they are.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// A module's names from the crate's root on.
+type Module = Vec<String>;
+
+/// Files by their path below `src`, with what each module of them defines and names.
+pub struct House {
+    modules: HashMap<Module, Contents>,
+}
+
+#[derive(Default)]
+struct Contents {
+    file: String,
+    items: BTreeSet<String>,
+    uses: Vec<Use>,
+    /// Paths in code, of one name too.
+    named: BTreeSet<Vec<String>>,
+    /// Children that only tests have.
+    tests: Vec<String>,
+}
+
+struct Use {
+    name: String,
+    path: Vec<String>,
+    is_public: bool,
+}
+
+/// One name of `file` that `from` needs.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tie {
+    pub from: String,
+    pub to: String,
+    pub name: String,
+}
+
+/// Where a path leads, and the modules below the root that it passes.
+struct Found {
+    file: String,
+    /// The item's name; `None` for a module.
+    item: Option<String>,
+    tops: Vec<String>,
+    is_certain: bool,
+}
+
+impl House {
+    /// `files` are paths below `src` with their text; what is for tests alone counts if `with_tests`.
+    pub fn read<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>, with_tests: bool) -> House {
+        let mut modules = HashMap::new();
+        for (file, text) in files {
+            let tokens: TokenStream = text.parse().unwrap_or_else(|why| panic!("{file}: {why}"));
+            let mut reading = Reading { modules: &mut modules, file, with_tests };
+            reading.module(&module_of(file), tokens);
+        }
+        let tests: Vec<Module> = modules
+            .iter()
+            .flat_map(|(module, contents)| contents.tests.iter().map(|name| child(module, name)))
+            .collect();
+        modules.retain(|module: &Module, _| !tests.iter().any(|test| module.starts_with(test)));
+        House { modules }
+    }
+
+    /// The modules below the root that each file names, each with the file's own.
+    pub fn tops(&self) -> BTreeSet<(String, String, String)> {
+        let mut tops = BTreeSet::new();
+        for (module, contents) in &self.modules {
+            let own = module.first().cloned().unwrap_or_default();
+            let paths = contents.uses.iter().map(|one| &one.path).chain(&contents.named);
+            for found in paths.filter_map(|path| self.resolve(module, path, &mut vec![])) {
+                for top in found.tops {
+                    tops.insert((contents.file.clone(), own.clone(), top));
+                }
+            }
+        }
+        tops
+    }
+
+    /// Every name that a file needs of another one.
+    pub fn ties(&self) -> BTreeSet<Tie> {
+        let mut ties = BTreeSet::new();
+        for (module, contents) in &self.modules {
+            // Of `*`, the names that the code takes from it count.
+            let imports = contents.uses.iter().filter(|one| !one.is_public && one.name != "*");
+            for path in imports.map(|one| &one.path).chain(&contents.named) {
+                let found = self.resolve(module, path, &mut vec![]);
+                if let Some(Found { file, item: Some(name), .. }) = found
+                    && file != contents.file
+                    && !file.is_empty()
+                {
+                    ties.insert(Tie { from: contents.file.clone(), to: file, name });
+                }
+            }
+        }
+        ties
+    }
+
+    fn resolve(&self, from: &Module, path: &[String], seen: &mut Vec<(Module, String)>) -> Option<Found> {
+        let (mut at, rest) = match path.first()?.as_str() {
+            "crate" | "layersweep" => (vec![], &path[1..]),
+            "self" => (from.clone(), &path[1..]),
+            "super" => (parent(from), &path[1..]),
+            _ => (from.clone(), path),
+        };
+        let is_rooted = rest.len() < path.len();
+        let mut tops = vec![];
+        for (place, name) in rest.iter().enumerate() {
+            if name == "super" {
+                at = parent(&at);
+                continue;
+            }
+            if at.is_empty() && is_rooted {
+                tops.push(name.clone());
+            }
+            let is_last = place + 1 == rest.len();
+            let contents = self.modules.get(&at);
+            let is_item = contents.is_some_and(|contents| contents.items.contains(name));
+            let below = child(&at, name);
+            if self.modules.contains_key(&below) && !(is_last && is_item) {
+                at = below;
+                continue;
+            }
+            let item = |is_certain| Found {
+                file: contents.map(|contents| contents.file.clone()).unwrap_or_default(),
+                item: Some(name.clone()),
+                tops: vec![],
+                is_certain,
+            };
+            let mut imported = || {
+                let step = (at.clone(), name.clone());
+                if seen.contains(&step) {
+                    return None;
+                }
+                seen.push(step);
+                self.imported(&at, name, &rest[place + 1..], seen)
+            };
+            let found = if is_item { Some(item(true)) } else { imported() };
+            // Of a module of ours: what nothing there defines comes of a macro.
+            let mut found = found.or_else(|| (is_rooted || place > 0).then(|| item(false)))?;
+            found.tops.splice(0..0, tops);
+            return Some(found);
+        }
+        let file = self.modules.get(&at).map(|contents| contents.file.clone()).unwrap_or_default();
+        Some(Found { file, item: None, tops, is_certain: true })
+    }
+
+    /// What `name` and the names after it are by the imports of module `at`.
+    fn imported(
+        &self,
+        at: &Module,
+        name: &String,
+        after: &[String],
+        seen: &mut Vec<(Module, String)>,
+    ) -> Option<Found> {
+        let uses = &self.modules.get(at)?.uses;
+        if let Some(one) = uses.iter().find(|one| one.name == *name) {
+            let path: Vec<String> = one.path.iter().chain(after).cloned().collect();
+            return self.resolve(at, &path, seen);
+        }
+        uses.iter().filter(|one| one.name == "*").find_map(|one| {
+            let (_, module) = one.path.split_last()?;
+            let path: Vec<String> = module.iter().chain([name]).chain(after).cloned().collect();
+            self.resolve(at, &path, seen).filter(|found| found.is_certain)
+        })
+    }
+}
+
+/// The circles: sets of files each of which needs all others, by way of each other.
+pub fn circles(ties: &BTreeSet<Tie>) -> Vec<BTreeSet<&str>> {
+    let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for tie in ties {
+        next.entry(&tie.from).or_default().insert(&tie.to);
+    }
+    let reached: BTreeMap<&str, BTreeSet<&str>> = next
+        .keys()
+        .map(|file| {
+            let mut reached = BTreeSet::new();
+            let mut open = vec![*file];
+            while let Some(file) = open.pop() {
+                for to in next.get(file).into_iter().flatten() {
+                    if reached.insert(*to) {
+                        open.push(to);
+                    }
+                }
+            }
+            (*file, reached)
+        })
+        .collect();
+    let mut circles: Vec<BTreeSet<&str>> = vec![];
+    for (file, all) in &reached {
+        if all.contains(file) && !circles.iter().any(|circle| circle.contains(file)) {
+            let back = |to: &&&str| reached.get(**to).is_some_and(|back| back.contains(file));
+            circles.push(all.iter().filter(back).copied().collect());
+        }
+    }
+    circles
+}
+
+fn module_of(file: &str) -> Module {
+    let mut names: Module = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+    if names.len() == 1 && names[0] == "lib" || names.last().is_some_and(|name| name == "mod") {
+        names.pop();
+    }
+    names
+}
+
+fn child(module: &Module, name: &str) -> Module {
+    module.iter().cloned().chain([name.to_owned()]).collect()
+}
+
+fn parent(module: &Module) -> Module {
+    module[..module.len().saturating_sub(1)].to_vec()
+}
+
+struct Reading<'a> {
+    modules: &'a mut HashMap<Module, Contents>,
+    file: &'a str,
+    with_tests: bool,
+}
+
+impl Reading<'_> {
+    fn module(&mut self, path: &Module, tokens: TokenStream) {
+        let mut contents = Contents { file: self.file.to_owned(), ..Contents::default() };
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut rest = tokens.as_slice();
+        while !rest.is_empty() {
+            let item = Item::first(rest);
+            rest = &rest[item.len..];
+            if item.is_test && !self.with_tests {
+                if item.keyword == "mod" {
+                    contents.tests.extend(item.name);
+                }
+                continue;
+            }
+            match (item.keyword.as_str(), item.name) {
+                ("use", _) => {}
+                ("mod", Some(name)) => {
+                    if let Some(TokenTree::Group(body)) = item.tokens.last() {
+                        self.module(&child(path, &name), body.stream());
+                    }
+                    continue;
+                }
+                // What a macro is given to define, as far as it is written out.
+                ("", _) => {
+                    for group in item.tokens.iter().filter_map(group) {
+                        let inner: Vec<TokenTree> = group.clone().into_iter().collect();
+                        contents.items.extend(defined(&inner));
+                    }
+                }
+                (_, name) => contents.items.extend(name),
+            }
+            self.code(item.tokens, &mut contents);
+        }
+        self.modules.insert(path.clone(), contents);
+    }
+
+    /// The paths and imports among `tokens`, at any depth.
+    fn code(&self, tokens: &[TokenTree], contents: &mut Contents) {
+        let mut at = 0;
+        while at < tokens.len() {
+            if is_test(&tokens[at..]) && !self.with_tests {
+                at += Item::first(&tokens[at..]).len;
+                continue;
+            }
+            match &tokens[at] {
+                TokenTree::Group(group) => {
+                    let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                    self.code(&inner, contents);
+                    at += 1;
+                }
+                TokenTree::Ident(ident) if ident == "use" && !punct(tokens.get(at + 1), '<') => {
+                    let end = at + tokens[at..].iter().take_while(|token| !punct(Some(token), ';')).count();
+                    let is_public = tokens[..at].iter().rev().find_map(|token| match token {
+                        TokenTree::Ident(ident) => Some(ident == "pub"),
+                        TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis => None,
+                        _ => Some(false),
+                    });
+                    let is_public = is_public.unwrap_or_default();
+                    tree(&tokens[at + 1..end], &[], is_public, &mut contents.uses);
+                    at = end;
+                }
+                TokenTree::Ident(_) => {
+                    let (path, len) = path(&tokens[at..]);
+                    let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+                    let called = tokens.get(at + len).and_then(group).is_some();
+                    // A field, a method, or a local value is no name of an item.
+                    let is_item = path.len() > 1 || called || !path[0].starts_with(char::is_lowercase);
+                    if is_item && !punct(before, '.') {
+                        contents.named.insert(path);
+                    }
+                    at += len;
+                }
+                _ => at += 1,
+            }
+        }
+    }
+}
+
+/// One item, statement, field or arm at the start of some tokens.
+struct Item<'a> {
+    tokens: &'a [TokenTree],
+    keyword: String,
+    name: Option<String>,
+    is_test: bool,
+    len: usize,
+}
+
+impl<'a> Item<'a> {
+    fn first(tokens: &'a [TokenTree]) -> Item<'a> {
+        let is_test = is_test(tokens);
+        let mut start = 0;
+        while punct(tokens.get(start), '#') {
+            start += if punct(tokens.get(start + 1), '!') { 3 } else { 2 };
+        }
+        let start = start.min(tokens.len());
+        let keyword = tokens[start..]
+            .iter()
+            .take_while(|token| {
+                matches!(token, TokenTree::Ident(_) | TokenTree::Group(_) | TokenTree::Literal(_))
+            })
+            .filter_map(ident)
+            .find(|word| KEYWORDS.contains(&word.as_str()))
+            .unwrap_or_default();
+        let by_comma = keyword.is_empty();
+        let by_braces = !["use", "const", "static", "type", "let"].contains(&keyword.as_str());
+        let end = tokens[start..].iter().position(|token| match token {
+            TokenTree::Group(group) => by_braces && group.delimiter() == Delimiter::Brace,
+            TokenTree::Punct(punct) => punct.as_char() == ';' || by_comma && punct.as_char() == ',',
+            _ => false,
+        });
+        let len = end.map_or(tokens.len(), |end| start + end + 1);
+        let tokens = &tokens[..len];
+        Item { name: defined(tokens).next(), tokens, keyword, is_test, len }
+    }
+}
+
+const KEYWORDS: [&str; 14] = [
+    "use",
+    "mod",
+    "fn",
+    "struct",
+    "enum",
+    "union",
+    "trait",
+    "type",
+    "static",
+    "impl",
+    "macro_rules",
+    "const",
+    "let",
+    "extern",
+];
+
+/// The names after the words that define one.
+fn defined(tokens: &[TokenTree]) -> impl Iterator<Item = String> {
+    let defines = ["mod", "fn", "struct", "enum", "union", "trait", "type", "static", "const", "macro_rules"];
+    tokens.iter().enumerate().filter_map(move |(at, token)| {
+        if !defines.contains(&ident(token)?.as_str()) {
+            return None;
+        }
+        let after = tokens[at + 1..].iter().find(|token| !punct(Some(token), '!'))?;
+        ident(after).filter(|word| !["fn", "unsafe", "extern", "mut"].contains(&word.as_str()))
+    })
+}
+
+/// Whether an attribute here keeps what follows for tests.
+fn is_test(tokens: &[TokenTree]) -> bool {
+    let mut at = 0;
+    while punct(tokens.get(at), '#') {
+        at += if punct(tokens.get(at + 1), '!') { 2 } else { 1 };
+        let Some(attribute) = tokens.get(at).and_then(group) else {
+            return false;
+        };
+        let text = attribute.to_string().replace(' ', "");
+        if text.starts_with("cfg(test)") || text.starts_with("cfg(all(test") {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// The names of the path at the start, and how many tokens it takes.
+fn path(tokens: &[TokenTree]) -> (Vec<String>, usize) {
+    let mut names: Vec<String> = tokens.first().and_then(ident).into_iter().collect();
+    let mut len = 1;
+    while punct(tokens.get(len), ':') && punct(tokens.get(len + 1), ':') {
+        let Some(name) = tokens.get(len + 2).and_then(ident) else {
+            break;
+        };
+        names.push(name);
+        len += 3;
+    }
+    (names, len)
+}
+
+/// The imports of one `use`, its groups written out.
+fn tree(tokens: &[TokenTree], above: &[String], is_public: bool, uses: &mut Vec<Use>) {
+    for tokens in tokens.split(|token| punct(Some(token), ',')) {
+        let mut names = above.to_vec();
+        let mut alias = None;
+        let mut is_group = false;
+        let mut tokens = tokens.iter();
+        while let Some(token) = tokens.next() {
+            match token {
+                TokenTree::Ident(word) if word == "as" => alias = tokens.next().and_then(ident),
+                TokenTree::Ident(word) if word == "self" && !names.is_empty() => {}
+                TokenTree::Ident(word) => names.push(word.to_string()),
+                TokenTree::Punct(punct) if punct.as_char() == '*' => names.push("*".into()),
+                TokenTree::Group(group) => {
+                    let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                    tree(&inner, &names, is_public, uses);
+                    is_group = true;
+                }
+                _ => {}
+            }
+        }
+        if let (false, Some(last)) = (is_group, names.last()) {
+            uses.push(Use { name: alias.unwrap_or(last.clone()), path: names, is_public });
+        }
+    }
+}
+
+fn punct(token: Option<&TokenTree>, wanted: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
+}
+
+fn ident(token: &TokenTree) -> Option<String> {
+    match token {
+        TokenTree::Ident(ident) => Some(ident.to_string()),
+        _ => None,
+    }
+}
+
+fn group(token: &TokenTree) -> Option<TokenStream> {
+    match token {
+        TokenTree::Group(group) => Some(group.stream()),
+        _ => None,
+    }
+}
