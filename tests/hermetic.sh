@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command (`cargo nextest run --test NAME`) on a node whose own configuration misleads
+# Runs a command (`cargo nextest run --test border`) on a node whose own configuration misleads
 # whoever reads it: runtimes with other roots, pinned images of every name, files that are no TOML,
 # a kubelet, pods and sockets. A test that fails here reads the machine that it runs on.
 # Only this command's mount namespace has them; the machine's own files stay as they are.

@@ -97,7 +97,12 @@ impl std::fmt::Debug for LeakRecording<'_> {
 impl Witness for LeakRecording<'_> {
     fn begins(&mut self, leak: &Leak, entry: &Entry) {
         self.journal.begins(of_leak(self.memory.now(), self.inventory, leak, entry));
-        tracing::info!(class = leak.class, id = leak.id, predicted = entry.gain.frees_bytes, "removing");
+        tracing::info!(
+            class = leak.class.as_str(),
+            id = leak.id,
+            predicted = entry.gain.frees_bytes,
+            "removing"
+        );
         let back = bytes(u64::try_from(self.freed_bytes).unwrap_or(0));
         let (class, id) = (leak.class, safe(&leak.id));
         self.line.say(format!("{} of {}: {class} {id}; {back} back so far", self.done + 1, self.planned));
@@ -112,7 +117,7 @@ impl Witness for LeakRecording<'_> {
     fn deleted(&mut self, leak: &Leak, deletion: &Deletion) {
         let measured = deletion.measured_bytes;
         self.freed_bytes = self.freed_bytes.saturating_add(measured.unwrap_or(0));
-        tracing::info!(class = leak.class, id = leak.id, measured, "removed");
+        tracing::info!(class = leak.class.as_str(), id = leak.id, measured, "removed");
         self.journal.measured(self.position, measured, 0, deletion.usage_after_percent);
     }
 
@@ -125,7 +130,7 @@ impl Witness for LeakRecording<'_> {
     }
 
     fn failed(&mut self, leak: &Leak, entry: &Entry, problem: &Problem) {
-        tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
+        tracing::info!(class = leak.class.as_str(), id = leak.id, "stays: {}", problem.message);
         if problem.kind == ProblemKind::Kept {
             self.journal.spared();
         }

@@ -322,7 +322,12 @@ impl Witness for Recording<'_> {
 impl crate::execute::leaks::Witness for Recording<'_> {
     fn begins(&mut self, leak: &Leak, entry: &leaks::plan::Entry) {
         self.journal.begins(of_leak(self.mind.memory.now(), self.inventory, leak, entry));
-        tracing::info!(class = leak.class, id = leak.id, predicted = entry.gain.frees_bytes, "removing");
+        tracing::info!(
+            class = leak.class.as_str(),
+            id = leak.id,
+            predicted = entry.gain.frees_bytes,
+            "removing"
+        );
         let (class, id) = (leak.class, safe(&leak.id));
         self.line.say(format!("{} of {}: {class} {id}", self.done + 1, self.planned));
     }
@@ -347,7 +352,7 @@ impl crate::execute::leaks::Witness for Recording<'_> {
     }
 
     fn failed(&mut self, leak: &Leak, entry: &leaks::plan::Entry, problem: &crate::execute::leaks::Problem) {
-        tracing::info!(class = leak.class, id = leak.id, "stays: {}", problem.message);
+        tracing::info!(class = leak.class.as_str(), id = leak.id, "stays: {}", problem.message);
         if problem.kind == crate::execute::leaks::ProblemKind::Kept {
             self.journal.spared();
         }

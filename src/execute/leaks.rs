@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::execute::editors::Editors;
 use crate::execute::measure::{Ended, Gauge, Patience, Room};
-use crate::model::{FilesystemIx, Inventory, Leak};
+use crate::model::{FilesystemIx, Inventory, Leak, Recipe};
 use crate::policy::leaks::plan::{Entry, Fate, Plan};
 use crate::policy::space::Space;
-use crate::stores::containers_storage::edit::{Deleted, Editor, Error, Leftover, Refusal, Remedy};
+use crate::stores::containers_storage::edit::{Deleted, Editor, Error, OrphanAt, Refusal, Unused};
 
 /// Is told what happens, as it happens.
 pub trait Witness {
@@ -228,18 +228,21 @@ impl Sweeper<'_> {
         let done = match entry.fate {
             Fate::Stay(_) => return Ok(Came::GoneBefore),
             Fate::Repair => editor.repair_link(&leak.id).map(|_| Came::Repaired),
-            Fate::Delete(Remedy::RepairLink) => return Ok(Came::GoneBefore),
-            Fate::Delete(Remedy::Leftover(kind)) => {
-                let leftover = Leftover { kind, path: leak.path.clone() };
-                editor.reclaim(&[leftover], self.min_age).and_then(|mut reclaimed| {
-                    match reclaimed.kept.pop() {
-                        Some((_, error)) => Err(error),
-                        None => Ok(Came::Deleted(reclaimed.deleted)),
-                    }
+            Fate::Delete(Recipe::RepairLink) => return Ok(Came::GoneBefore),
+            Fate::Delete(Recipe::Orphan(kind)) => {
+                let orphan = OrphanAt { kind, path: leak.path.clone() };
+                editor.reclaim(&[orphan], self.min_age).and_then(|mut reclaimed| match reclaimed.kept.pop() {
+                    Some((_, error)) => Err(error),
+                    None => Ok(Came::Deleted(reclaimed.deleted)),
                 })
             }
-            Fate::Delete(Remedy::Layer(why)) => editor.delete_unused_layer(&leak.id, why).map(Came::Deleted),
-            Fate::Delete(Remedy::Temporary) => {
+            Fate::Delete(Recipe::IncompleteLayer) => {
+                editor.delete_unused_layer(&leak.id, Unused::Incomplete).map(Came::Deleted)
+            }
+            Fate::Delete(Recipe::UnreferencedLayer) => {
+                editor.delete_unused_layer(&leak.id, Unused::unreferenced(self.min_age)).map(Came::Deleted)
+            }
+            Fate::Delete(Recipe::TemporaryFiles) => {
                 editor.remove_temporary(&leak.path, self.min_age).map(Came::Deleted)
             }
         };

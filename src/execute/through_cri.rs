@@ -15,7 +15,7 @@ use crate::cri::{
 use crate::execute::hands::{Blind, Extra, Hands, Listing, Removed};
 use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use crate::model::refs::{Refs, Root};
-use crate::model::{Image, ImageIx, Inventory};
+use crate::model::{Image, ImageIx, Inventory, LeakClass};
 use crate::policy::kubelet::{ListedContainer, ListedImage};
 use crate::policy::names::repository;
 use crate::policy::plan::{Gain, Gains};
@@ -23,16 +23,16 @@ use crate::stores::containers_storage::edit::Ballast;
 
 /// Leak classes that containerd deletes by itself with the next removal of an image
 /// (`docs/leaks.md`). A graphroot has none of them.
-const COLLECTED_BY_CONTAINERD: [&str; 9] = [
-    "orphan-blob",
-    "content-unreferenced",
-    "snapshot-unreferenced",
-    "lease-expired",
-    "image-expired",
-    "orphan-snapshot-dir",
-    "orphan-new-dir",
-    "orphan-rm-dir",
-    "backend-snapshot-unknown",
+const COLLECTED_BY_CONTAINERD: [LeakClass; 9] = [
+    LeakClass::OrphanBlob,
+    LeakClass::ContentUnreferenced,
+    LeakClass::SnapshotUnreferenced,
+    LeakClass::LeaseExpired,
+    LeakClass::ImageExpired,
+    LeakClass::OrphanSnapshotDir,
+    LeakClass::OrphanNewDir,
+    LeakClass::OrphanRmDir,
+    LeakClass::BackendSnapshotUnknown,
 ];
 
 /// Works through a CRI socket.

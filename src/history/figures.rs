@@ -82,7 +82,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     }
     let mut leaks: Vec<BTreeMap<_, (u64, u64)>> = vec![BTreeMap::new(); inventory.stores.len()];
     for (at, leak) in inventory.leaks.iter().enumerate() {
-        let sum = leaks[leak.store.get()].entry((leak.class, leak.verdict.word())).or_default();
+        let sum = leaks[leak.store.get()].entry((leak.class.as_str(), leak.verdict.word())).or_default();
         sum.0 += 1;
         sum.1 = sum.1.saturating_add(leak_bytes(inventory, LeakIx::from(at)));
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use super::ids::{NodeIx, StoreIx};
+use super::leak_class::LeakClass;
 
 /// What should happen to a leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,8 +23,8 @@ pub enum Verdict {
 /// Something that nothing uses, or that does not fit together.
 #[derive(Clone, Debug)]
 pub struct Leak {
-    /// Class name in kebab case, listed in `docs/leaks.md`.
-    pub class: &'static str,
+    /// What it is taken for.
+    pub class: LeakClass,
     /// The store it was found in.
     pub store: StoreIx,
     /// Where it lies.

@@ -180,8 +180,8 @@ impl Picture {
         for (at, leak) in inventory.leaks.iter().enumerate() {
             let held = inventory.leaks[LeakIx::from(at).get()].holds.iter();
             let bytes = held.map(|node| Refs::alone(inventory, *node).bytes).sum();
-            let entry = Entry { bytes, extra: 0, name: leak.class.into() };
-            add(&places[leak.store.get()], What::Leak, leak_id(leak.class, &leak.id), entry);
+            let entry = Entry { bytes, extra: 0, name: leak.class.to_string() };
+            add(&places[leak.store.get()], What::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }
         Self { complete, entries }
     }

@@ -7,6 +7,7 @@ pub mod containerd;
 mod containerds;
 pub mod containers_storage;
 mod graphroots;
+mod leaks;
 mod lenders;
 pub mod lookup;
 mod memory;

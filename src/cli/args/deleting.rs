@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::policy::leaks::classes;
+use crate::model::{LeakClass, Recipe};
 
 #[derive(Debug, ClapArgs)]
 pub(in crate::cli) struct SweepArgs {
@@ -21,7 +21,7 @@ pub(in crate::cli) struct SweepArgs {
 
     /// Mend findings of this class (verdict `repair`: the driver's short names of layers); may be
     /// repeated
-    #[arg(long, value_name = "CLASS", value_parser = class_of(classes::repairable()))]
+    #[arg(long, value_name = "CLASS", value_parser = class_of(repairable()))]
     pub(in crate::cli) repair: Vec<String>,
 
     /// Show what --delete (and --repair) would do, and change nothing
@@ -30,7 +30,13 @@ pub(in crate::cli) struct SweepArgs {
 }
 
 fn all_classes() -> Vec<&'static str> {
-    classes::CLASSES.iter().map(|class| class.name).collect()
+    LeakClass::ALL.iter().map(|class| class.as_str()).collect()
+}
+
+/// The classes that an edit of ours repairs.
+fn repairable() -> Vec<&'static str> {
+    let all = LeakClass::ALL.iter().filter(|class| class.recipe() == Some(Recipe::RepairLink));
+    all.map(|class| class.as_str()).collect()
 }
 
 /// One of these names; a bad one is answered with the good ones.

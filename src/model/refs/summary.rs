@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Refs, Root, Weight, roots_of};
+use crate::model::LeakClass;
 use crate::model::{
     Consistency, Image, ImageIx, Inventory, Leak, LeakIx, Node, NodeKind, Size, StoreIx, Verdict,
 };
@@ -357,5 +358,5 @@ fn spare_what_is_lent(inventory: &mut Inventory, refs: &Refs) {
 
 /// A layer, or the directory of one whose record is lost.
 fn is_layer(node: &Node, leak: &Leak) -> bool {
-    node.kind == NodeKind::Layer || leak.class.starts_with("orphan-dir")
+    node.kind == NodeKind::Layer || matches!(leak.class, LeakClass::OrphanDir | LeakClass::OrphanDirPartial)
 }

@@ -67,7 +67,7 @@ fn container(image: Option<usize>, holds: &[usize]) -> Container {
 
 fn leak(verdict: Verdict, holds: &[usize]) -> Leak {
     Leak {
-        class: "orphan-dir",
+        class: crate::model::LeakClass::OrphanDir,
         store: 0.into(),
         path: "/store/x".into(),
         id: "x".into(),

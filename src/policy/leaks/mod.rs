@@ -1,7 +1,3 @@
-//! Leaks: which go, in what order, and their removal one at a time, each measured.
-//!
-//! [`plan`] decides (pure), [`run`] carries it out by the recipes of `graphroot::edit`, which
-//! prove each one again under the store's locks. [`classes`] is the list of what there is.
+//! Leaks: which go, and in what order. Pure.
 
-pub mod classes;
 pub mod plan;

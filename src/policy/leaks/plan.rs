@@ -9,10 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::refs::{Refs, Root};
 use crate::model::words::span;
-use crate::model::{Inventory, Leak, LeakIx, NodeIx, Size, StoreIx, StoreKind, Verdict};
-use crate::policy::leaks::classes;
+use crate::model::{Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict};
 use crate::policy::plan::Gain;
-use crate::stores::containers_storage::edit::Remedy;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +24,9 @@ pub struct Wish {
 }
 
 impl Wish {
-    fn lists(&self, class: &str) -> bool {
-        self.classes.is_empty() || self.classes.iter().chain(&self.repair).any(|wanted| wanted == class)
+    fn lists(&self, class: LeakClass) -> bool {
+        self.classes.is_empty()
+            || self.classes.iter().chain(&self.repair).any(|wanted| wanted == class.as_str())
     }
 }
 
@@ -35,7 +34,7 @@ impl Wish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is deleted.
-    Delete(Remedy),
+    Delete(Recipe),
     /// It is mended.
     Repair,
     /// It stays.
@@ -94,9 +93,9 @@ impl Plan {
         let mut sum = Size::default();
         let entries = &self.entries;
         self.order.retain(|at| {
-            let Fate::Delete(remedy) = entries[*at].fate else { return false };
+            let Fate::Delete(recipe) = entries[*at].fate else { return false };
             let enough = sum.frees_bytes >= bytes && sum.inodes >= inodes;
-            let goes = remedy.needs_no_room() && !enough;
+            let goes = recipe.needs_no_room() && !enough;
             if goes {
                 sum += entries[*at].gain;
             }
@@ -152,8 +151,8 @@ pub fn plan(
     let alone = |at: usize| refs.weight(inventory, Root::Leak(entries[at].leak)).exclusive.frees_bytes;
     order.sort_by_cached_key(|at| {
         let entry = &entries[*at];
-        let Fate::Delete(remedy) = entry.fate else { return (true, usize::MAX, u64::MAX, entry.leak) };
-        let records = !remedy.needs_no_room();
+        let Fate::Delete(recipe) = entry.fate else { return (true, usize::MAX, u64::MAX, entry.leak) };
+        let records = !recipe.needs_no_room();
         // What lies on another layer reaches all that the other one does, and itself.
         let height = if records { refs.reach(Root::Leak(entry.leak)).len() } else { 0 };
         (records, usize::MAX - height, u64::MAX - alone(*at), entry.leak)
@@ -173,8 +172,8 @@ fn fate(
     now: Timestamp,
     closed: &dyn Fn(StoreIx) -> Option<String>,
 ) -> Fate {
-    let remedy = Remedy::of_class(leak.class, wish.min_age);
-    match (leak.verdict, remedy) {
+    let recipe = leak.class.recipe();
+    match (leak.verdict, recipe) {
         (Verdict::Keep | Verdict::Report, _) => return Fate::Stay(Stay::Verdict),
         (_, None) => return Fate::Stay(Stay::ByHand),
         _ => {}
@@ -182,8 +181,8 @@ fn fate(
     if inventory.stores[leak.store.get()].kind == StoreKind::Containerd {
         return Fate::Stay(Stay::ByHand);
     }
-    let repairs = remedy == Some(Remedy::RepairLink);
-    if repairs && !wish.repair.iter().any(|class| class == leak.class) {
+    let repairs = recipe == Some(Recipe::RepairLink);
+    if repairs && !wish.repair.iter().any(|class| class == leak.class.as_str()) {
         return Fate::Stay(Stay::NotAsked);
     }
     if let Some(why) = closed(leak.store) {
@@ -192,9 +191,9 @@ fn fate(
     // A clock that was set back makes nothing old.
     let age = leak.since.map(|since| now.duration_since(since).max(SignedDuration::ZERO));
     let old_enough = age.map_or(wish.min_age.is_zero(), |age| age >= wish.min_age);
-    match remedy {
+    match recipe {
         Some(_) if repairs => Fate::Repair,
-        Some(remedy) if old_enough => Fate::Delete(remedy),
+        Some(recipe) if old_enough => Fate::Delete(recipe),
         _ => Fate::Stay(Stay::Young(age)),
     }
 }
@@ -246,9 +245,7 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
 #[must_use]
 pub fn reason(leak: &Leak, stay: &Stay, min_age: SignedDuration) -> String {
     match stay {
-        Stay::Verdict | Stay::ByHand => {
-            classes::find(leak.class).map(|class| class.by_hand).unwrap_or_default().to_owned()
-        }
+        Stay::Verdict | Stay::ByHand => leak.class.by_hand().to_owned(),
         Stay::NotAsked => format!("--repair {} mends it", leak.class),
         Stay::Young(Some(age)) => {
             format!("it is {} old, and nothing below {} is touched", span(*age), span(min_age))

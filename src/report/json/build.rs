@@ -194,7 +194,7 @@ pub fn user(survey: &Survey, root: Root) -> UserDoc {
         }
         Root::Leak(at) => {
             let leak = &inventory.leaks[at.get()];
-            UserDoc { kind: "leak", id: leak.id.clone(), name: leak.class.into(), owner: None }
+            UserDoc { kind: "leak", id: leak.id.clone(), name: leak.class.to_string(), owner: None }
         }
     }
 }

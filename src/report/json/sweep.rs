@@ -8,6 +8,7 @@ use super::build::leak as leak_doc;
 use super::history::differs;
 use super::parts::{LeakDoc, WarningDoc};
 use crate::execute::leaks::{Problem, ProblemKind, Ran};
+use crate::model::LeakClass;
 use crate::model::Outcome;
 use crate::policy::leaks::plan::{Fate, Plan, Stay, Wish, reason};
 use crate::stores::Survey;
@@ -85,7 +86,7 @@ pub struct SweptDoc {
     /// `leak`.
     pub kind: &'static str,
     /// Its class.
-    pub class: &'static str,
+    pub class: LeakClass,
     /// Its id or name.
     pub id: String,
     /// Where it lay.
@@ -112,7 +113,7 @@ pub struct SweptDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RepairedDoc {
     /// Its class.
-    pub class: &'static str,
+    pub class: LeakClass,
     /// The object's id.
     pub id: String,
     /// Where it lies.
@@ -126,7 +127,7 @@ pub struct RepairedDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SpareDoc {
     /// Its class.
-    pub class: &'static str,
+    pub class: LeakClass,
     /// Its id or name.
     pub id: String,
     /// Where it lies.

@@ -85,7 +85,7 @@ pub fn leaks(leaks: &[LeakDoc]) -> String {
     for leak in leaks {
         let age = leak.age_seconds.map_or_else(|| "-".into(), age);
         table.row(vec![
-            leak.class.into(),
+            leak.class.to_string(),
             short_id(&leak.id),
             bytes(leak.bytes),
             age,

@@ -18,7 +18,8 @@ use super::units::{Unit, What};
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
 use crate::model::{
-    FilesystemIx, Inventory, LabelsOf, LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Verdict,
+    FilesystemIx, Inventory, LabelsOf, LayerFacts, Leak, LeakClass, Node, NodeIx, NodeKind, Size, StoreIx,
+    Verdict,
 };
 use crate::sys::clock::Present;
 
@@ -88,7 +89,7 @@ pub fn fill(
         filler.labelled_roots();
         filler.ingests();
         filler.unmarked();
-        filler.debris(units, &nodes);
+        filler.orphans(units, &nodes);
         filler.damage(&groups);
         filler.other_namespaces(&groups);
     }
@@ -154,7 +155,7 @@ impl<'a> Filler<'a> {
             What::Snapshot(..) => NodeKind::Snapshot,
             What::Container(_) => NodeKind::ContainerMetadata,
             What::CachedLayer(_) => NodeKind::CachedLayer,
-            What::Ingest(_) | What::Debris(_) => NodeKind::Debris,
+            What::Ingest(_) | What::Orphan(_) => NodeKind::Debris,
             What::Metadata => NodeKind::StoreMetadata,
             What::Other(_) => NodeKind::Other,
         };
@@ -175,7 +176,7 @@ impl<'a> Filler<'a> {
             }
             What::CachedLayer(diff_id) => self.cached.entry(diff_id.clone()).or_default().push(node),
             What::Container(id) => self.containers.entry(id.clone()).or_default().push(node),
-            What::Debris(_) => {}
+            What::Orphan(_) => {}
             What::Metadata | What::Other(_) => self.inventory.anchored.push(node),
         }
         node
@@ -222,7 +223,7 @@ impl<'a> Filler<'a> {
         self.snapshot.places.root.join(META_DB)
     }
 
-    pub(super) fn leak(&mut self, class: &'static str, verdict: Verdict, about: About, holds: Vec<NodeIx>) {
+    pub(super) fn leak(&mut self, class: LeakClass, verdict: Verdict, about: About, holds: Vec<NodeIx>) {
         self.inventory.leaks.push(Leak {
             class,
             store: self.context.store,

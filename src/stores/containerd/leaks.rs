@@ -13,7 +13,7 @@ use super::fill::images::Groups;
 use super::fill::{About, Filler, qualified, volumes as image_volumes};
 use super::gc::{Ref, Term, term};
 use super::metadata::{LeaseRecord, Namespace};
-use crate::model::{Consistency, NodeIx, Verdict};
+use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
 
 /// A lease that lasts longer than this was not made for a pull, whose leases last a day.
 const FAR: SignedDuration = SignedDuration::from_hours(48);
@@ -97,7 +97,7 @@ impl<'a> Filler<'a> {
             );
             let (id, path) = (qualified(&namespace.name, &name.name), self.meta_db());
             let about = About { id, path, since: Some(end), evidence };
-            self.leak("image-expired", self.verdict(Some(end)), about, holds);
+            self.leak(LeakClass::ImageExpired, self.verdict(Some(end)), about, holds);
         }
     }
 
@@ -130,29 +130,29 @@ impl<'a> Filler<'a> {
         let since = newest.max(lease.created);
         let (class, verdict, evidence) = match term {
             Term::Unlimited => (
-                "lease-without-expiry",
+                LeakClass::LeaseWithoutExpiry,
                 self.verdict(since),
                 "a lease without an end: it holds its content until its owner deletes it".to_owned(),
             ),
             Term::Until(end) if end.duration_since(self.context.present.now()) > FAR => (
-                "lease-far-expiry",
+                LeakClass::LeaseFarExpiry,
                 self.verdict(since),
                 format!("a lease that ends only at {end}: pulls make leases of one day"),
             ),
             Term::Until(end) if self.in_flight(since) => (
-                "lease-active",
+                LeakClass::LeaseActive,
                 Verdict::Keep,
                 format!("a lease that ends at {end}: a pull may be under way"),
             ),
             Term::Until(end) => (
-                "lease-stale",
+                LeakClass::LeaseStale,
                 self.verdict(since),
                 format!(
                     "a lease that ends at {end}, and nothing of it grows any more: a pull that broke off"
                 ),
             ),
             Term::Expired(end) => (
-                "lease-expired",
+                LeakClass::LeaseExpired,
                 self.verdict(since),
                 format!("ended at {end}; containerd does not collect before something else is deleted"),
             ),
@@ -168,14 +168,12 @@ impl<'a> Filler<'a> {
         for at in 0..self.graphs.len() {
             let (namespace, graph) = &self.graphs[at];
             let namespace = *namespace;
-            let blobs = namespace
-                .blobs
-                .iter()
-                .map(|blob| ("content-gc-root", blob.digest.clone(), blob.created, graph.rooted_blob(blob)));
-            let snapshots = namespace
-                .snapshots
-                .iter()
-                .map(|one| ("snapshot-gc-root", one.key.clone(), one.created, graph.rooted_snapshot(one)));
+            let blobs = namespace.blobs.iter().map(|blob| {
+                (LeakClass::ContentGcRoot, blob.digest.clone(), blob.created, graph.rooted_blob(blob))
+            });
+            let snapshots = namespace.snapshots.iter().map(|one| {
+                (LeakClass::SnapshotGcRoot, one.key.clone(), one.created, graph.rooted_snapshot(one))
+            });
             let rooted: Vec<_> = blobs
                 .chain(snapshots)
                 .map(|(class, id, since, refs)| (class, id, since, self.nodes(namespace, &refs)))
@@ -223,11 +221,16 @@ impl<'a> Filler<'a> {
         for at in 0..self.graphs.len() {
             let namespace = self.graphs[at].0;
             let blobs = namespace.blobs.iter().map(|blob| {
-                ("content-unreferenced", blob.digest.as_str(), blob.created, Ref::Content(&blob.digest))
+                (
+                    LeakClass::ContentUnreferenced,
+                    blob.digest.as_str(),
+                    blob.created,
+                    Ref::Content(&blob.digest),
+                )
             });
             let snapshots = namespace.snapshots.iter().map(|one| {
                 let node = Ref::Snapshot(&one.snapshotter, &one.key);
-                ("snapshot-unreferenced", one.key.as_str(), one.created, node)
+                (LeakClass::SnapshotUnreferenced, one.key.as_str(), one.created, node)
             });
             let left: Vec<_> = blobs
                 .chain(snapshots)

@@ -153,7 +153,7 @@ pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
 
 /// What has no record.
 fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
-    units::sort(snapshot).into_iter().filter(units::Unit::is_debris).map(|unit| unit.path)
+    units::sort(snapshot).into_iter().filter(units::Unit::is_orphan).map(|unit| unit.path)
 }
 
 /// Reads until nobody wrote during it, or the patience ends.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::places::{CONTENT, CRI, PLAIN, SNAPSHOTTER, TASKS, TMP_MOUNTS};
 use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot, digest_of_cached};
 use crate::disk::TreeScope;
+use crate::model::LeakClass;
 use crate::sys::quiet::Kind;
 
 /// What a unit is. Numbers are positions in the snapshot's tables.
@@ -25,7 +26,7 @@ pub enum What {
     /// CRI's directory of a container or sandbox.
     Container(String),
     /// Something without a record.
-    Debris(Debris),
+    Orphan(Orphan),
     /// The store's bookkeeping.
     Metadata,
     /// Something else, by name.
@@ -42,16 +43,16 @@ impl What {
             Self::CachedLayer(_) => "cached-layer",
             Self::Ingest(_) => "ingest",
             Self::Container(_) => "container",
-            Self::Debris(debris) => debris.class(),
+            Self::Orphan(orphan) => orphan.class().as_str(),
             Self::Metadata => "metadata",
             Self::Other(_) => "other",
         }
     }
 }
 
-/// What kind of thing has no record. The names of the classes are in [`Debris::class`].
+/// What kind of thing has no record. The names of the classes are in [`Orphan::class`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Debris {
+pub enum Orphan {
     /// A blob that no namespace knows.
     Blob,
     /// A name in the blobs' directory that is no digest: containerd stops there whenever
@@ -79,23 +80,23 @@ pub enum Debris {
     Task,
 }
 
-impl Debris {
-    /// The class name that leaks are listed under (`docs/leaks.md`).
+impl Orphan {
+    /// The class that leaks are listed under.
     #[must_use]
-    pub fn class(self) -> &'static str {
+    pub fn class(self) -> LeakClass {
         match self {
-            Self::Blob => "orphan-blob",
-            Self::StrayName => "stray-blob-name",
-            Self::Ingest => "orphan-ingest",
-            Self::IngestWithoutRef => "ingest-without-ref",
-            Self::SnapshotDirectory => "orphan-snapshot-dir",
-            Self::NewSnapshot => "orphan-new-dir",
-            Self::RemovedSnapshot => "orphan-rm-dir",
-            Self::Snapshotter => "foreign-snapshotter-dir",
-            Self::TmpMount => "tmpmount",
-            Self::CriContainer => "cri-container-dir",
-            Self::CriSandbox => "cri-sandbox-dir",
-            Self::Task => "task-dir",
+            Self::Blob => LeakClass::OrphanBlob,
+            Self::StrayName => LeakClass::StrayBlobName,
+            Self::Ingest => LeakClass::OrphanIngest,
+            Self::IngestWithoutRef => LeakClass::IngestWithoutRef,
+            Self::SnapshotDirectory => LeakClass::OrphanSnapshotDir,
+            Self::NewSnapshot => LeakClass::OrphanNewDir,
+            Self::RemovedSnapshot => LeakClass::OrphanRmDir,
+            Self::Snapshotter => LeakClass::ForeignSnapshotterDir,
+            Self::TmpMount => LeakClass::TmpMount,
+            Self::CriContainer => LeakClass::CriContainerDir,
+            Self::CriSandbox => LeakClass::CriSandboxDir,
+            Self::Task => LeakClass::TaskDir,
         }
     }
 }
@@ -119,8 +120,8 @@ pub struct Unit {
 impl Unit {
     /// Whether it has no record.
     #[must_use]
-    pub fn is_debris(&self) -> bool {
-        matches!(self.what, What::Debris(_))
+    pub fn is_orphan(&self) -> bool {
+        matches!(self.what, What::Orphan(_))
     }
 }
 
@@ -210,7 +211,7 @@ impl<'a> Sorter<'a> {
                 TASKS => self.tasks(&path),
                 TMP_MOUNTS => {
                     for (name, _, path) in self.directory(ROOT_AREA, &path) {
-                        self.add(What::Debris(Debris::TmpMount), &name, ROOT_AREA, path);
+                        self.add(What::Orphan(Orphan::TmpMount), &name, ROOT_AREA, path);
                     }
                 }
                 _ if name.starts_with(SNAPSHOTTER) => {}
@@ -224,9 +225,9 @@ impl<'a> Sorter<'a> {
 
     fn cri(&mut self, path: &Path) {
         for (name, _, path) in self.directory(ROOT_AREA, path) {
-            let debris = match name.as_str() {
-                "containers" => Debris::CriContainer,
-                "sandboxes" => Debris::CriSandbox,
+            let orphan = match name.as_str() {
+                "containers" => Orphan::CriContainer,
+                "sandboxes" => Orphan::CriSandbox,
                 _ => {
                     self.bookkeeping(ROOT_AREA, path, TreeScope::Whole);
                     continue;
@@ -234,7 +235,7 @@ impl<'a> Sorter<'a> {
             };
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
                 let known = self.containers.contains(id.as_str());
-                let what = if known { What::Container(id.clone()) } else { What::Debris(debris) };
+                let what = if known { What::Container(id.clone()) } else { What::Orphan(orphan) };
                 self.add(what, &id, ROOT_AREA, path);
             }
         }
@@ -244,7 +245,7 @@ impl<'a> Sorter<'a> {
         for (namespace, _, path) in self.directory(ROOT_AREA, path) {
             for (id, _, path) in self.directory(ROOT_AREA, &path) {
                 let known = self.containers.contains(id.as_str());
-                let what = if known { What::Container(id.clone()) } else { What::Debris(Debris::Task) };
+                let what = if known { What::Container(id.clone()) } else { What::Orphan(Orphan::Task) };
                 let id = if known { id } else { format!("{namespace}/{id}") };
                 self.add(what, &id, ROOT_AREA, path);
             }
@@ -278,9 +279,9 @@ impl<'a> Sorter<'a> {
             if self.blobs.contains(digest.as_str()) {
                 self.add(What::Blob(digest.clone()), &digest, CONTENT_AREA, path);
             } else if self.snapshot.blobs.contains_key(&digest) {
-                self.add(What::Debris(Debris::Blob), &digest, CONTENT_AREA, path);
+                self.add(What::Orphan(Orphan::Blob), &digest, CONTENT_AREA, path);
             } else {
-                self.add(What::Debris(Debris::StrayName), &name, CONTENT_AREA, path);
+                self.add(What::Orphan(Orphan::StrayName), &name, CONTENT_AREA, path);
             }
         }
     }
@@ -296,8 +297,8 @@ impl<'a> Sorter<'a> {
                 (Some(at), Some(one)) if self.ingests.contains(one) => {
                     self.add(What::Ingest(at), one, CONTENT_AREA, path);
                 }
-                (Some(_), Some(one)) => self.add(What::Debris(Debris::Ingest), one, CONTENT_AREA, path),
-                _ => self.add(What::Debris(Debris::IngestWithoutRef), &name, CONTENT_AREA, path),
+                (Some(_), Some(one)) => self.add(What::Orphan(Orphan::Ingest), one, CONTENT_AREA, path),
+                _ => self.add(What::Orphan(Orphan::IngestWithoutRef), &name, CONTENT_AREA, path),
             }
         }
     }
@@ -324,7 +325,7 @@ impl<'a> Sorter<'a> {
             let name = format!("snapshotter {}", backend.name);
             self.add(What::Other(name.clone()), &name, area, PathBuf::new());
         } else {
-            self.add(What::Debris(Debris::Snapshotter), &backend.name, area, PathBuf::new());
+            self.add(What::Orphan(Orphan::Snapshotter), &backend.name, area, PathBuf::new());
         }
     }
 
@@ -399,9 +400,9 @@ impl<'a> Sorter<'a> {
                 let what = match by_id.get(&name) {
                     Some(entry) => What::Snapshot(at, *entry),
                     None if kind != Kind::Directory => What::Other(id.clone()),
-                    None if name.starts_with("new-") => What::Debris(Debris::NewSnapshot),
-                    None if name.starts_with("rm-") => What::Debris(Debris::RemovedSnapshot),
-                    None => What::Debris(Debris::SnapshotDirectory),
+                    None if name.starts_with("new-") => What::Orphan(Orphan::NewSnapshot),
+                    None if name.starts_with("rm-") => What::Orphan(Orphan::RemovedSnapshot),
+                    None => What::Orphan(Orphan::SnapshotDirectory),
                 };
                 self.add(what, &id, area, path);
             }

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
-use super::units::{Debris, Unit, What};
+use super::units::{Unit, What};
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
 use crate::model::{
-    FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Size, StoreIx,
-    Use,
+    FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Orphan, Size,
+    StoreIx, Use,
 };
 use crate::sys::clock::Present;
 use crate::sys::processes::Processes;
@@ -139,7 +139,7 @@ pub fn fill(
     }
     let layers = snapshot.layers.iter().zip(&filler.layers);
     let layers = layers.filter_map(|(layer, node)| Some((layer.id.clone(), (*node)?)));
-    let is_stray = |unit: &Unit| unit.what == What::Debris(Debris::LayerDirectory);
+    let is_stray = |unit: &Unit| unit.what == What::Orphan(Orphan::LayerDirectory);
     let strays = units.iter().zip(&filler.nodes).filter(|(unit, _)| is_stray(unit));
     let strays = strays.map(|(unit, node)| (unit.id.clone(), *node)).collect();
     let ids = Ids { layers: layers.collect(), images, strays };
@@ -242,8 +242,8 @@ impl Filler<'_> {
                 self.containers[*at] = Some(node);
                 node
             }
-            What::Debris(Debris::Leftover) => self.add(NodeKind::Leftover, &unit.id, area, &unit.path, size),
-            What::Debris(_) => self.add(NodeKind::Debris, &unit.id, area, &unit.path, size),
+            What::Orphan(Orphan::VarTmp) => self.add(NodeKind::Leftover, &unit.id, area, &unit.path, size),
+            What::Orphan(_) => self.add(NodeKind::Debris, &unit.id, area, &unit.path, size),
             What::Metadata | What::Ballast => {
                 let node = self.add(NodeKind::StoreMetadata, &unit.id, area, &unit.path, size);
                 self.inventory.anchored.push(node);
@@ -291,7 +291,7 @@ impl Filler<'_> {
     }
 
     fn leaks(&mut self, units: &[Unit]) {
-        self.debris(units);
+        self.orphans(units);
         if is_measured(self.snapshot) {
             self.unused_layers();
             self.recorded(units);

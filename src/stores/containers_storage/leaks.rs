@@ -5,15 +5,14 @@
 
 pub(super) mod recorded;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
-use super::units::Debris;
-use crate::model::{Consistency, Verdict};
-use crate::sys::clock::Present;
+use crate::model::{Consistency, LeakClass, Orphan, Verdict};
+use crate::stores::leaks::{GRACE, Judgement};
 
-/// What is younger may be work in progress: since library version 1.62 a pull has layers
-/// without an image for as long as it lasts. The library's own limit is the same 24 hours.
-pub(super) const GRACE: SignedDuration = SignedDuration::from_hours(24);
+/// Engines write the storage's record and their own moments apart; what is younger than
+/// this may be between the two.
+pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// What the processes of this machine say of a thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,183 +51,173 @@ pub(super) struct Circumstances {
     pub(super) presence: Presence,
 }
 
-/// Class, verdict and evidence.
-pub(super) type Judgement = (&'static str, Verdict, String);
-
 /// Judges a thing without a record.
-pub(super) fn debris(what: Debris, known: &Circumstances) -> Judgement {
-    match what {
-        Debris::ContainerDirectory => return container_directory(known),
-        Debris::Temporary | Debris::Leftover => return temporary(what, known),
-        Debris::Volume => return recorded::volume(known.age, known.has_database),
-        _ => {}
-    }
+pub(super) fn orphan(what: Orphan, known: &Circumstances) -> Judgement {
     let young = known.age.is_none_or(|age| age < GRACE);
-    let (class, verdict, evidence) = match what {
-        Debris::LayerDirectory if known.has_link => {
-            ("orphan-dir", Verdict::Reclaim, "no layer record of any file names this directory")
+    let judged = match what {
+        Orphan::ContainerDirectory => return container_directory(known),
+        Orphan::GraphrootTmp | Orphan::VarTmp => return temporary(what, known),
+        Orphan::Volume => return volume(known.age, known.has_database),
+        Orphan::LayerDirectory if known.has_link => {
+            let evidence = "no layer record of any file names this directory";
+            return spare_lost(qualify(Judgement::of(LeakClass::OrphanDir, evidence), known), known);
         }
-        Debris::LayerDirectory => (
-            "orphan-dir-partial",
-            Verdict::Reclaim,
-            "no layer record names this directory, and it has no link file: its making broke off",
-        ),
-        Debris::Staging | Debris::TempDirectory if known.lock_held == Some(true) => {
-            (live_class(what), Verdict::Keep, "a process holds its lock: work in progress")
+        Orphan::LayerDirectory => {
+            let evidence =
+                "no layer record names this directory, and it has no link file: its making broke off";
+            return spare_lost(qualify(Judgement::of(LeakClass::OrphanDirPartial, evidence), known), known);
         }
-        Debris::Staging if known.lock_held.is_none() && young => {
-            ("staging-live", Verdict::Keep, "it has no lock file and is younger than 24 hours")
+        Orphan::Staging if known.lock_held == Some(true) => {
+            Judgement::of(LeakClass::StagingLive, "a process holds its lock: work in progress")
         }
-        Debris::Staging => {
-            ("staging-dead", Verdict::Reclaim, "a partial pull's staging area that nobody holds")
+        Orphan::TempDirectory if known.lock_held == Some(true) => {
+            Judgement::of(LeakClass::TempdirsLive, "a process holds its lock: work in progress")
         }
-        Debris::TempDirectory => {
-            ("tempdirs-dead", Verdict::Reclaim, "a temporary directory whose lock nobody holds")
+        Orphan::Staging if known.lock_held.is_none() && young => {
+            Judgement::of(LeakClass::StagingLive, "it has no lock file and is younger than 24 hours")
         }
-        Debris::ContainerDirectory
-        | Debris::Temporary
-        | Debris::Leftover
-        | Debris::Volume
-        | Debris::ImageDirectory => (what.class(), Verdict::Reclaim, "no image record names it"),
-        Debris::TarSplit | Debris::LayerData => (what.class(), Verdict::Reclaim, "no layer record names it"),
-        Debris::TempRecord => {
-            (what.class(), Verdict::Reclaim, "an unfinished write; nobody holds a lock of the store")
-        }
-        Debris::FeatureTest => (what.class(), Verdict::Reclaim, "left behind by the driver's feature test"),
+        Orphan::Staging => Judgement::of(what.class(), "a partial pull's staging area that nobody holds"),
+        Orphan::TempDirectory => Judgement::of(what.class(), "a temporary directory whose lock nobody holds"),
+        Orphan::ImageDirectory => Judgement::of(what.class(), "no image record names it"),
+        Orphan::TarSplit | Orphan::LayerData => Judgement::of(what.class(), "no layer record names it"),
+        Orphan::TempRecord => unfinished_write(),
+        Orphan::FeatureTest => Judgement::of(what.class(), "left behind by the driver's feature test"),
+        // Found otherwise: `stray_link`, and by the store of artifacts.
+        Orphan::ShortName | Orphan::ArtifactFile => Judgement::of(what.class(), "no record names it"),
     };
-    let judged = qualify(class, verdict, evidence.into(), known);
-    if what == Debris::LayerDirectory { spare_lost(judged, known) } else { judged }
+    qualify(judged, known)
+}
+
+/// A record file, or an image's data, that was never renamed into place.
+pub(super) fn unfinished_write() -> Judgement {
+    Judgement::of(LeakClass::TmpJson, "an unfinished write; nobody holds a lock of the store")
 }
 
 /// The records of a transient store lie in its runroot. Where that is not known, nothing but podman's
 /// database tells of a container, and that does not tell which layer is the container's.
 fn spare_lost(judged: Judgement, known: &Circumstances) -> Judgement {
-    match (judged, &known.lost_container) {
-        ((class, Verdict::Reclaim, evidence), Some(lost)) => {
-            (class, Verdict::Report, format!("{evidence}; but {lost}: it may be its layer"))
+    match &known.lost_container {
+        Some(lost) if judged.verdict == Verdict::Reclaim => {
+            judged.but(Verdict::Report, &format!("but {lost}: it may be its layer"))
         }
-        (judged, _) => judged,
+        _ => judged,
     }
 }
 
 /// A container may live on without its record: conmon, the OCI runtime and the container
 /// itself go on if the store's records are lost.
 fn container_directory(known: &Circumstances) -> Judgement {
-    let class = Debris::ContainerDirectory.class();
-    let (verdict, evidence) = match &known.presence {
-        Presence::Nobody { .. } => (
-            Verdict::Reclaim,
-            "no container record names it, no process names it or has a file open in it".to_owned(),
-        ),
-        Presence::Somebody(who) => {
-            (Verdict::Report, format!("no container record names it, but {who} still uses it"))
+    let of = |evidence: String| Judgement::of(LeakClass::OrphanContainerDir, evidence);
+    let judged = match &known.presence {
+        Presence::Nobody { .. } => {
+            of("no container record names it, no process names it or has a file open in it".into())
         }
-        Presence::Unknown(why) => (
-            Verdict::Report,
-            format!("no container record names it; that no process uses it is not proven: {why}"),
-        ),
+        Presence::Somebody(who) => {
+            of(format!("no container record names it, but {who} still uses it")).with(Verdict::Report)
+        }
+        Presence::Unknown(why) => {
+            of(format!("no container record names it; that no process uses it is not proven: {why}"))
+                .with(Verdict::Report)
+        }
     };
-    qualify(class, verdict, evidence, known)
+    qualify(judged, known)
 }
 
 /// Files of a pull or build that ended or was killed.
-fn temporary(what: Debris, known: &Circumstances) -> Judgement {
+fn temporary(what: Orphan, known: &Circumstances) -> Judgement {
+    let of = |evidence: String| Judgement::of(what.class(), evidence);
     if let Some(why) = &known.doubt {
-        let evidence = format!("named as the containers tools name temporary files, but {why}");
-        return (what.class(), Verdict::Report, evidence);
+        return of(format!("named as the containers tools name temporary files, but {why}"))
+            .with(Verdict::Report);
     }
     let young = known.age.is_none_or(|age| age < GRACE);
-    let age = known.age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)));
-    let (verdict, evidence) = match &known.presence {
-        Presence::Somebody(who) => (Verdict::Keep, format!("{who} has it open: work in progress")),
-        Presence::Nobody { maker: Some(maker) } if young => (
-            Verdict::Keep,
-            format!("no process has a file open in it, but it is {age} and {maker} may be using it"),
-        ),
-        Presence::Nobody { .. } => {
-            (Verdict::Reclaim, format!("temporary files, {age}; no process has one of them open"))
+    let age = how_old(known.age);
+    let judged = match &known.presence {
+        Presence::Somebody(who) => of(format!("{who} has it open: work in progress")).with(Verdict::Keep),
+        Presence::Nobody { maker: Some(maker) } if young => {
+            of(format!("no process has a file open in it, but it is {age} and {maker} may be using it"))
+                .with(Verdict::Keep)
         }
-        Presence::Unknown(why) => (
-            Verdict::Report,
-            format!("temporary files, {age}; that no process uses them is not proven: {why}"),
-        ),
+        Presence::Nobody { .. } => of(format!("temporary files, {age}; no process has one of them open")),
+        Presence::Unknown(why) => {
+            of(format!("temporary files, {age}; that no process uses them is not proven: {why}"))
+                .with(Verdict::Report)
+        }
     };
     // The store's records say nothing of these files, so they need not be consistent.
     let known = Circumstances { consistency: Consistency::Consistent, ..known.clone() };
-    qualify(what.class(), verdict, evidence, &known)
+    qualify(judged, &known)
 }
 
-fn live_class(what: Debris) -> &'static str {
-    if what == Debris::Staging { "staging-live" } else { "tempdirs-live" }
+/// Judges a volume that podman's database does not have; without any database nobody can
+/// be making it.
+fn volume(age: Option<SignedDuration>, has_database: bool) -> Judgement {
+    let of = |evidence| Judgement::of(LeakClass::VolumeOrphan, evidence);
+    let settled = age.is_some_and(|age| age >= SETTLED);
+    match (has_database, settled) {
+        (true, false) => {
+            of("podman's database does not know this volume yet: it may be in the making").with(Verdict::Keep)
+        }
+        (true, true) => of("podman's database does not know this volume"),
+        (false, _) => of("podman has no database here"),
+    }
 }
 
 /// Judges a layer with a record that no image and no container reaches.
 pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
-    let age = known.age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)));
-    let (class, verdict, evidence) = match (volatile, known.age.is_some_and(|age| age >= GRACE)) {
+    let age = how_old(known.age);
+    let judged = match (volatile, known.age.is_some_and(|age| age >= GRACE)) {
         (true, true) => {
-            ("volatile-ghost", Verdict::Reclaim, format!("a container's layer without a container, {age}"))
+            Judgement::of(LeakClass::VolatileGhost, format!("a container's layer without a container, {age}"))
         }
-        (true, false) => (
-            "volatile-ghost",
-            Verdict::Keep,
+        (true, false) => Judgement::of(
+            LeakClass::VolatileGhost,
             format!("a container's layer without a container, {age}: may be a start in progress"),
-        ),
+        )
+        .with(Verdict::Keep),
         (false, true) => {
-            ("unref-old", Verdict::Reclaim, format!("no image and no container reaches it, {age}"))
+            Judgement::of(LeakClass::UnrefOld, format!("no image and no container reaches it, {age}"))
         }
-        (false, false) => (
-            "unref-young",
-            Verdict::Keep,
+        (false, false) => Judgement::of(
+            LeakClass::UnrefYoung,
             format!(
                 "no image and no container reaches it, but it is {age}: may be a pull or build in progress"
             ),
         ),
     };
-    let judged = qualify(class, verdict, evidence, known);
+    let judged = qualify(judged, known);
     if volatile { spare_lost(judged, known) } else { judged }
 }
 
 /// Judges a layer that is flagged incomplete.
 pub(super) fn incomplete(has_directory: bool, known: &Circumstances) -> Judgement {
-    let class = if has_directory { "incomplete" } else { "incomplete-no-dir" };
+    let class = if has_directory { LeakClass::Incomplete } else { LeakClass::IncompleteNoDir };
     let evidence = "flagged incomplete: its making or deleting broke off; every library deletes it on sight";
-    qualify(class, Verdict::Reclaim, evidence.into(), known)
+    qualify(Judgement::of(class, evidence), known)
 }
 
 /// Takes back a "reclaim" that the circumstances do not bear out.
-fn qualify(class: &'static str, verdict: Verdict, evidence: String, known: &Circumstances) -> Judgement {
-    if verdict != Verdict::Reclaim {
-        return (class, verdict, evidence);
+fn qualify(judged: Judgement, known: &Circumstances) -> Judgement {
+    if judged.verdict != Verdict::Reclaim {
+        return judged;
     }
     match *known {
-        Circumstances { mounted: true, .. } => {
-            (class, Verdict::Report, format!("{evidence}; but something is mounted on it"))
+        Circumstances { mounted: true, .. } => judged.but(Verdict::Report, "but something is mounted on it"),
+        Circumstances { consistency: Consistency::Damaged, .. } => {
+            judged.but(Verdict::Report, "but the store's records are damaged, so that proves nothing")
         }
-        Circumstances { consistency: Consistency::Damaged, .. } => (
-            class,
-            Verdict::Report,
-            format!("{evidence}; but the store's records are damaged, so that proves nothing"),
-        ),
         Circumstances { consistency: Consistency::WriterActive, .. } => {
-            (class, Verdict::Keep, format!("{evidence}; but another program is writing to the store"))
+            judged.but(Verdict::Keep, "but another program is writing to the store")
         }
-        _ => (class, verdict, evidence),
+        _ => judged,
     }
 }
 
-/// Time since `since`, as far as the clock can be trusted.
-pub(super) fn age(since: Option<Timestamp>, present: &Present) -> Option<SignedDuration> {
-    since.map(|since| present.age(since))
+fn how_old(age: Option<SignedDuration>) -> String {
+    age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", human(age)))
 }
 
-/// Whether something of this age is at least `wanted` old. What is not known to be old is young, but
-/// where no age is asked for.
-pub(super) fn is_old_enough(age: Option<SignedDuration>, wanted: SignedDuration) -> bool {
-    age.map_or(wanted.is_zero(), |age| age >= wanted)
-}
-
-fn human(age: SignedDuration) -> String {
+pub(super) fn human(age: SignedDuration) -> String {
     match age.as_secs() {
         secs @ 0..120 => format!("{secs} s"),
         secs @ 120..7200 => format!("{} min", secs / 60),

@@ -6,10 +6,8 @@
 
 use std::path::Path;
 
-use serde::de::MapAccess;
-
-use super::records::lenient::{self, Fields, Flag, Skip, Text, Truth};
-use super::records::{self, ContainerRecord};
+use super::records::ContainerRecord;
+use super::records::lenient::{Object, Truth};
 use crate::model::{ContainerState, Owner};
 use crate::sys::quiet::Within;
 
@@ -23,21 +21,11 @@ pub(super) struct Origin {
     pub(super) name: String,
 }
 
-records::fields!(Metadata {
-    pod_id: Text = "pod-id",
-    pod_name: Text = "pod-name",
-    pod: Flag = "pod",
-    image_name: Text = "image-name",
-    name: Text = "name",
-});
-
-records::fields!(State { status: Text = "status" });
-
 /// Examines the record and the container's directory at `directory`, which is
 /// `<graphroot>/<driver>-containers/<id>`.
 pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path) -> Origin {
     let text = record.metadata.as_deref().unwrap_or_default();
-    let metadata: Metadata = lenient::object(text.as_bytes()).unwrap_or_default();
+    let metadata = Object::of(text.as_bytes());
     let userdata = directory.join("userdata");
     let has_buildah_file = within.facts(&userdata.join("buildah.json")).is_ok();
     let owner = owner(&metadata, has_buildah_file);
@@ -51,33 +39,36 @@ pub(super) fn origin(within: &Within, record: &ContainerRecord, directory: &Path
     Origin {
         owner,
         state,
-        sandbox: owner == Owner::CriO && metadata.pod.0 == Truth::Yes,
-        sandbox_id: metadata.pod_id.0.clone().filter(|_| owner == Owner::CriO),
+        sandbox: owner == Owner::CriO && metadata.truth("pod") == Truth::Yes,
+        sandbox_id: text_of(&metadata, "pod-id").filter(|_| owner == Owner::CriO),
         name: name(record, &metadata),
     }
 }
 
-fn owner(metadata: &Metadata, has_buildah_file: bool) -> Owner {
-    let has = |field: &Text| field.0.is_some();
-    if has(&metadata.pod_id) && has(&metadata.pod_name) {
+fn text_of(object: &Object<'_>, name: &str) -> Option<String> {
+    object.get(name).ok().flatten()
+}
+
+fn owner(metadata: &Object<'_>, has_buildah_file: bool) -> Owner {
+    let has = |name| text_of(metadata, name).is_some();
+    if has("pod-id") && has("pod-name") {
         Owner::CriO
     } else if has_buildah_file {
         Owner::Buildah
-    } else if has(&metadata.image_name) && has(&metadata.name) {
+    } else if has("image-name") && has("name") {
         Owner::Podman
     } else {
         Owner::Unknown
     }
 }
 
-fn name(record: &ContainerRecord, metadata: &Metadata) -> String {
-    record.names.first().cloned().or_else(|| metadata.name.0.clone()).unwrap_or_else(|| record.id.clone())
+fn name(record: &ContainerRecord, metadata: &Object<'_>) -> String {
+    record.names.first().cloned().or_else(|| text_of(metadata, "name")).unwrap_or_else(|| record.id.clone())
 }
 
 /// The OCI runtime state that CRI-O keeps in `userdata/state.json`.
 fn state_of(content: &[u8]) -> ContainerState {
-    let state: State = lenient::object(content).unwrap_or_default();
-    match state.status.0.as_deref() {
+    match text_of(&Object::of(content), "status").as_deref() {
         Some("created") => ContainerState::Created,
         Some("running" | "paused") => ContainerState::Running,
         Some("stopped") => ContainerState::Exited,
@@ -100,11 +91,7 @@ mod tests {
             ("[1]", false, Owner::Unknown),
         ];
         for (metadata, buildah, expected) in cases {
-            assert_eq!(
-                owner(&lenient::object(metadata.as_bytes()).unwrap_or_default(), buildah),
-                expected,
-                "{metadata}"
-            );
+            assert_eq!(owner(&Object::of(metadata.as_bytes()), buildah), expected, "{metadata}");
         }
     }
 

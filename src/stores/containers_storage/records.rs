@@ -7,12 +7,11 @@
 
 pub(super) mod lenient;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
-use serde::de::MapAccess;
 
-use lenient::{Fields, Flag, Length, Members, Object, Skip, Text, Texts, Truth};
+use lenient::{Object, Truth};
 
 /// A record of `layers.json` or `volatile-layers.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,78 +87,22 @@ pub struct Parsed<T> {
 /// Problems listed for one file; the rest is counted in a last line.
 pub const MOST_PROBLEMS: usize = 8;
 
-/// The fields of a type that are read from a record, by their names.
-macro_rules! fields {
-    ($type:ident { $($field:ident: $kind:ty = $name:literal),* $(,)? }) => {
-        #[derive(Default)]
-        struct $type { $($field: $kind),* }
-
-        impl Fields for $type {
-            fn take<'de, A: MapAccess<'de>>(&mut self, name: &str, from: &mut A) -> Result<(), A::Error> {
-                match name {
-                    $($name => self.$field = from.next_value()?,)*
-                    _ => {
-                        from.next_value::<Skip>()?;
-                    }
-                }
-                Ok(())
-            }
-        }
-    };
-}
-pub(super) use fields;
-
-fields!(LayerFields {
-    id: Text = "id",
-    parent: Text = "parent",
-    created: Text = "created",
-    diff_digest: Text = "diff-digest",
-    diff_size: Length = "diff-size",
-    toc_digest: Option<Skip> = "toc-digest",
-    flags: Option<Object<LayerFlags>> = "flags",
-});
-
-fields!(LayerFlags { incomplete: Flag = "incomplete" });
-
-fields!(ImageFields {
-    id: Text = "id",
-    names: Texts = "names",
-    digest: Text = "digest",
-    digests: Members<Text> = "big-data-digests",
-    layer: Text = "layer",
-    mapped_layers: Texts = "mapped-layers",
-    created: Text = "created",
-    big_data: Texts = "big-data-names",
-    sizes: Members<Length> = "big-data-sizes",
-});
-
-fields!(ContainerFields {
-    id: Text = "id",
-    names: Texts = "names",
-    image: Text = "image",
-    layer: Text = "layer",
-    metadata: Text = "metadata",
-    created: Text = "created",
-});
-
 /// Parses `layers.json`.
 #[must_use]
 pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
-    parse(content, |layer: LayerFields| {
-        let digest = layer.diff_digest.filled();
+    parse(content, |layer| {
+        let digest = layer.text("diff-digest")?;
+        let by_toc = layer.has("toc-digest");
         Ok(LayerRecord {
-            id: lenient::id(layer.id)?,
-            parent: layer.parent.filled(),
-            created: layer.created.time(),
+            id: id(layer)?,
+            parent: layer.text("parent")?,
+            created: layer.time("created")?,
             // The library sets the size only together with a digest, and leaves a zero out. A
             // partial pull may know neither (-1): the runtimes then count 0.
-            diff_size: layer.diff_size.0.or((digest.is_some() || layer.toc_digest.is_some()).then_some(0)),
+            diff_size: layer.get("diff-size")?.or((digest.is_some() || by_toc).then_some(0)),
             diff_id: digest,
-            by_toc: layer.toc_digest.is_some(),
-            incomplete: layer
-                .flags
-                .and_then(|flags| flags.0)
-                .is_some_and(|flags| flags.incomplete.0 != Truth::No),
+            by_toc,
+            incomplete: layer.object("flags")?.truth("incomplete") != Truth::No,
             volatile,
         })
     })
@@ -168,32 +111,29 @@ pub fn layers(content: &[u8], volatile: bool) -> Parsed<LayerRecord> {
 /// Parses `images.json`.
 #[must_use]
 pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
-    parse(content, |image: ImageFields| {
-        let mut digests: Vec<String> = image.digest.filled().into_iter().collect();
-        for (name, digest) in image.digests.all("digests")? {
-            let is_manifest = name == "manifest" || name.starts_with("manifest-");
-            if let (true, Text(Some(digest))) = (is_manifest, digest)
-                && !digests.contains(&digest)
-            {
+    parse(content, |image| {
+        let mut digests: Vec<String> = image.text("digest")?.into_iter().collect();
+        let mut more: Vec<(String, String)> = image.members("big-data-digests")?;
+        more.retain(|(name, _)| name == "manifest" || name.starts_with("manifest-"));
+        // The same order, whatever the library wrote them in.
+        more.sort();
+        for (_, digest) in more {
+            if !digests.contains(&digest) {
                 digests.push(digest);
             }
         }
-        let sizes = image.sizes.all("sizes")?;
+        let sizes: HashMap<String, u64> = image.members("big-data-sizes")?.into_iter().collect();
+        let names = image.texts("big-data-names")?.into_iter();
         Ok(ImageRecord {
-            id: lenient::id(image.id)?,
-            names: image.names.all("names")?,
+            id: id(image)?,
+            names: image.texts("names")?,
             digests,
-            layer: image.layer.filled(),
-            mapped_layers: image.mapped_layers.all("mapped layers")?,
-            created: image.created.time(),
-            big_data: image
-                .big_data
-                .all("big data")?
-                .into_iter()
-                .map(|name| {
-                    let size = sizes.get(&name).and_then(|size| size.0);
-                    (name, size)
-                })
+            layer: image.text("layer")?,
+            mapped_layers: image.texts("mapped-layers")?,
+            created: image.time("created")?,
+            big_data: names
+                .map(|name| (sizes.get(&name).copied(), name))
+                .map(|(size, name)| (name, size))
                 .collect(),
         })
     })
@@ -202,29 +142,37 @@ pub fn images(content: &[u8]) -> Parsed<ImageRecord> {
 /// Parses `containers.json`.
 #[must_use]
 pub fn containers(content: &[u8], volatile: bool) -> Parsed<ContainerRecord> {
-    parse(content, |container: ContainerFields| {
+    parse(content, |container| {
         Ok(ContainerRecord {
-            id: lenient::id(container.id)?,
-            names: container.names.all("names")?,
-            image: container.image.filled(),
-            layer: container.layer.filled(),
-            metadata: container.metadata.filled(),
-            created: container.created.time(),
+            id: id(container)?,
+            names: container.texts("names")?,
+            image: container.text("image")?,
+            layer: container.text("layer")?,
+            metadata: container.text("metadata")?,
+            created: container.time("created")?,
             volatile,
         })
     })
 }
 
+/// The record's id: any text that can be a file name, so that no id leads elsewhere.
+fn id(record: &Object<'_>) -> Result<String, String> {
+    let id = record.text("id")?.ok_or("it has no id")?;
+    let is_name = id.len() <= 255 && id != "." && id != ".." && !id.contains(['/', '\0']);
+    let beginning = || id.chars().take(255).collect::<String>();
+    if is_name { Ok(id) } else { Err(format!("its id {:?} cannot be a directory name", beginning())) }
+}
+
 /// Runs over the array element by element, so that a file which breaks off still gives
 /// what came before. Of each element only the fields that are needed are ever held.
-fn parse<F: Fields, T>(content: &[u8], mut record: impl FnMut(F) -> Result<T, String>) -> Parsed<T> {
+fn parse<T>(content: &[u8], record: impl Fn(&Object<'_>) -> Result<T, String>) -> Parsed<T> {
     let mut records = Vec::new();
     let mut problems = Vec::new();
     let mut left_out = 0_usize;
     let mut ordinal = 0_usize;
-    let ended = lenient::each_element(content, |element: Option<F>| {
+    let ended = lenient::each_element(content, |element| {
         ordinal += 1;
-        match element.ok_or_else(|| "it is not an object".into()).and_then(&mut record) {
+        match element.and_then(|element| record(&element)) {
             Ok(made) => records.push(made),
             Err(problem) => {
                 left_out += 1;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::units::Debris;
+use crate::model::Orphan;
 use crate::sys::quiet::{Times, Within};
 
 /// Files of one tree that are looked at for their age.
@@ -25,25 +25,27 @@ fn newest(within: &Within, path: &Path, times: Times) -> Option<Timestamp> {
 ///
 /// Where age is a proof, a thing is no older than its making, whatever time of change it was
 /// given: an archive that is being unpacked sets times back, and so does a restored store.
-pub(super) fn of_debris(within: &Within, what: Debris, path: &Path) -> Option<Timestamp> {
+pub(super) fn of_orphan(within: &Within, what: Orphan, path: &Path) -> Option<Timestamp> {
     let changed = |path: &Path| changed(within, path);
     let newest = |path: &Path, times| newest(within, path, times);
     let born = || within.born(path).ok().flatten();
     match what {
         // Work goes on deep inside of these, where it does not show on the top.
-        Debris::Staging | Debris::ContainerDirectory => {
+        Orphan::Staging | Orphan::ContainerDirectory => {
             newest(path, Times::Modified).map(|newest| born().map_or(newest, |born| born.max(newest)))
         }
         // Anybody may have put these there, with times of their own: `cp -a` keeps them.
-        Debris::Temporary | Debris::Leftover => newest(path, Times::All),
-        Debris::Volume => newest(path, Times::Modified),
-        Debris::TempDirectory | Debris::FeatureTest => changed(path).max(born()),
+        Orphan::GraphrootTmp | Orphan::VarTmp => newest(path, Times::All),
+        Orphan::Volume => newest(path, Times::Modified),
+        Orphan::TempDirectory | Orphan::FeatureTest => changed(path).max(born()),
         // Under the locks of the store nobody is at work on these.
-        Debris::LayerDirectory
-        | Debris::ImageDirectory
-        | Debris::TarSplit
-        | Debris::LayerData
-        | Debris::TempRecord => changed(path),
+        Orphan::LayerDirectory
+        | Orphan::ImageDirectory
+        | Orphan::TarSplit
+        | Orphan::LayerData
+        | Orphan::TempRecord
+        | Orphan::ShortName
+        | Orphan::ArtifactFile => changed(path),
     }
 }
 
@@ -69,18 +71,18 @@ mod tests {
             std::fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
         }
         let hours =
-            |what| Timestamp::now().duration_since(of_debris(&within, what, &tree).unwrap()).as_hours();
+            |what| Timestamp::now().duration_since(of_orphan(&within, what, &tree).unwrap()).as_hours();
         for what in [
-            Debris::Staging,
-            Debris::ContainerDirectory,
-            Debris::TempDirectory,
-            Debris::FeatureTest,
-            Debris::Temporary,
-            Debris::Leftover,
+            Orphan::Staging,
+            Orphan::ContainerDirectory,
+            Orphan::TempDirectory,
+            Orphan::FeatureTest,
+            Orphan::GraphrootTmp,
+            Orphan::VarTmp,
         ] {
             assert_eq!(hours(what), 0, "{what:?}");
         }
-        for what in [Debris::LayerDirectory, Debris::ImageDirectory, Debris::Volume] {
+        for what in [Orphan::LayerDirectory, Orphan::ImageDirectory, Orphan::Volume] {
             assert_eq!(hours(what), 9 * 24, "{what:?}");
         }
     }
@@ -94,7 +96,7 @@ mod tests {
         let long_ago = SystemTime::now() - Duration::from_secs(9 * 86_400);
         std::fs::File::open(&file).unwrap().set_modified(long_ago).unwrap();
         let within = Within::at([dir.path()]);
-        let since = of_debris(&within, Debris::Leftover, &file).unwrap();
+        let since = of_orphan(&within, Orphan::VarTmp, &file).unwrap();
         assert_eq!(Timestamp::now().duration_since(since).as_hours(), 0);
     }
 }

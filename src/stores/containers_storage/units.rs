@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::snapshot::Snapshot;
 use crate::disk::TreeScope;
+use crate::model::Orphan;
 use crate::sys::quiet::{Entry, Kind};
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::Ballast`).
@@ -27,7 +28,7 @@ pub enum What {
     /// A container's own files.
     Container(usize),
     /// Something without a record.
-    Debris(Debris),
+    Orphan(Orphan),
     /// The store's bookkeeping.
     Metadata,
     /// Record files, which every deletion writes anew.
@@ -47,61 +48,11 @@ impl What {
             Self::LayerContent(_) => "content",
             Self::Image(_) => "image",
             Self::Container(_) => "container",
-            Self::Debris(debris) => debris.class(),
+            Self::Orphan(orphan) => orphan.class().as_str(),
             Self::Metadata => "metadata",
             Self::Records => "records",
             Self::Ballast => "ballast",
             Self::Other(_) => "other",
-        }
-    }
-}
-
-/// What kind of thing has no record. The names of the classes are in [`Debris::class`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Debris {
-    /// A directory of the driver that no layer record names.
-    LayerDirectory,
-    /// An image's directory without an image.
-    ImageDirectory,
-    /// A container's directory without a container.
-    ContainerDirectory,
-    /// A tar-split file without a layer.
-    TarSplit,
-    /// A layer's big data without a layer.
-    LayerData,
-    /// A staging area of a partial pull.
-    Staging,
-    /// A temporary directory (deletion or extraction), with its lock file.
-    TempDirectory,
-    /// A record file that was never renamed into place.
-    TempRecord,
-    /// A test directory of the driver's feature detection.
-    FeatureTest,
-    /// Temporary files in the graphroot's own `tmp`.
-    Temporary,
-    /// Temporary files of the store's tools outside of it.
-    Leftover,
-    /// A volume that podman does not know.
-    Volume,
-}
-
-impl Debris {
-    /// The class name that leaks are listed under (`docs/leaks.md`).
-    #[must_use]
-    pub fn class(self) -> &'static str {
-        match self {
-            Self::LayerDirectory => "orphan-dir",
-            Self::ImageDirectory => "orphan-image-dir",
-            Self::ContainerDirectory => "orphan-ctr-dir",
-            Self::TarSplit => "tarsplit-orphan",
-            Self::LayerData => "layerdata-orphan",
-            Self::Staging => "staging",
-            Self::TempDirectory => "tempdirs",
-            Self::TempRecord => "tmp-json",
-            Self::FeatureTest => "compat-dirs",
-            Self::Temporary => "graphroot-tmp",
-            Self::Leftover => "vartmp",
-            Self::Volume => "volume-orphan",
         }
     }
 }
@@ -172,7 +123,7 @@ impl<'a> Sorter<'a> {
             Ok(below) => (2 * area + 1, below.to_path_buf(), scope),
             Err(_) => (2 * area, below, scope),
         };
-        let alone = matches!(what, What::Debris(_));
+        let alone = matches!(what, What::Orphan(_));
         if let (false, Some(at)) = (alone, self.known.get(&what)) {
             self.units[*at].parts.push(part);
             return;
@@ -252,7 +203,7 @@ impl<'a> Sorter<'a> {
         self.add(What::Other("tmp".into()), "tmp".into(), root, (0, top.clone(), TreeScope::EntryOnly));
         for child in children {
             let id = text(&child.name);
-            self.whole(What::Debris(Debris::Temporary), id, 0, root, top.join(&child.name));
+            self.whole(What::Orphan(Orphan::GraphrootTmp), id, 0, root, top.join(&child.name));
         }
     }
 
@@ -268,7 +219,7 @@ impl<'a> Sorter<'a> {
         self.add(known.clone(), "volumes".into(), root, (0, top.clone(), TreeScope::EntryOnly));
         for child in children {
             let what = match self.is_unknown_volume(child) {
-                true => What::Debris(Debris::Volume),
+                true => What::Orphan(Orphan::Volume),
                 false => known.clone(),
             };
             self.whole(what, text(&child.name), 0, root, top.join(&child.name));
@@ -282,7 +233,7 @@ impl<'a> Sorter<'a> {
         for (at, directory) in snapshot.places.temporary.iter().enumerate() {
             for entry in snapshot.entries(directory) {
                 self.units.push(Unit {
-                    what: What::Debris(Debris::Leftover),
+                    what: What::Orphan(Orphan::VarTmp),
                     id: text(&entry.name),
                     path: directory.join(&entry.name),
                     parts: vec![(first + at, PathBuf::from(&entry.name), TreeScope::Whole)],
@@ -328,15 +279,15 @@ impl<'a> Sorter<'a> {
                 self.metadata(area, root, path.clone(), TreeScope::EntryOnly);
                 for child in self.snapshot.entries(&root.join(&path)) {
                     let id = text(&child.name);
-                    self.whole(What::Debris(Debris::Staging), id, area, root, path.join(&child.name));
+                    self.whole(What::Orphan(Orphan::Staging), id, area, root, path.join(&child.name));
                 }
             }
             Some("tempdirs") if is_directory => self.temp_directories(area, root, path),
             Some(name) if is_directory && is_feature_test(name) => {
-                self.whole(What::Debris(Debris::FeatureTest), id, area, root, path);
+                self.whole(What::Orphan(Orphan::FeatureTest), id, area, root, path);
             }
             Some(name) if is_directory && is_id(name) => {
-                self.whole(What::Debris(Debris::LayerDirectory), id, area, root, path);
+                self.whole(What::Orphan(Orphan::LayerDirectory), id, area, root, path);
             }
             // Marker files and whatever else the driver keeps: never a layer.
             Some(".has-mount-program") => self.metadata(area, root, path, TreeScope::Whole),
@@ -376,7 +327,7 @@ impl<'a> Sorter<'a> {
             let number = number.unwrap_or(&name).to_owned();
             let part = (area, path.join(&entry.name), TreeScope::Whole);
             let at = self.units.len();
-            self.add(What::Debris(Debris::TempDirectory), number.clone(), root, part);
+            self.add(What::Orphan(Orphan::TempDirectory), number.clone(), root, part);
             match by_number.get(&number) {
                 Some(pair) => {
                     let parts = self.units.pop().into_iter().flat_map(|unit| unit.parts);
@@ -399,13 +350,13 @@ impl<'a> Sorter<'a> {
                 self.whole(What::Other(text(&entry.name)), text(&entry.name), area, root, path);
                 continue;
             };
-            let (id, debris) = match (name.strip_suffix(".tar-split.gz"), entry.kind) {
-                (Some(id), Kind::File) => (id, Debris::TarSplit),
+            let (id, orphan) = match (name.strip_suffix(".tar-split.gz"), entry.kind) {
+                (Some(id), Kind::File) => (id, Orphan::TarSplit),
                 (None, Kind::Directory) if name == "tmp" => {
                     self.temp_directories(area, root, path);
                     continue;
                 }
-                (None, Kind::Directory) if is_id(name) => (name, Debris::LayerData),
+                (None, Kind::Directory) if is_id(name) => (name, Orphan::LayerData),
                 _ => {
                     self.bookkeeping(area, root, path, name);
                     continue;
@@ -413,7 +364,7 @@ impl<'a> Sorter<'a> {
             };
             match self.layers.get(OsStr::new(id)).copied() {
                 Some(layer) => self.whole(What::Layer(layer), id.to_owned(), area, root, path),
-                None => self.whole(What::Debris(debris), id.to_owned(), area, root, path),
+                None => self.whole(What::Orphan(orphan), id.to_owned(), area, root, path),
             }
         }
     }
@@ -423,9 +374,9 @@ impl<'a> Sorter<'a> {
         let snapshot = self.snapshot;
         let top = PathBuf::from(name);
         self.metadata(area, root, top.clone(), TreeScope::EntryOnly);
-        let (known, debris) = match what(0) {
-            What::Image(_) => (self.images.clone(), Debris::ImageDirectory),
-            _ => (self.containers.clone(), Debris::ContainerDirectory),
+        let (known, orphan) = match what(0) {
+            What::Image(_) => (self.images.clone(), Orphan::ImageDirectory),
+            _ => (self.containers.clone(), Orphan::ContainerDirectory),
         };
         for entry in snapshot.entries(&root.join(&top)) {
             let path = top.join(&entry.name);
@@ -433,7 +384,7 @@ impl<'a> Sorter<'a> {
             match known.get(entry.name.as_os_str()) {
                 Some(at) => self.whole(what(*at), id, area, root, path),
                 None if entry.kind == Kind::Directory && is_id(&id) => {
-                    self.whole(What::Debris(debris), id, area, root, path);
+                    self.whole(What::Orphan(orphan), id, area, root, path);
                 }
                 None => self.bookkeeping(area, root, path, &id),
             }
@@ -443,7 +394,7 @@ impl<'a> Sorter<'a> {
     /// A file beside the records: bookkeeping, or a temporary file of an atomic write.
     fn bookkeeping(&mut self, area: usize, root: &Path, path: PathBuf, name: &str) {
         if name.starts_with(".tmp-") {
-            self.whole(What::Debris(Debris::TempRecord), name.to_owned(), area, root, path);
+            self.whole(What::Orphan(Orphan::TempRecord), name.to_owned(), area, root, path);
         } else if name.ends_with(".json") {
             self.whole(What::Records, "store records".into(), area, root, path);
         } else {

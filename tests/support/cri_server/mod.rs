@@ -10,8 +10,8 @@
 //!   process runs in them; what they are doing stands in `userdata/state.json`, as with CRI-O.
 //!   Containers of podman and buildah are in the store too, and it does not list them.
 //!
-//! A test takes it in by `#[path = "support/cri_server/mod.rs"] mod cri_server;` and not by
-//! `support`, so that other tests need not compile it.
+//! A test program takes it in by `#[path = "../support/cri_server/mod.rs"] mod cri_server;` and not by
+//! `support`, so that the others need not compile it.
 #![allow(dead_code, unused_imports)] // each test program uses a part of it
 
 pub mod article;

@@ -1,9 +1,7 @@
 use jiff::ToSpan;
 
-use crate::model::{Consistency, FilesystemIx, Image, Node, NodeKind, Store};
+use crate::model::{Consistency, FilesystemIx, Image, Node, NodeKind, Orphan, Store};
 use crate::policy::leaks::plan::*;
-use crate::stores::containers_storage::edit::{Kind, Unused};
-use crate::stores::containers_storage::units::Debris;
 
 fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
@@ -35,7 +33,7 @@ fn inventory(nodes: &[(u64, &[usize])], leaks: Vec<Leak>) -> Inventory {
 
 fn leak(class: &'static str, verdict: Verdict, hours: Option<i64>, holds: &[usize]) -> Leak {
     Leak {
-        class,
+        class: LeakClass::find(class).unwrap(),
         store: 0.into(),
         path: format!("/store/{class}").into(),
         id: class.to_owned(),
@@ -62,8 +60,7 @@ fn fate_of(leak: Leak, wish: &Wish) -> Fate {
 #[test]
 fn table_of_fates() {
     use Verdict::{Keep, Reclaim, Repair, Report};
-    let orphan = Remedy::Leftover(Kind::Debris(Debris::LayerDirectory));
-    let day = SignedDuration::from_hours(24);
+    let orphan = Recipe::Orphan(Orphan::LayerDirectory);
     let repair = Wish { repair: vec!["missing-l".into()], ..wish(24) };
     let cases = [
         (leak("orphan-dir", Reclaim, Some(25), &[0]), wish(24), Fate::Delete(orphan)),
@@ -79,17 +76,12 @@ fn table_of_fates() {
         (leak("orphan-dir", Reclaim, Some(-1), &[0]), wish(0), Fate::Delete(orphan)),
         (leak("orphan-dir", Keep, Some(25), &[0]), wish(0), Fate::Stay(Stay::Verdict)),
         (leak("orphan-dir", Report, Some(25), &[0]), wish(0), Fate::Stay(Stay::Verdict)),
-        // However short the age that is asked for, a pull has its day.
-        (
-            leak("unref-old", Reclaim, Some(25), &[0]),
-            wish(0),
-            Fate::Delete(Remedy::Layer(Unused::Unreferenced(day))),
-        ),
+        (leak("unref-old", Reclaim, Some(25), &[0]), wish(0), Fate::Delete(Recipe::UnreferencedLayer)),
         (leak("missing-l", Repair, Some(1), &[]), wish(24), Fate::Stay(Stay::NotAsked)),
         (leak("missing-l", Repair, Some(1), &[]), repair.clone(), Fate::Repair),
         (leak("empty-linkfile", Repair, Some(1), &[]), repair, Fate::Stay(Stay::NotAsked)),
         (leak("image-data-missing", Repair, Some(99), &[]), wish(0), Fate::Stay(Stay::ByHand)),
-        (leak("graphroot-tmp", Reclaim, Some(99), &[0]), wish(24), Fate::Delete(Remedy::Temporary)),
+        (leak("graphroot-tmp", Reclaim, Some(99), &[0]), wish(24), Fate::Delete(Recipe::TemporaryFiles)),
     ];
     for (leak, wish, expected) in cases {
         let shown = format!("{leak:?} {wish:?}");

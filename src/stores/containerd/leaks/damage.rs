@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::model::{NodeIx, NodeKind, Verdict, words};
+use crate::model::{LeakClass, NodeIx, NodeKind, Verdict, words};
 use crate::stores::containerd::fill::images::{Group, Groups};
 use crate::stores::containerd::fill::{About, Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
@@ -13,7 +13,7 @@ fn is_oversized(used: u64, length: u64) -> bool {
 }
 
 impl<'a> Filler<'a> {
-    fn report(&mut self, class: &'static str, id: String, evidence: String, holds: Vec<NodeIx>) {
+    fn report(&mut self, class: LeakClass, id: String, evidence: String, holds: Vec<NodeIx>) {
         let verdict = if self.records_are_whole() { Verdict::Report } else { Verdict::Keep };
         let about = About { id, path: self.meta_db(), since: None, evidence };
         self.leak(class, verdict, about, holds);
@@ -43,7 +43,7 @@ impl<'a> Filler<'a> {
             );
             let name = path.strip_prefix(&self.snapshot.places.root).unwrap_or(path);
             let about = About { id: name.display().to_string(), path: path.clone(), since: None, evidence };
-            self.leak("oversized-database", Verdict::Report, about, Vec::new());
+            self.leak(LeakClass::OversizedDatabase, Verdict::Report, about, Vec::new());
         }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Filler<'a> {
                 "{names}: the blob {digest} is not there, so CRI can neither show nor remove it while containerd \
                  keeps the rest of it; only containerd's own API (`ctr images rm`) removes it"
             );
-            return self.report("missing-manifest-blob", group.id.clone(), evidence, Vec::new());
+            return self.report(LeakClass::MissingManifestBlob, group.id.clone(), evidence, Vec::new());
         }
         let at = self.graphs.iter().position(|(namespace, _)| namespace.name == group.namespace.name);
         let Some(at) = at else { return };
@@ -78,11 +78,11 @@ impl<'a> Filler<'a> {
                 "it is not unpacked, so a pull or a start fails until the record is removed"
             };
             let evidence = format!("{names}: the record of layer {} has no file; {effect}", lost.join(", "));
-            self.report("missing-layer-blob", group.id.clone(), evidence, Vec::new());
+            self.report(LeakClass::MissingLayerBlob, group.id.clone(), evidence, Vec::new());
         }
         if !unpacked && !group.tops.is_empty() {
             let evidence = format!("{names}: it was unpacked once, but its top snapshot has no record");
-            self.report("image-snapshot-missing", group.id.clone(), evidence, Vec::new());
+            self.report(LeakClass::ImageSnapshotMissing, group.id.clone(), evidence, Vec::new());
         }
     }
 
@@ -106,7 +106,7 @@ impl<'a> Filler<'a> {
             let evidence = format!("{length} bytes, but its record says {size}: unpacking it fails");
             let path = path.unwrap_or_else(|| self.meta_db());
             self.leak(
-                "truncated-blob",
+                LeakClass::TruncatedBlob,
                 Verdict::Report,
                 About { id: digest, path, since, evidence },
                 Vec::new(),
@@ -148,7 +148,7 @@ impl<'a> Filler<'a> {
             }
         }
         for (id, evidence) in missing {
-            self.report("snapshot-missing", id, evidence, Vec::new());
+            self.report(LeakClass::SnapshotMissing, id, evidence, Vec::new());
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Filler<'a> {
                 "a container in CRI's namespace that CRI does not know, and nothing of it is mounted".into();
             let path = self.meta_db();
             self.leak(
-                "container-without-cri",
+                LeakClass::ContainerWithoutCri,
                 self.verdict(since),
                 About { id, path, since, evidence },
                 Vec::new(),
@@ -190,7 +190,7 @@ impl<'a> Filler<'a> {
                 let evidence = format!(
                     "{images} images and {snapshots} snapshots that neither CRI nor the kubelet sees"
                 );
-                reports.push(("foreign-namespace", namespace.name.clone(), evidence));
+                reports.push((LeakClass::ForeignNamespace, namespace.name.clone(), evidence));
             }
         }
         for namespace in &self.snapshot.metadata.namespaces {
@@ -210,7 +210,11 @@ impl<'a> Filler<'a> {
                          their bytes count with the images that they are copies for, and go with these",
                         words::bytes(bytes)
                     );
-                    reports.push(("second-snapshotter", qualified(&namespace.name, snapshotter), evidence));
+                    reports.push((
+                        LeakClass::SecondSnapshotter,
+                        qualified(&namespace.name, snapshotter),
+                        evidence,
+                    ));
                 }
             }
         }

@@ -4,40 +4,40 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::model::{NodeIx, Verdict};
+use crate::model::{LeakClass, NodeIx, Verdict};
 use crate::stores::containerd::fill::{About, Filler, qualified};
 use crate::stores::containerd::metadata::Namespace;
-use crate::stores::containerd::units::{Debris, Unit, What};
+use crate::stores::containerd::units::{Orphan, Unit, What};
 
-fn evidence(what: Debris) -> &'static str {
+fn evidence(what: Orphan) -> &'static str {
     match what {
-        Debris::Blob => {
+        Orphan::Blob => {
             "no namespace knows this blob; containerd deletes it with the next blob that it deletes"
         }
-        Debris::StrayName => {
+        Orphan::StrayName => {
             "this name is no digest: containerd stops here whenever it deletes blobs, so none that sorts after \
              it leaves the disk, while every removal answers success; move it out of the directory"
         }
-        Debris::Ingest => {
+        Orphan::Ingest => {
             "no namespace knows this download; containerd deletes it with the next content that it deletes"
         }
-        Debris::IngestWithoutRef => {
+        Orphan::IngestWithoutRef => {
             "a download without its file `ref`, left by a crash or a full disk: containerd never deletes it"
         }
-        Debris::SnapshotDirectory => {
+        Orphan::SnapshotDirectory => {
             "the snapshotter's database knows no snapshot with this number; it is deleted with the next snapshot"
         }
-        Debris::NewSnapshot => {
+        Orphan::NewSnapshot => {
             "containerd broke off while it made this snapshot; it is deleted with the next one"
         }
-        Debris::RemovedSnapshot => {
+        Orphan::RemovedSnapshot => {
             "containerd broke off while it removed this snapshot; it is deleted with the next one"
         }
-        Debris::Snapshotter => "a snapshotter's directory, but no namespace has a snapshot of it",
-        Debris::TmpMount => {
+        Orphan::Snapshotter => "a snapshotter's directory, but no namespace has a snapshot of it",
+        Orphan::TmpMount => {
             "a mount point for unpacking with files in it and nothing mounted: it is never deleted"
         }
-        Debris::CriContainer | Debris::CriSandbox | Debris::Task => {
+        Orphan::CriContainer | Orphan::CriSandbox | Orphan::Task => {
             "no record of this container; containerd deletes the directory when it starts"
         }
     }
@@ -45,10 +45,10 @@ fn evidence(what: Debris) -> &'static str {
 
 impl<'a> Filler<'a> {
     /// Everything without a record.
-    pub(in crate::stores::containerd) fn debris(&mut self, units: &[Unit], nodes: &[NodeIx]) {
+    pub(in crate::stores::containerd) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
-            let What::Debris(what) = unit.what else { continue };
-            if what == Debris::TmpMount && self.inventory.nodes[node.get()].size.inodes <= 1 {
+            let What::Orphan(what) = unit.what else { continue };
+            if what == Orphan::TmpMount && self.inventory.nodes[node.get()].size.inodes <= 1 {
                 // Empty mount points are normal.
                 self.inventory.anchored.push(*node);
                 continue;
@@ -83,7 +83,7 @@ impl<'a> Filler<'a> {
                 .into();
         let path = self.inventory.nodes[node.get()].path.clone();
         let about = About { id: format!("{name}/{}", found.key), path, since: found.created, evidence };
-        self.leak("backend-snapshot-unknown", self.verdict(found.created), about, vec![node]);
+        self.leak(LeakClass::BackendSnapshotUnknown, self.verdict(found.created), about, vec![node]);
     }
 
     /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
@@ -94,7 +94,7 @@ impl<'a> Filler<'a> {
                         containerd never deletes there, and another machine or program may use it"
             .into();
         let about = About { id: diff_id.to_owned(), path, since, evidence };
-        self.leak("erofs-cache-unused", self.verdict(since), about, vec![node]);
+        self.leak(LeakClass::ErofsCacheUnused, self.verdict(since), about, vec![node]);
     }
 
     /// When a download last grew.
@@ -119,7 +119,7 @@ impl<'a> Filler<'a> {
                 };
                 let modified = self.ingest_modified(namespace, &record.key);
                 let (class, verdict, evidence) = if self.in_flight(modified) {
-                    ("ingest-active", Verdict::Keep, "a download that grew a moment ago".to_owned())
+                    (LeakClass::IngestActive, Verdict::Keep, "a download that grew a moment ago".to_owned())
                 } else {
                     let until = match record.expires {
                         Some(end) if end > self.context.present.now() => {
@@ -129,7 +129,7 @@ impl<'a> Filler<'a> {
                         None => "only a lease holds it".to_owned(),
                     };
                     (
-                        "stale-ingest",
+                        LeakClass::StaleIngest,
                         self.verdict(modified),
                         format!("a download that does not grow; {until}"),
                     )

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use crate::model::LeakClass;
 use crate::stores::containerd::fill::volumes::{DIRECTORY, Volumes, parse};
 use crate::stores::containerd::fill::{About, Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
@@ -10,7 +11,7 @@ use crate::stores::containerd::places::CRI;
 use crate::sys::quiet;
 
 /// The class of both.
-const CLASS: &str = "orphan-image-volume";
+const CLASS: LeakClass = LeakClass::OrphanImageVolume;
 
 impl<'a> Filler<'a> {
     /// Snapshots of image volumes whose pod is gone, and mounts of such volumes without a snapshot.

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::leaks::{self, Circumstances, Judgement};
+use super::leaks::{self, Circumstances};
 use super::read::{Artifact, Layout, Unit, What};
 use super::{BLOBS, layout, users};
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
+use crate::model::Orphan;
 use crate::model::{
     Consistency, Evidence, EvidenceKind, FilesystemIx, Image, ImageIx, Inventory, Labels, LabelsOf,
     LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Use,
 };
 use crate::stores::containers_storage::fill::PinnedBy;
-use crate::stores::containers_storage::leaks::age;
 use crate::stores::containers_storage::since;
-use crate::stores::containers_storage::units::Debris;
+use crate::stores::leaks::{Judgement, age};
 use crate::sys::clock::Present;
 use crate::sys::namespaces::Mounts;
 use crate::sys::quiet::Within;
@@ -126,7 +126,7 @@ impl<'a> Filler<'a> {
 
     /// A blob is no older than its making, whatever time of change it was given.
     fn since(&self, path: &Path) -> Option<Timestamp> {
-        since::of_debris(&self.within, Debris::FeatureTest, path)
+        since::of_orphan(&self.within, Orphan::FeatureTest, path)
     }
 
     fn look_at_mounts(&mut self) {
@@ -256,7 +256,7 @@ impl<'a> Filler<'a> {
         since: Option<Timestamp>,
         holds: Vec<NodeIx>,
     ) {
-        let (class, verdict, evidence) = judged;
+        let Judgement { class, verdict, evidence } = judged;
         let (id, store) = (id.to_owned(), self.context.store);
         self.inventory.leaks.push(Leak { class, store, path, id, since, verdict, evidence, holds });
     }

@@ -2,11 +2,8 @@
 
 use jiff::SignedDuration;
 
-use crate::model::{Consistency, Verdict};
-use crate::stores::containers_storage::leaks::GRACE;
-
-/// Class, verdict and evidence.
-pub(super) type Judgement = (&'static str, Verdict, String);
+use crate::model::{Consistency, LeakClass, Verdict};
+use crate::stores::leaks::{GRACE, Judgement};
 
 /// Temporary files of pulls (`oci-put-blob123`), and of our own writes of the index.
 pub(in crate::stores::containers_storage) fn is_temporary(name: &str) -> bool {
@@ -26,16 +23,16 @@ pub(super) struct Circumstances {
 
 /// A blob that no entry of the index needs.
 pub(super) fn orphan(known: Circumstances) -> Judgement {
-    judge("artifact-blob-orphan", "no entry of the index needs this blob", known)
+    judge(LeakClass::ArtifactBlobOrphan, "no entry of the index needs this blob", known)
 }
 
 /// A temporary file.
 pub(super) fn temporary(known: Circumstances) -> Judgement {
-    judge("artifact-put-blob", "a temporary file of a pull, an addition or a deletion", known)
+    judge(LeakClass::ArtifactPutBlob, "a temporary file of a pull, an addition or a deletion", known)
 }
 
-fn judge(class: &'static str, what: &str, known: Circumstances) -> Judgement {
-    let because = |verdict, why: &str| (class, verdict, format!("{what}; {why}"));
+fn judge(class: LeakClass, what: &str, known: Circumstances) -> Judgement {
+    let because = |verdict, why: &str| Judgement::of(class, what).but(verdict, why);
     if known.consistency == Consistency::Damaged {
         return because(Verdict::Report, "but the index could not be read in full");
     }
@@ -60,11 +57,8 @@ pub(super) fn broken(missing: &[String], is_certain: bool) -> Judgement {
         count => format!(" and {} more", count - 1),
     };
     let verdict = if is_certain { Verdict::Repair } else { Verdict::Report };
-    (
-        "artifact-broken",
-        verdict,
-        format!("the index names it, but these blobs are missing or incomplete: {first}{more}"),
-    )
+    let evidence = format!("the index names it, but these blobs are missing or incomplete: {first}{more}");
+    Judgement::of(LeakClass::ArtifactBroken, evidence).with(verdict)
 }
 
 #[cfg(test)]
@@ -88,8 +82,8 @@ mod tests {
             ("written", Circumstances { consistency: Consistency::WriterActive, ..old }, Verdict::Keep),
             ("damaged", Circumstances { consistency: Consistency::Damaged, ..old }, Verdict::Report),
         ] {
-            assert_eq!(orphan(known).1, verdict, "{what}");
-            assert_eq!(temporary(known).1, verdict, "{what}");
+            assert_eq!(orphan(known).verdict, verdict, "{what}");
+            assert_eq!(temporary(known).verdict, verdict, "{what}");
         }
     }
 

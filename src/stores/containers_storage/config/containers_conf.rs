@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Environment;
-use super::files::Files;
-use super::storage_conf::config_home;
-use super::toml_file::{Problems, with_file};
+use super::files::{Files, with_file};
+use super::storage_conf::{config_home, is_conf};
+use super::types::{Environment, Problems};
+use crate::sys::sysroot::{Entry, EntryKind};
 
 /// The directories that any of the files names. Podman takes the last one; what an earlier one names may
 /// hold what podman knew before.
@@ -22,7 +22,9 @@ pub(super) fn static_dirs(
         named.push(directory.join("containers.conf"));
         let drop_ins = directory.join("containers.conf.d");
         let entries = files.list(&drop_ins);
-        let mut names: Vec<_> = entries.iter().flatten().map(|entry| entry.name.clone()).collect();
+        let is_read = |entry: &&Entry| entry.kind != EntryKind::Directory && is_conf(entry);
+        let mut names: Vec<_> =
+            entries.iter().flatten().filter(is_read).map(|entry| entry.name.clone()).collect();
         names.sort();
         named.extend(names.into_iter().map(|name| drop_ins.join(name)));
     }
@@ -39,4 +41,32 @@ pub(super) fn static_dirs(
     }
     dirs.dedup();
     dirs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::sys::sysroot::Sysroot;
+
+    #[test]
+    fn only_configuration_files_count_and_all_that_they_name() {
+        let root = tempfile::tempdir().unwrap();
+        let etc = root.path().join("etc/containers");
+        let drop_ins = etc.join("containers.conf.d");
+        fs::create_dir_all(drop_ins.join("directory.conf")).unwrap();
+        let says = |dir: &str| format!("[engine]\nstatic_dir = \"{dir}\"\n");
+        fs::write(etc.join("containers.conf"), says("/main")).unwrap();
+        fs::write(drop_ins.join("20-relative.conf"), says("relative")).unwrap();
+        fs::write(drop_ins.join("README"), "This is not TOML.").unwrap();
+        fs::write(root.path().join("etc/linked"), says("/linked")).unwrap();
+        std::os::unix::fs::symlink("/etc/linked", drop_ins.join("10-link.conf")).unwrap();
+        fs::write(drop_ins.join("30-last.conf"), says("/last")).unwrap();
+        let sysroot = Sysroot::at(root.path());
+        let mut problems = Problems::default();
+        let dirs = static_dirs(&Files::new(&sysroot), &Environment::default(), &mut problems);
+        assert_eq!(dirs, ["/main", "/linked", "/last"].map(PathBuf::from));
+        assert!(problems.0.is_empty(), "{problems:?}");
+    }
 }

@@ -7,11 +7,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::files::Files;
+use super::files::{Files, Table, with_file};
 use super::paths::{absolute, driver, layer_stores, read_only};
-use super::storage_conf::Sourced;
-use super::toml_file::{Problems, Table, with_file};
-use super::{Pin, StoreConfig};
+use super::types::{Pin, Problems, Sourced, StoreConfig};
 use crate::sys::sysroot::EntryKind;
 
 const DIRECTORY: &str = "/etc/crio";

@@ -1,7 +1,11 @@
-//! The files of one reading of the configuration: each is looked for, listed and read once.
+//! The files of one reading of the configuration: each is looked for, listed and read once. They are
+//! foreign TOML: typed keys, and for what does not fit, which line and why.
 //!
 //! Every home is asked by the same rules, and so for the same files of the system. Nothing is
 //! kept longer than one reading, so that a later one sees what changed.
+//!
+//! The runtimes read their files with Go's BurntSushi/toml, which takes keys regardless of case
+//! where there is no exact match; so is it done here.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,8 +14,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::storage_conf::Settings;
-use super::toml_file::Problems;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::types::{Problems, Settings, Strings};
 use crate::sys::sysroot::{Entry, Sysroot};
 
 /// No configuration file is longer than this; what is, is none.
@@ -86,13 +92,18 @@ impl<'a> Files<'a> {
         once(&self.texts, path, || self.sysroot.read(path, MAX_FILE_BYTES))
     }
 
-    /// What these files of `storage.conf`'s say together.
-    pub(super) fn settings(&self, files: &[PathBuf], problems: &mut Problems) -> Settings {
-        let read = once(&self.settings, files, || {
+    /// What these files of `storage.conf`'s say together; `read` reads them.
+    pub(super) fn settings(
+        &self,
+        files: &[PathBuf],
+        problems: &mut Problems,
+        read: impl FnOnce(&mut Problems) -> Settings,
+    ) -> Settings {
+        let known = once(&self.settings, files, || {
             let mut problems = Problems::default();
-            (Settings::read(self, files, &mut problems), problems)
+            (read(&mut problems), problems)
         });
-        let (settings, found) = &*read;
+        let (settings, found) = &*known;
         found.0.iter().for_each(|(file, reason)| problems.note(file, reason.clone()));
         settings.clone()
     }
@@ -114,4 +125,120 @@ where
     let found = Rc::new(find());
     known.borrow_mut().insert(key.to_owned(), Rc::clone(&found));
     found
+}
+
+/// Reads `path` and hands its top level to `use_it`; nothing happens if it cannot be parsed.
+pub(super) fn with_file(
+    files: &Files<'_>,
+    path: &Path,
+    problems: &mut Problems,
+    use_it: impl FnOnce(&Table<'_>, &mut Problems),
+) {
+    let text = files.text(path);
+    let text = match &*text {
+        Ok(text) => text,
+        Err(error) => return problems.note(path, format!("reading it: {error}")),
+    };
+    match DeTable::parse(text) {
+        Ok(table) => {
+            let file = File { path, text };
+            use_it(&Table { file, table: table.get_ref() }, problems);
+        }
+        Err(error) => {
+            let line = error.span().map_or(1, |span| File { path, text }.line(span.start));
+            problems.note(path, format!("line {line}: {}; the file is ignored", error.message()));
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl File<'_> {
+    /// The line, counted from 1, in which a byte lies.
+    fn line(&self, offset: usize) -> usize {
+        let before = self.text.as_bytes().iter().take(offset);
+        1 + before.filter(|byte| **byte == b'\n').count()
+    }
+
+    fn wrong_type(&self, name: &str, value: &Spanned<DeValue<'_>>, want: &str, to: &mut Problems) {
+        let line = self.line(value.span().start);
+        let found = value.get_ref().type_str();
+        to.note(self.path, format!("line {line}: {name} is to be {want}, not {found}; it is ignored"));
+    }
+}
+
+/// A table of a file.
+#[derive(Debug)]
+pub(super) struct Table<'a> {
+    file: File<'a>,
+    table: &'a DeTable<'a>,
+}
+
+impl<'a> Table<'a> {
+    /// The file that this is of, inside the root.
+    pub(super) fn path(&self) -> &'a Path {
+        self.file.path
+    }
+
+    fn get(&self, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.table.get(name).or_else(|| {
+            let same = |key: &str| key.eq_ignore_ascii_case(name);
+            self.table.iter().find(|(key, _)| same(key.get_ref())).map(|(_, value)| value)
+        })
+    }
+
+    /// A table in this table.
+    pub(super) fn table(&self, name: &str, problems: &mut Problems) -> Option<Table<'a>> {
+        let value = self.get(name)?;
+        let table = value.get_ref().as_table();
+        if table.is_none() {
+            self.file.wrong_type(name, value, "a table", problems);
+        }
+        Some(Table { file: self.file, table: table? })
+    }
+
+    /// A string.
+    pub(super) fn string(&self, name: &str, problems: &mut Problems) -> Option<String> {
+        let value = self.get(name)?;
+        let text = value.get_ref().as_str();
+        if text.is_none() {
+            self.file.wrong_type(name, value, "a string", problems);
+        }
+        text.map(str::to_owned)
+    }
+
+    /// A boolean.
+    pub(super) fn boolean(&self, name: &str, problems: &mut Problems) -> Option<bool> {
+        let value = self.get(name)?;
+        let boolean = value.get_ref().as_bool();
+        if boolean.is_none() {
+            self.file.wrong_type(name, value, "a boolean", problems);
+        }
+        boolean
+    }
+
+    /// An array of strings. Elements of other types are noted and left out.
+    pub(super) fn strings(&self, name: &str, problems: &mut Problems) -> Option<Strings> {
+        let value = self.get(name)?;
+        let Some(array) = value.get_ref().as_array() else {
+            self.file.wrong_type(name, value, "an array of strings", problems);
+            return None;
+        };
+        let mut strings = Strings::default();
+        for element in array.iter() {
+            if let Some(text) = element.get_ref().as_str() {
+                strings.values.push(text.to_owned());
+            } else if let Some(table) = element.get_ref().as_table() {
+                let attributes = Table { file: self.file, table };
+                strings.append = attributes.boolean("append", problems).or(strings.append);
+            } else {
+                self.file.wrong_type(name, element, "an array of strings", problems);
+            }
+        }
+        Some(strings)
+    }
 }

@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::StoreConfig;
 use super::files::Files;
+use super::types::StoreConfig;
 
 /// The same directory has the same device and inode, whatever it is called.
 type Identity = (u64, u64);
@@ -112,6 +112,9 @@ fn unite(store: &mut StoreConfig, other: StoreConfig) {
     for path in other.other_imagestores {
         add_once(&mut store.other_imagestores, path);
     }
+    for path in other.podman_dirs {
+        add_once(&mut store.podman_dirs, path);
+    }
     for path in other.additional_image_stores {
         add_once(&mut store.additional_image_stores, path);
     }
@@ -131,5 +134,21 @@ fn unite(store: &mut StoreConfig, other: StoreConfig) {
 fn add_once(paths: &mut Vec<PathBuf>, path: PathBuf) {
     if !paths.contains(&path) {
         paths.push(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_of_podman_is_kept_once() {
+        let store = |podman_dirs: &[&str]| StoreConfig {
+            podman_dirs: podman_dirs.iter().map(PathBuf::from).collect(),
+            ..StoreConfig::default()
+        };
+        let mut one = store(&["/a", "/b"]);
+        unite(&mut one, store(&["/b", "/c"]));
+        assert_eq!(one.podman_dirs, store(&["/a", "/b", "/c"]).podman_dirs);
     }
 }

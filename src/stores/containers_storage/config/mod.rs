@@ -13,12 +13,11 @@ mod paths;
 mod pins;
 mod rootless;
 mod storage_conf;
-mod toml_file;
+mod types;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::sys::root::calling_uid;
 use crate::sys::sysroot::Sysroot;
 use crio::Crio;
 pub use crio::CrioStart;
@@ -27,116 +26,8 @@ use merge::Stores;
 use paths::{Defaults, Owner, tidy};
 pub use pins::{pin_matches, pin_matches_image};
 use rootless::User;
-use toml_file::Problems;
-
-/// One configured store. Paths are absolute inside the sysroot, and may be symlinks there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreConfig {
-    /// The graphroot.
-    pub graphroot: PathBuf,
-    /// The runroot.
-    pub runroot: PathBuf,
-    /// Where image layers live, if not in the graphroot (split filesystem).
-    pub imagestore: Option<PathBuf>,
-    /// The configured driver; `None` means: see which one the graphroot has.
-    pub driver: Option<String>,
-    /// Runroots that other programs with the same graphroot use: another rule of reading
-    /// `storage.conf`, or CRI-O beside Podman.
-    pub other_runroots: Vec<PathBuf>,
-    /// Writable imagestores that other programs with the same graphroot use.
-    pub other_imagestores: Vec<PathBuf>,
-    /// Read-only stores that images may come from.
-    pub additional_image_stores: Vec<PathBuf>,
-    /// There are more of these than are looked at: its images may come from any store that its owner
-    /// can read.
-    pub has_more_lenders: bool,
-    /// Read-only stores that layers may come from: directories that a separate program serves.
-    pub additional_layer_stores: Vec<PathBuf>,
-    /// Where podman keeps its database, if not in the graphroot.
-    pub podman_dirs: Vec<PathBuf>,
-    /// Container records live in the runroot.
-    pub transient: bool,
-    /// What made us look here, for people: a file, a flag, a built-in default.
-    pub origin: String,
-}
-
-/// A pattern that keeps images from deletion, and where it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pin {
-    /// The pattern as written.
-    pub pattern: String,
-    /// The file that says so.
-    pub origin: String,
-}
-
-/// What the configuration of a node says.
-#[derive(Clone, Debug, Default)]
-pub struct Discovery {
-    /// The stores, each graphroot once.
-    pub stores: Vec<StoreConfig>,
-    /// Of a look at named stores, all that the configuration names, those among them: they may take
-    /// images from the named ones. What is wrong with them is no problem of the look.
-    pub others: Vec<StoreConfig>,
-    /// CRI-O's `pinned_images` and `pause_image`.
-    pub pins: Vec<Pin>,
-    /// CRI-O's `additional_artifact_stores`: directories that hold `artifacts`, and who names each.
-    pub artifact_stores: Vec<Pin>,
-    /// Files that could not be read or parsed: path and reason. The rest still counts.
-    pub problems: Vec<(PathBuf, String)>,
-}
-
-/// What of the process's environment matters.
-#[derive(Clone, Debug, Default)]
-pub struct Environment {
-    /// Effective uid; in the user namespace of `podman unshare` that of the user.
-    pub uid: u32,
-    /// `$HOME`.
-    pub home: Option<PathBuf>,
-    /// `$XDG_CONFIG_HOME`.
-    pub xdg_config_home: Option<PathBuf>,
-    /// `$XDG_DATA_HOME`.
-    pub xdg_data_home: Option<PathBuf>,
-    /// `$XDG_RUNTIME_DIR`.
-    pub xdg_runtime_dir: Option<PathBuf>,
-    /// `$CONTAINERS_STORAGE_CONF`.
-    pub containers_storage_conf: Option<PathBuf>,
-    /// `$CONTAINERS_STORAGE_CONF_OVERRIDE`.
-    pub containers_storage_conf_override: Option<PathBuf>,
-    /// `$CONTAINERS_CONF`.
-    pub containers_conf: Option<PathBuf>,
-    /// `$CONTAINERS_CONF_OVERRIDE`.
-    pub containers_conf_override: Option<PathBuf>,
-    /// `$STORAGE_DRIVER`.
-    pub storage_driver: Option<String>,
-    /// `$TMPDIR`, which podman and buildah honour.
-    pub tmpdir: Option<PathBuf>,
-}
-
-impl Environment {
-    /// This process's. On somebody else's disk our own variables mean nothing, so for a foreign
-    /// root it is that of a root user with no variables set. An empty variable counts as unset.
-    #[must_use]
-    pub fn of_process(sysroot: &Sysroot) -> Self {
-        if sysroot.is_foreign() {
-            return Self::default();
-        }
-        let text = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let path = |name: &str| text(name).map(PathBuf::from);
-        Self {
-            uid: calling_uid(),
-            home: path("HOME"),
-            xdg_config_home: path("XDG_CONFIG_HOME"),
-            xdg_data_home: path("XDG_DATA_HOME"),
-            xdg_runtime_dir: path("XDG_RUNTIME_DIR"),
-            containers_storage_conf: path("CONTAINERS_STORAGE_CONF"),
-            containers_storage_conf_override: path("CONTAINERS_STORAGE_CONF_OVERRIDE"),
-            containers_conf: path("CONTAINERS_CONF"),
-            containers_conf_override: path("CONTAINERS_CONF_OVERRIDE"),
-            tmpdir: path("TMPDIR"),
-            storage_driver: text("STORAGE_DRIVER").and_then(|name| name.into_string().ok()),
-        }
-    }
-}
+pub use types::{Discovery, Environment, Pin, StoreConfig};
+use types::{Problems, Settings};
 
 /// Finds the stores that the configuration names, each graphroot once:
 ///
@@ -334,7 +225,7 @@ fn system_stores(
     let later = storage_conf::drop_in_files(files, owner.environment, problems);
     let podman_dirs = containers_conf::static_dirs(files, owner.environment, problems);
     [legacy.into_iter().collect(), later].map(|named: Vec<PathBuf>| {
-        let settings = files.settings(&named, problems);
+        let settings = Settings::read(files, &named, problems);
         let podman_dirs = podman_dirs.clone();
         let store = StoreConfig { podman_dirs, ..owner.store(&settings, Defaults::system(), problems) };
         (store, settings.image_stores.values)

@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::storage_conf::{Settings, Sourced};
-use super::toml_file::Problems;
-use super::{Environment, StoreConfig};
+use super::types::{Environment, Problems, Settings, Sourced, StoreConfig};
 
 /// The built-in graphroot of root's store.
 const GRAPHROOT: &str = "/var/lib/containers/storage";

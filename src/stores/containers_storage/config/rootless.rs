@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::files::Files;
 use super::paths::{Defaults, Owner};
-use super::storage_conf::{self, Settings};
-use super::toml_file::Problems;
-use super::{Environment, StoreConfig};
+use super::storage_conf;
+use super::types::{Environment, Problems, Settings, StoreConfig};
 use crate::sys::sysroot::EntryKind;
 
 /// A longer `/etc/passwd` is none.
@@ -82,7 +81,7 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
     };
 
     let system_file = storage_conf::legacy_file(files, environment);
-    let system = files.settings(system_file.as_slice(), problems);
+    let system = Settings::read(files, system_file.as_slice(), problems);
     let driver = system.driver.clone().filter(|driver| ROOTLESS_DRIVERS.contains(&driver.as_str()));
     let mut candidates = Vec::new();
     if environment.containers_storage_conf.is_some() {
@@ -95,7 +94,7 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
     candidates.push(match own_file {
         None => owner.store(&lent, defaults.clone(), problems),
         Some(file) => {
-            let own = files.settings(&[file], problems);
+            let own = Settings::read(files, &[file], problems);
             let own = Settings {
                 rootless_storage_path: own.rootless_storage_path.or(lent.rootless_storage_path),
                 ..own
@@ -105,7 +104,7 @@ pub(super) fn stores(files: &Files<'_>, owner: &Owner<'_>, problems: &mut Proble
     });
 
     let later = storage_conf::drop_in_files(files, environment, problems);
-    let later = files.settings(&later, problems);
+    let later = Settings::read(files, &later, problems);
     candidates.push(owner.store(&later, defaults, problems));
     candidates
 }

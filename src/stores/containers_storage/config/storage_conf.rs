@@ -12,9 +12,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Environment;
-use super::files::Files;
-use super::toml_file::{Problems, Strings, Table, with_file};
+use super::files::{Files, Table, with_file};
+use super::types::{Environment, Problems, Settings, Sourced, Strings};
 use crate::sys::sysroot::{Entry, EntryKind};
 
 /// Where the vendor's and the administrator's files lie, the weaker first.
@@ -23,32 +22,16 @@ const SYSTEM_DIRECTORIES: [&str; 2] = ["/usr/share/containers", "/etc/containers
 /// Files of one directory that are read.
 const MOST_DROP_INS: usize = 100;
 
-/// A value and the file that says so.
-pub(super) type Sourced = (String, PathBuf);
-
-/// What the files say, in their words: nothing is expanded and no default filled in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settings {
-    pub(super) driver: Option<String>,
-    pub(super) graphroot: Option<Sourced>,
-    pub(super) runroot: Option<Sourced>,
-    pub(super) imagestore: Option<Sourced>,
-    pub(super) rootless_storage_path: Option<Sourced>,
-    pub(super) transient: bool,
-    /// `options.additionalimagestores`.
-    pub(super) image_stores: Strings,
-    /// `options.additionallayerstores`.
-    pub(super) layer_stores: Strings,
-}
-
 impl Settings {
     /// Reads the files one after the other, later ones over earlier ones, key by key.
     pub(super) fn read(all: &Files<'_>, files: &[PathBuf], problems: &mut Problems) -> Self {
-        let mut settings = Self::default();
-        for file in files {
-            with_file(all, file, problems, |table, problems| settings.apply(table, problems));
-        }
-        settings
+        all.settings(files, problems, |problems| {
+            let mut settings = Self::default();
+            for file in files {
+                with_file(all, file, problems, |table, problems| settings.apply(table, problems));
+            }
+            settings
+        })
     }
 
     fn apply(&mut self, file: &Table<'_>, problems: &mut Problems) {
@@ -167,7 +150,12 @@ fn drop_ins(all: &Files<'_>, environment: &Environment, problems: &mut Problems)
 
 /// As the library has it: a symlink is no drop-in, whatever it leads to.
 fn is_drop_in(entry: &Entry) -> bool {
-    entry.kind == EntryKind::File && entry.name.as_encoded_bytes().ends_with(b".conf")
+    entry.kind == EntryKind::File && is_conf(entry)
+}
+
+/// Whether its name ends as those of configuration files do.
+pub(super) fn is_conf(entry: &Entry) -> bool {
+    entry.name.as_encoded_bytes().ends_with(b".conf")
 }
 
 /// Whether a user's own files are more than is read of them.

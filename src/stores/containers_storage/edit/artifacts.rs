@@ -16,19 +16,19 @@ use rustix::io::Errno;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::debris::Kind;
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::locks::{Guards, Held, Lock, noise64};
 use super::mounted::{Doomed, Evidence, Read};
-use super::{Deleted, Editor, Leftover, Reclaimed, write};
+use super::{Deleted, Editor, OrphanAt, Reclaimed, write};
+use crate::model::Orphan;
 use crate::stores::containers_storage::artifacts::layout::{self, Document, Entry};
 use crate::stores::containers_storage::artifacts::{
     BLOBS, DRIVER, INDEX, LOCK, MOST_DOCUMENT_BYTES, MOST_INDEX_BYTES, is_temporary, volume_users,
 };
-use crate::stores::containers_storage::leaks;
 use crate::stores::containers_storage::since;
+use crate::stores::leaks;
 
 /// What a blob is called between the index and the end; a scan knows it as `artifact-put-blob`.
 const ASIDE: &str = "oci-put-blob-layersweep";
@@ -59,7 +59,7 @@ impl Editor {
     /// Removes blobs that no entry needs, and temporary files.
     pub(super) fn reclaim_of_artifacts(
         &self,
-        leftovers: &[Leftover],
+        leftovers: &[OrphanAt],
         min_age: SignedDuration,
     ) -> Result<Reclaimed, Error> {
         let mut reclaimed = Reclaimed::default();
@@ -316,7 +316,7 @@ impl<'e> Session<'e> {
 
     fn reclaim(
         &mut self,
-        leftover: &Leftover,
+        leftover: &OrphanAt,
         needed: &HashSet<String>,
         min_age: SignedDuration,
     ) -> Result<(), Error> {
@@ -325,14 +325,14 @@ impl<'e> Session<'e> {
         let below = leftover.path.strip_prefix(self.top.path()).map_err(|_| unknown())?.to_path_buf();
         let parts: Vec<_> = below.iter().map(|part| part.to_str().unwrap_or_default()).collect();
         match (leftover.kind, parts.as_slice()) {
-            (Kind::Artifact, [BLOBS, algorithm, hex]) => {
+            (Orphan::ArtifactFile, [BLOBS, algorithm, hex]) => {
                 let digest = format!("{algorithm}:{hex}");
                 layout::split(&digest).ok_or_else(unknown)?;
                 if needed.contains(&digest) {
                     return Err(Refusal::Recorded { id: digest }.into());
                 }
             }
-            (Kind::Artifact, [name]) if is_temporary(name) => {}
+            (Orphan::ArtifactFile, [name]) if is_temporary(name) => {}
             _ => return Err(unknown().into()),
         }
         let parent = below.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -11,11 +11,12 @@ use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::mounted::{self, Evidence, Read};
 use super::{Deleted, Editor};
+use crate::model::Orphan;
 use crate::model::{Consistency, Verdict};
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
 use crate::stores::containers_storage::leftovers::{self, TOOLS};
 use crate::stores::containers_storage::since;
-use crate::stores::containers_storage::units::Debris;
+use crate::stores::leaks::{age, is_old_enough};
 use crate::sys::processes::Processes;
 use crate::sys::quiet::Entry;
 
@@ -36,11 +37,11 @@ impl Editor {
         let within = self.places.within();
         let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
         let entry: Entry = entry.ok_or_else(unknown)?;
-        if what == Debris::Leftover && !leftovers::is_leftover(&entry) {
+        if what == Orphan::VarTmp && !leftovers::is_leftover(&entry) {
             return Err(unknown().into());
         }
-        let age = leaks::age(since::of_debris(&within, what, path), &self.present());
-        if !leaks::is_old_enough(age, min_age) {
+        let age = age(since::of_orphan(&within, what, path), &self.present());
+        if !is_old_enough(age, min_age) {
             return Err(Refusal::Young { path: path.to_path_buf(), age, wanted: min_age }.into());
         }
         let trusts = self.options.trust_pid_namespace;
@@ -53,12 +54,12 @@ impl Editor {
             age,
             has_database: false,
             lost_container: None,
-            doubt: (what == Debris::Leftover).then(|| leftovers::doubt(&within, path)).flatten(),
+            doubt: (what == Orphan::VarTmp).then(|| leftovers::doubt(&within, path)).flatten(),
             presence: presence(others.processes(), path),
         };
-        let (_, verdict, evidence) = leaks::debris(what, &known);
-        if verdict != Verdict::Reclaim {
-            return Err(Refusal::Busy { path: path.to_path_buf(), why: evidence }.into());
+        let judged = leaks::orphan(what, &known);
+        if judged.verdict != Verdict::Reclaim {
+            return Err(Refusal::Busy { path: path.to_path_buf(), why: judged.evidence }.into());
         }
         others.prove_unused(&[mounted::Doomed { path, words: Vec::new() }])?;
         self.step("proven");
@@ -80,15 +81,15 @@ impl Editor {
     }
 
     /// The directory that holds temporary files, if `holder` is one of those.
-    fn temporary_directory(&self, holder: &Path) -> Result<Option<(Directory, Debris)>, Fault> {
+    fn temporary_directory(&self, holder: &Path) -> Result<Option<(Directory, Orphan)>, Fault> {
         let graphroot = &self.places.graphroot;
         if holder == graphroot.join("tmp") {
             let directory = Directory::top(graphroot)?.below("tmp")?;
-            return Ok(directory.map(|directory| (directory, Debris::Temporary)));
+            return Ok(directory.map(|directory| (directory, Orphan::GraphrootTmp)));
         }
         let known = self.places.temporary.iter().find(|known| known.path() == holder);
         let directory = known.map(Directory::top).transpose()?;
-        Ok(directory.map(|directory| (directory, Debris::Leftover)))
+        Ok(directory.map(|directory| (directory, Orphan::VarTmp)))
     }
 }
 

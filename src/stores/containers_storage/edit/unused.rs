@@ -11,7 +11,7 @@ use super::layers::Doomed;
 use super::mounted::Read;
 use super::session::Session;
 use super::{Deleted, Editor};
-use crate::stores::containers_storage::leaks;
+use crate::stores::leaks;
 
 /// Why a layer with a record may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,15 @@ pub enum Unused {
     /// No image and no container reaches it, and its record is at least this old: younger ones
     /// may be those of a pull or a build.
     Unreferenced(SignedDuration),
+}
+
+impl Unused {
+    /// A layer that nothing reaches and that is `min_age` old, and never younger than 24 hours: so long
+    /// may a pull take.
+    #[must_use]
+    pub fn unreferenced(min_age: SignedDuration) -> Self {
+        Self::Unreferenced(min_age.max(leaks::GRACE))
+    }
 }
 
 impl Editor {
@@ -113,5 +122,18 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_short_the_age_that_is_asked_for_a_pull_has_its_day() {
+        for (asked, hours) in [(0, 24), (24, 24), (48, 48)] {
+            let expected = Unused::Unreferenced(SignedDuration::from_hours(hours));
+            assert_eq!(Unused::unreferenced(SignedDuration::from_hours(asked)), expected);
+        }
     }
 }

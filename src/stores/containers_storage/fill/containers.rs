@@ -5,11 +5,12 @@ use std::path::Path;
 
 use super::Filler;
 use crate::model::{
-    Consistency, Container, ContainerState, Finding, ImageIx, NodeIx, NodeKind, Owner, Size, Verdict,
+    Consistency, Container, ContainerState, Finding, ImageIx, LeakClass, NodeIx, NodeKind, Owner, Size,
 };
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::records::ContainerRecord;
 use crate::stores::containers_storage::{cri_o, owner};
+use crate::stores::leaks::Judgement;
 
 impl Filler<'_> {
     pub(super) fn containers(&mut self, images: &HashMap<String, ImageIx>) {
@@ -35,27 +36,15 @@ impl Filler<'_> {
                     mounted = self.is_mounted(&self.inventory.nodes[node.get()].path);
                 } else if self.is_sound() {
                     let evidence = format!("its layer {id} is in no store that was read");
-                    self.broken(
-                        "ctr-layer-missing",
-                        &record.id,
-                        Verdict::Repair,
-                        evidence,
-                        metadata,
-                        record.created,
-                    );
+                    let judged = Judgement::of(LeakClass::ContainerLayerMissing, evidence);
+                    self.broken(judged, &record.id, metadata, record.created);
                 }
             }
             let image = record.image.as_deref().and_then(|id| self.find_image(images, id));
             if let (Some(id), None, true) = (&record.image, image, self.is_sound()) {
                 let evidence = format!("its image {id} is in no store that was read");
-                self.broken(
-                    "ctr-image-missing",
-                    &record.id,
-                    Verdict::Report,
-                    evidence,
-                    metadata,
-                    record.created,
-                );
+                let judged = Judgement::of(LeakClass::ContainerImageMissing, evidence);
+                self.broken(judged, &record.id, metadata, record.created);
             }
             self.container(record, &directory, image, listed_bytes, mounted, holds);
             self.image_volumes(images, &directory);

@@ -5,10 +5,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::Filler;
-use crate::model::{Evidence, EvidenceKind, Image, ImageIx, NodeKind, Size, Verdict};
+use crate::model::{Evidence, EvidenceKind, Image, ImageIx, LeakClass, NodeKind, Size};
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::labels;
 use crate::stores::containers_storage::records::ImageRecord;
+use crate::stores::leaks::Judgement;
 use crate::sys::quiet::Within;
 
 impl Filler<'_> {
@@ -40,7 +41,8 @@ impl Filler<'_> {
                 self.inventory.nodes[node.get()].needs.push(parent);
             } else {
                 let evidence = format!("its parent layer {parent} is in no store that was read");
-                self.broken("parent-missing", &record.id, Verdict::Repair, evidence, node, record.created);
+                let judged = Judgement::of(LeakClass::ParentMissing, evidence);
+                self.broken(judged, &record.id, node, record.created);
             }
         }
     }
@@ -63,14 +65,8 @@ impl Filler<'_> {
                 } else {
                     let evidence = format!("its layer {layer} is in no store that was read");
                     let since = self.changed(&directory);
-                    self.broken(
-                        "image-layer-missing",
-                        &record.id,
-                        Verdict::Repair,
-                        evidence,
-                        metadata,
-                        since,
-                    );
+                    let judged = Judgement::of(LeakClass::ImageLayerMissing, evidence);
+                    self.broken(judged, &record.id, metadata, since);
                 }
             }
             let layers = self.chain(record.layer.as_deref());

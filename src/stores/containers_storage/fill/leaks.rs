@@ -1,19 +1,21 @@
 //! What has no record, or nobody uses.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::Filler;
-use crate::model::{Consistency, Leak, NodeIx, Verdict};
+use crate::model::Orphan;
+use crate::model::{Consistency, Leak, LeakClass, NodeIx, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
-use crate::stores::containers_storage::leaks::{self, Circumstances, Judgement, Presence};
+use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
 use crate::stores::containers_storage::leftovers::{self, TOOLS};
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::needs;
 use crate::stores::containers_storage::since;
-use crate::stores::containers_storage::units::{Debris, Unit, What};
+use crate::stores::containers_storage::units::{Unit, What};
+use crate::stores::leaks::{Judgement, age};
 use crate::sys::processes::Processes;
 
 impl Filler<'_> {
@@ -23,32 +25,17 @@ impl Filler<'_> {
     }
 
     /// Something is recorded that does not exist, or leads nowhere.
-    pub(super) fn broken(
-        &mut self,
-        class: &'static str,
-        id: &str,
-        verdict: Verdict,
-        evidence: String,
-        at: NodeIx,
-        since: Option<Timestamp>,
-    ) {
+    pub(super) fn broken(&mut self, judged: Judgement, id: &str, at: NodeIx, since: Option<Timestamp>) {
         let path = self.inventory.nodes[at.get()].path.clone();
-        self.broken_at((class, verdict, evidence), id, path, since);
+        self.broken_at(judged, id, &path, since);
     }
 
-    pub(super) fn broken_at(&mut self, judged: Judgement, id: &str, path: PathBuf, since: Option<Timestamp>) {
-        let (class, verdict, evidence) = judged;
-        let proven = self.snapshot.consistency == Consistency::Consistent;
-        self.inventory.leaks.push(Leak {
-            class,
-            store: self.context.store,
-            path,
-            id: id.to_owned(),
-            since: since.map(|since| self.context.present.dated(since)),
-            verdict: if proven { verdict } else { Verdict::Report },
-            evidence,
-            holds: Vec::new(),
-        });
+    pub(super) fn broken_at(&mut self, judged: Judgement, id: &str, path: &Path, since: Option<Timestamp>) {
+        let judged = match self.snapshot.consistency {
+            Consistency::Consistent => judged,
+            _ => judged.with(Verdict::Report),
+        };
+        self.leak(judged, id, path, since, Vec::new());
     }
 
     pub(super) fn circumstances(&self, path: &Path, since: Option<Timestamp>) -> Circumstances {
@@ -57,7 +44,7 @@ impl Filler<'_> {
             mounted: self.is_mounted(path),
             lock_held: None,
             has_link: true,
-            age: leaks::age(since, self.context.present),
+            age: age(since, self.context.present),
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
             doubt: None,
@@ -93,7 +80,7 @@ impl Filler<'_> {
         since: Option<Timestamp>,
         holds: Vec<NodeIx>,
     ) {
-        let (class, verdict, evidence) = judged;
+        let Judgement { class, verdict, evidence } = judged;
         self.inventory.leaks.push(Leak {
             class,
             store: self.context.store,
@@ -106,24 +93,24 @@ impl Filler<'_> {
         });
     }
 
-    pub(super) fn debris(&mut self, units: &[Unit]) {
+    pub(super) fn orphans(&mut self, units: &[Unit]) {
         for (unit, node) in units.iter().zip(self.nodes.clone()) {
-            let What::Debris(what) = unit.what else { continue };
-            let since = since::of_debris(&self.within, what, &unit.path);
+            let What::Orphan(what) = unit.what else { continue };
+            let since = since::of_orphan(&self.within, what, &unit.path);
             let mut known = self.circumstances(&unit.path, since);
             known.has_link = self.within.facts(&unit.path.join("link")).is_ok();
             known.lock_held = self.lock_held(what, unit);
             let doubt = || leftovers::doubt(&self.within, &unit.path);
-            known.doubt = (what == Debris::Leftover).then(doubt).flatten();
+            known.doubt = (what == Orphan::VarTmp).then(doubt).flatten();
             known.presence = match what {
-                Debris::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
+                Orphan::ContainerDirectory if self.is_known_to_podman(&unit.id) => {
                     leaks::Presence::Somebody("podman's own database".into())
                 }
-                Debris::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
-                Debris::Temporary | Debris::Leftover => self.presence("", Some(&unit.path), &TOOLS),
+                Orphan::ContainerDirectory => self.presence(&unit.id, Some(&unit.path), &TOOLS),
+                Orphan::GraphrootTmp | Orphan::VarTmp => self.presence("", Some(&unit.path), &TOOLS),
                 _ => known.presence,
             };
-            self.leak(leaks::debris(what, &known), &unit.id, &unit.path, since, vec![node]);
+            self.leak(leaks::orphan(what, &known), &unit.id, &unit.path, since, vec![node]);
         }
     }
 
@@ -132,10 +119,10 @@ impl Filler<'_> {
     }
 
     /// Whether anybody holds the lock file of a staging area or temporary directory.
-    fn lock_held(&self, what: Debris, unit: &Unit) -> Option<bool> {
+    fn lock_held(&self, what: Orphan, unit: &Unit) -> Option<bool> {
         let lock = match what {
-            Debris::Staging => unit.path.join("staging.lock"),
-            Debris::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),
+            Orphan::Staging => unit.path.join("staging.lock"),
+            Orphan::TempDirectory => unit.path.parent()?.join(format!("lock-{}", unit.id)),
             _ => return None,
         };
         // A lock that cannot be opened or asked counts as held. Asking writes nothing, so a
@@ -178,9 +165,13 @@ impl Filler<'_> {
                 let judged = leaks::unreferenced(record.volatile, &known);
                 self.leak(judged, &record.id, &path, record.created, vec![node]);
             } else if missing {
-                let evidence = "the layer is recorded and in use, but its directory does not exist".into();
-                let judged = ("layer-no-dir", Verdict::Repair, evidence);
-                self.broken_at(judged, &record.id, path, record.created);
+                let evidence = "the layer is recorded and in use, but its directory does not exist";
+                self.broken_at(
+                    Judgement::of(LeakClass::LayerNoDir, evidence),
+                    &record.id,
+                    &path,
+                    record.created,
+                );
             }
         }
     }

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::Filler;
-use crate::model::{Consistency, Finding, ImageIx, NodeIx, Owner, Verdict};
+use crate::model::{Consistency, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
 use crate::stores::containers_storage::inspect::data::DataWrong;
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::inspect::links::LinkFault;
 use crate::stores::containers_storage::inspect::mountpoints;
-use crate::stores::containers_storage::leaks::{self, Judgement, recorded};
+use crate::stores::containers_storage::leaks::{Presence, recorded};
 use crate::stores::containers_storage::units::{Unit, What, is_id};
+use crate::stores::leaks::{GRACE, Judgement, age};
 
 impl Filler<'_> {
     /// Everything of this kind. From records that moved or are damaged nothing is concluded.
@@ -64,7 +65,7 @@ impl Filler<'_> {
                 }
                 let evidence = "the image still runs, but this layer can be neither pushed nor checked: pull the \
                                 image again";
-                let judged = ("tarsplit-missing", Verdict::Report, evidence.to_owned());
+                let judged = Judgement::of(LeakClass::TarSplitMissing, evidence);
                 let path = directories.first().map(|directory| directory.join(&name)).unwrap_or_default();
                 self.note(judged, &id, &path, record.created);
             }
@@ -77,7 +78,7 @@ impl Filler<'_> {
         for (what, id) in &self.snapshot.repeated {
             let path = places.records_dir(&places.graphroot, &format!("{what}s"));
             let evidence = format!("this {what} is recorded twice; the library uses the first record");
-            self.note(("dup-record", Verdict::Report, evidence), id, &path, None);
+            self.note(Judgement::of(LeakClass::DupRecord, evidence), id, &path, None);
         }
     }
 
@@ -100,7 +101,8 @@ impl Filler<'_> {
                         "image {} has the name {name:?} as well: the library will take it from this one",
                         image.id
                     );
-                    self.note(("dup-name", Verdict::Repair, evidence), before, &path, self.changed(&path));
+                    let judged = Judgement::of(LeakClass::DupName, evidence);
+                    self.note(judged, before, &path, self.changed(&path));
                 }
             }
         }
@@ -169,7 +171,7 @@ impl Filler<'_> {
         for (at, record) in snapshot.containers.iter().enumerate() {
             let container = &self.inventory.containers[first + at];
             let (owner, sandbox) = (container.owner, container.sandbox);
-            let age = leaks::age(record.created, self.context.present);
+            let age = age(record.created, self.context.present);
             let path = all.join(&record.id);
             let judged = match owner {
                 Owner::Buildah => {
@@ -177,7 +179,7 @@ impl Filler<'_> {
                     let mounted =
                         layer.is_some_and(|node| self.is_mounted(&self.inventory.nodes[node.get()].path));
                     let presence = || self.presence(&record.id, Some(&path), &[]);
-                    let old = age.is_some_and(|age| age >= leaks::GRACE);
+                    let old = age.is_some_and(|age| age >= GRACE);
                     old.then(|| recorded::external_container(age, mounted, &presence())).flatten()
                 }
                 Owner::Podman => match &snapshot.inspection.engine {
@@ -224,7 +226,7 @@ impl Filler<'_> {
         for (id, path) in leaked {
             let evidence = "mounted, but no mountpoints.json knows of it: unmount it before anything of the layer \
                             is deleted";
-            self.note(("leaked-mount", Verdict::Keep, evidence.to_owned()), id, path, None);
+            self.note(Judgement::of(LeakClass::LeakedMount, evidence), id, path, None);
         }
         let volumes: Vec<_> = recorded.iter().filter(|id| by_layer.contains_key(**id)).copied().collect();
         self.unused_volumes(&volumes, &by_layer);
@@ -237,17 +239,15 @@ impl Filler<'_> {
                 continue;
             }
             let judged = match self.presence("", None, &[]) {
-                leaks::Presence::Unknown(why) => (
-                    "stale-mountpoints",
-                    Verdict::Report,
+                Presence::Unknown(why) => Judgement::of(
+                    LeakClass::StaleMountpoints,
                     format!("counted as mounted, but nothing that we see is mounted there: {why}"),
-                ),
-                _ => (
-                    "stale-mountpoints",
-                    Verdict::Repair,
+                )
+                .with(Verdict::Report),
+                _ => Judgement::of(
+                    LeakClass::StaleMountpoints,
                     "counted as mounted, but it is mounted in no mount namespace: the library refuses to delete \
-                     the layer"
-                        .to_owned(),
+                     the layer",
                 ),
             };
             self.note(judged, &entry.layer, &entry.file, self.changed(&entry.file));
@@ -278,7 +278,7 @@ impl Filler<'_> {
         for (id, path) in unused {
             let evidence = "the image is mounted, and no container of CRI-O has it as a volume any more: nothing \
                             deletes the image before it is unmounted";
-            self.note(("crio-image-volume", Verdict::Report, evidence.to_owned()), &id, &path, None);
+            self.note(Judgement::of(LeakClass::CrioImageVolume, evidence), &id, &path, None);
         }
     }
 }

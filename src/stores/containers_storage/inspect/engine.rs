@@ -14,13 +14,11 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
-use serde::de::MapAccess;
 use serde_json::Value;
 
 use crate::model::ContainerState;
 use crate::stores::bolt::{BoltError, Database, Entry, Limits};
-use crate::stores::containers_storage::records::lenient::{self, Fields, Length, Skip};
-use crate::stores::containers_storage::records::{self};
+use crate::stores::containers_storage::records::lenient::Object;
 use crate::stores::containers_storage::snapshot::Places;
 use crate::sys::quiet::Within;
 use crate::sys::sqlite;
@@ -138,8 +136,6 @@ fn state(number: Option<u64>) -> ContainerState {
     }
 }
 
-records::fields!(State { state: Length = "state" });
-
 fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
     let limits = Limits { bytes: MOST_BYTES, attempts: 10, patience: Duration::from_millis(300) };
     let database = match within.open_file(path) {
@@ -158,7 +154,7 @@ fn bolt(within: &Within, path: &Path) -> Result<Option<Known>, String> {
         let id = text(id);
         let details = details.and_then(|bucket| bucket.bucket(&id));
         let bytes = details.and_then(|bucket| bucket.value("state"));
-        let number = bytes.and_then(lenient::object::<State>).and_then(|found| found.state.0);
+        let number = bytes.and_then(|state| Object::of(state).get("state").ok().flatten());
         let config = details.and_then(|bucket| bucket.value("config"));
         known.containers.insert(id, PodmanContainer::new(number, config));
     }
@@ -183,7 +179,7 @@ const MOST_VALUE: i32 = 8 << 20;
 
 /// A copy in memory, in which nothing but plain tables is read: a view, or a column that is computed, is
 /// a program of whoever wrote the file.
-fn opened(bytes: Vec<u8>) -> rusqlite::Result<Connection> {
+fn opened(bytes: Vec<u8>) -> Result<Connection, TableError> {
     let mut connection = Connection::open_in_memory()?;
     let length = bytes.len();
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -202,7 +198,7 @@ fn opened(bytes: Vec<u8>) -> rusqlite::Result<Connection> {
             |row| row.get(0),
         )?;
         if !plain {
-            return Err(rusqlite::Error::InvalidColumnName(format!("{table} is no plain table")));
+            return Err(TableError::NotPlain(table));
         }
     }
     Ok(connection)
@@ -211,7 +207,16 @@ fn opened(bytes: Vec<u8>) -> rusqlite::Result<Connection> {
 /// What is read of podman's database.
 const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 
-fn tables(bytes: Vec<u8>) -> rusqlite::Result<Known> {
+/// Why podman's tables are not read.
+#[derive(Debug, thiserror::Error)]
+enum TableError {
+    #[error("{0} is no plain table")]
+    NotPlain(&'static str),
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+fn tables(bytes: Vec<u8>) -> Result<Known, TableError> {
     let connection = opened(bytes)?;
     let mut known = Known::default();
     let sql = "SELECT c.ID, s.State, c.JSON FROM ContainerConfig c LEFT JOIN ContainerState s ON s.ID = c.ID";

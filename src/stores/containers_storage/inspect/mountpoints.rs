@@ -6,11 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::de::MapAccess;
-
 use crate::stores::containers_storage::locks::LockFile;
-use crate::stores::containers_storage::records::lenient::{self, Fields, Length, Skip, Text};
-use crate::stores::containers_storage::records::{self};
+use crate::stores::containers_storage::records::lenient;
 use crate::stores::containers_storage::snapshot::Places;
 use crate::sys::mounts;
 use crate::sys::quiet::Facts;
@@ -32,8 +29,6 @@ pub(in crate::stores::containers_storage) struct Mounted {
     /// Where it is said to be mounted.
     pub(in crate::stores::containers_storage) path: PathBuf,
 }
-
-records::fields!(CountFields { id: Text = "id", path: Text = "path", count: Length = "count" });
 
 /// What the library says and what the kernel says, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,9 +115,10 @@ fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 /// Layer and path of each entry that counts.
 fn parse(content: &[u8]) -> Result<Vec<(String, PathBuf)>, String> {
     let mut found = Vec::new();
-    lenient::each_element(content, |entry: Option<CountFields>| {
-        let entry = entry.unwrap_or_default();
-        if let (Text(Some(id)), Text(Some(path)), Length(Some(1..))) = (entry.id, entry.path, entry.count) {
+    lenient::each_element(content, |entry| {
+        let Ok(entry) = entry else { return };
+        let text = |name| entry.get::<String>(name).ok().flatten();
+        if let (Some(id), Some(path), Ok(Some(1_u64..))) = (text("id"), text("path"), entry.get("count")) {
             found.push((id, PathBuf::from(path)));
         }
     })?;

@@ -3,21 +3,18 @@
 
 use jiff::SignedDuration;
 
-use super::{GRACE, Judgement, Presence, human};
-use crate::model::Verdict;
+use super::{Presence, SETTLED, human, unfinished_write};
+use crate::model::{LeakClass, Verdict};
 use crate::stores::containers_storage::inspect::data::DataWrong;
 use crate::stores::containers_storage::inspect::links::Leads;
-
-/// Engines write the storage's record and their own moments apart; what is younger than
-/// this may be between the two.
-pub(in crate::stores::containers_storage) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
+use crate::stores::leaks::{GRACE, Judgement};
 
 /// Judges a name in `l/` that is no layer's; `used_by` has it in its `lower` file.
 pub(in crate::stores::containers_storage) fn stray_link(leads: &Leads, used_by: Option<&str>) -> Judgement {
     let class = match leads {
-        Leads::Nowhere => "dangling-l",
-        Leads::Layer(_) => "dup-l",
-        Leads::Unread => "stray-l",
+        Leads::Nowhere => LeakClass::DanglingL,
+        Leads::Layer(_) => LeakClass::DupL,
+        Leads::Unread => LeakClass::StrayL,
     };
     let what = match leads {
         Leads::Nowhere => "it leads to no layer's directory".to_owned(),
@@ -26,16 +23,15 @@ pub(in crate::stores::containers_storage) fn stray_link(leads: &Leads, used_by: 
             "no layer has this name; where it leads cannot be read without changing its access time".into()
         }
     };
-    match (leads, used_by) {
-        (Leads::Unread, None) => (class, Verdict::Report, what),
-        (_, None) => (class, Verdict::Reclaim, format!("{what}, and no layer is built on this name")),
-        (Leads::Nowhere, Some(child)) => {
-            (class, Verdict::Report, format!("{what}, but layer {child} is built on this name"))
+    let (verdict, rest) = match (leads, used_by) {
+        (Leads::Unread, None) => (Verdict::Report, String::new()),
+        (_, None) => (Verdict::Reclaim, ", and no layer is built on this name".into()),
+        (leads, Some(child)) => {
+            let verdict = if *leads == Leads::Nowhere { Verdict::Report } else { Verdict::Keep };
+            (verdict, format!(", but layer {child} is built on this name"))
         }
-        (_, Some(child)) => {
-            (class, Verdict::Keep, format!("{what}, but layer {child} is built on this name"))
-        }
-    }
+    };
+    Judgement::of(class, format!("{what}{rest}")).with(verdict)
 }
 
 /// Judges a layer's empty `link` file; `name` is what `l/` has for the layer.
@@ -45,7 +41,7 @@ pub(in crate::stores::containers_storage) fn blank_link(name: Option<&str>) -> J
         Some(name) => format!("{what}; its name is {name}"),
         None => format!("{what}; it needs a new name"),
     };
-    ("empty-linkfile", Verdict::Repair, evidence)
+    Judgement::of(LeakClass::EmptyLinkFile, evidence)
 }
 
 /// Judges a layer's name that is not in `l/`; `needed_by` is a layer that is mounted by that name.
@@ -56,34 +52,26 @@ pub(in crate::stores::containers_storage) fn missing_link(name: &str, needed_by:
         Some(child) => format!("{what}; Podman 6 cannot mount layer {child}, which needs it, without repair"),
         None => format!("{what}; no layer needs it to be mounted"),
     };
-    ("missing-l", Verdict::Repair, evidence)
+    Judgement::of(LeakClass::MissingL, evidence)
 }
 
 /// Judges a file of an image.
 pub(in crate::stores::containers_storage) fn data(what: &DataWrong) -> Judgement {
+    let again = "remove the image and pull it again";
     match what {
-        DataWrong::Missing(name) => (
-            "image-data-missing",
-            Verdict::Repair,
-            format!("the record names {name:?}, which is not there: remove the image and pull it again"),
+        DataWrong::Missing(name) => Judgement::of(
+            LeakClass::ImageDataMissing,
+            format!("the record names {name:?}, which is not there: {again}"),
         ),
-        DataWrong::Length { name, found, recorded } => (
-            "image-data-size",
-            Verdict::Repair,
-            format!(
-                "{name:?} has {found} bytes, its record says {recorded}: remove the image and pull it again"
-            ),
+        DataWrong::Length { name, found, recorded } => Judgement::of(
+            LeakClass::ImageDataSize,
+            format!("{name:?} has {found} bytes, its record says {recorded}: {again}"),
         ),
-        DataWrong::Zeroes(name) => (
-            "image-data-size",
-            Verdict::Repair,
-            format!(
-                "{name:?} begins with zeroes, as a power cut leaves it: remove the image and pull it again"
-            ),
+        DataWrong::Zeroes(name) => Judgement::of(
+            LeakClass::ImageDataSize,
+            format!("{name:?} begins with zeroes, as a power cut leaves it: {again}"),
         ),
-        DataWrong::Unfinished => {
-            ("tmp-json", Verdict::Reclaim, "an unfinished write; nobody holds a lock of the store".into())
-        }
+        DataWrong::Unfinished => unfinished_write(),
     }
 }
 
@@ -93,7 +81,7 @@ pub(in crate::stores::containers_storage) fn stuck(mounted: bool) -> Judgement {
     let evidence = format!(
         "flagged incomplete, and {why}: every tool tries to delete it first, fails, and does nothing else"
     );
-    ("incomplete-stuck", Verdict::Report, evidence)
+    Judgement::of(LeakClass::IncompleteStuck, evidence)
 }
 
 /// Judges a buildah working container: `podman` sees only that it blocks the image.
@@ -114,7 +102,7 @@ pub(in crate::stores::containers_storage) fn external_container(
         "a working container of buildah, {} old; {used}; it keeps its image from removal",
         human(age)
     );
-    Some(("external-container", Verdict::Report, evidence))
+    Some(Judgement::of(LeakClass::ExternalContainer, evidence))
 }
 
 /// Judges a podman container that podman's database does not have. `None` while it may
@@ -124,29 +112,8 @@ pub(in crate::stores::containers_storage) fn unknown_to_podman(
 ) -> Option<Judgement> {
     age.filter(|age| *age >= SETTLED)?;
     let evidence = "podman's database does not know it: its name counts as in use, and `podman rm` finds it \
-                    only with --force or by `podman container rm --storage`"
-        .into();
-    Some(("unknown-to-podman", Verdict::Report, evidence))
-}
-
-/// Judges a volume that podman's database does not have; without any database nobody can
-/// be making it.
-pub(in crate::stores::containers_storage) fn volume(
-    age: Option<SignedDuration>,
-    has_database: bool,
-) -> Judgement {
-    let settled = age.is_some_and(|age| age >= SETTLED);
-    match (has_database, settled) {
-        (true, false) => (
-            "volume-orphan",
-            Verdict::Keep,
-            "podman's database does not know this volume yet: it may be in the making".into(),
-        ),
-        (true, true) => {
-            ("volume-orphan", Verdict::Report, "podman's database does not know this volume".into())
-        }
-        (false, _) => ("volume-orphan", Verdict::Report, "podman has no database here".into()),
-    }
+                    only with --force or by `podman container rm --storage`";
+    Some(Judgement::of(LeakClass::UnknownToPodman, evidence))
 }
 
 /// Judges a sandbox or container of CRI-O without `userdata/config.json`. `None` while
@@ -162,7 +129,7 @@ pub(in crate::stores::containers_storage) fn without_config(
     }
     let what = if sandbox { "a sandbox" } else { "a container" };
     let evidence = format!("{what} of CRI-O without userdata/config.json: CRI-O deletes it when it starts");
-    Some(("crio-pod", Verdict::Report, evidence))
+    Some(Judgement::of(LeakClass::CrioPod, evidence))
 }
 
 #[cfg(test)]
@@ -174,15 +141,15 @@ mod tests {
         use Verdict::{Keep, Reclaim, Report};
         let live = || Leads::Layer("abc".into());
         for (leads, used_by, class, verdict) in [
-            (Leads::Nowhere, None, "dangling-l", Reclaim),
-            (Leads::Nowhere, Some("x"), "dangling-l", Report),
-            (live(), None, "dup-l", Reclaim),
-            (live(), Some("x"), "dup-l", Keep),
-            (Leads::Unread, None, "stray-l", Report),
-            (Leads::Unread, Some("x"), "stray-l", Keep),
+            (Leads::Nowhere, None, LeakClass::DanglingL, Reclaim),
+            (Leads::Nowhere, Some("x"), LeakClass::DanglingL, Report),
+            (live(), None, LeakClass::DupL, Reclaim),
+            (live(), Some("x"), LeakClass::DupL, Keep),
+            (Leads::Unread, None, LeakClass::StrayL, Report),
+            (Leads::Unread, Some("x"), LeakClass::StrayL, Keep),
         ] {
             let judged = stray_link(&leads, used_by);
-            assert_eq!((judged.0, judged.1), (class, verdict), "{leads:?} {used_by:?}");
+            assert_eq!((judged.class, judged.verdict), (class, verdict), "{leads:?} {used_by:?}");
         }
     }
 
@@ -200,10 +167,6 @@ mod tests {
         assert!(unknown_to_podman(Some(SignedDuration::from_secs(3))).is_none());
         assert!(unknown_to_podman(None).is_none());
         let moment = Some(SignedDuration::from_secs(3));
-        assert_eq!(volume(moment, true).1, Verdict::Keep);
-        assert_eq!(volume(None, true).1, Verdict::Keep);
-        assert_eq!(volume(hours(1), true).1, Verdict::Report);
-        assert_eq!(volume(moment, false).1, Verdict::Report);
         assert!(without_config(true, moment, &nobody()).is_some(), "nobody could be making it");
         assert!(without_config(true, moment, &crio()).is_none());
         assert!(without_config(true, hours(1), &crio()).is_some());

@@ -1,5 +1,9 @@
-use super::*;
+use jiff::Timestamp;
 use proptest::prelude::*;
+
+use super::*;
+use crate::stores::leaks::age;
+use crate::sys::clock::Present;
 
 const QUIET: Circumstances = Circumstances {
     consistency: Consistency::Consistent,
@@ -18,7 +22,7 @@ fn nobody(maker: Option<&str>) -> Presence {
 }
 
 #[test]
-fn debris_by_circumstance() {
+fn orphans_by_circumstance() {
     use Verdict::{Keep, Reclaim, Report};
     let held = Circumstances { lock_held: Some(true), ..QUIET };
     let lockless = Circumstances { lock_held: None, ..QUIET };
@@ -30,26 +34,31 @@ fn debris_by_circumstance() {
     let busy = Circumstances { consistency: Consistency::WriterActive, ..QUIET };
     let partial = Circumstances { has_link: false, ..QUIET };
     let cases = [
-        (Debris::LayerDirectory, QUIET, "orphan-dir", Reclaim),
-        (Debris::LayerDirectory, partial, "orphan-dir-partial", Reclaim),
-        (Debris::LayerDirectory, mounted, "orphan-dir", Report),
-        (Debris::LayerDirectory, damaged, "orphan-dir", Report),
-        (Debris::LayerDirectory, busy.clone(), "orphan-dir", Keep),
-        (Debris::Staging, QUIET, "staging-dead", Reclaim),
-        (Debris::Staging, held.clone(), "staging-live", Keep),
-        (Debris::Staging, lockless, "staging-dead", Reclaim),
-        (Debris::Staging, fresh, "staging-live", Keep),
-        (Debris::Staging, ageless, "staging-live", Keep),
-        (Debris::TempDirectory, QUIET, "tempdirs-dead", Reclaim),
-        (Debris::TempDirectory, held, "tempdirs-live", Keep),
-        (Debris::TempRecord, busy, "tmp-json", Keep),
-        (Debris::Volume, QUIET, "volume-orphan", Report),
-        (Debris::Leftover, quiet_owner.clone(), "vartmp", Reclaim),
-        (Debris::Leftover, Circumstances { doubt: Some("why".into()), ..quiet_owner }, "vartmp", Report),
+        (Orphan::LayerDirectory, QUIET, LeakClass::OrphanDir, Reclaim),
+        (Orphan::LayerDirectory, partial, LeakClass::OrphanDirPartial, Reclaim),
+        (Orphan::LayerDirectory, mounted, LeakClass::OrphanDir, Report),
+        (Orphan::LayerDirectory, damaged, LeakClass::OrphanDir, Report),
+        (Orphan::LayerDirectory, busy.clone(), LeakClass::OrphanDir, Keep),
+        (Orphan::Staging, QUIET, LeakClass::StagingDead, Reclaim),
+        (Orphan::Staging, held.clone(), LeakClass::StagingLive, Keep),
+        (Orphan::Staging, lockless, LeakClass::StagingDead, Reclaim),
+        (Orphan::Staging, fresh, LeakClass::StagingLive, Keep),
+        (Orphan::Staging, ageless, LeakClass::StagingLive, Keep),
+        (Orphan::TempDirectory, QUIET, LeakClass::TempdirsDead, Reclaim),
+        (Orphan::TempDirectory, held, LeakClass::TempdirsLive, Keep),
+        (Orphan::TempRecord, busy, LeakClass::TmpJson, Keep),
+        (Orphan::Volume, QUIET, LeakClass::VolumeOrphan, Report),
+        (Orphan::VarTmp, quiet_owner.clone(), LeakClass::VarTmp, Reclaim),
+        (
+            Orphan::VarTmp,
+            Circumstances { doubt: Some("why".into()), ..quiet_owner },
+            LeakClass::VarTmp,
+            Report,
+        ),
     ];
     for (what, known, class, verdict) in cases {
-        let judged = debris(what, &known);
-        assert_eq!((judged.0, judged.1), (class, verdict), "{what:?} {known:?}");
+        let judged = orphan(what, &known);
+        assert_eq!((judged.class, judged.verdict), (class, verdict), "{what:?} {known:?}");
     }
 }
 
@@ -60,39 +69,39 @@ fn what_processes_use_stays() {
     let somebody = || Presence::Somebody("conmon (pid 7)".into());
     let unknown = || Presence::Unknown("it is another machine's disk");
     let cases = [
-        (Debris::ContainerDirectory, nobody(None), QUIET.age, Reclaim),
-        (Debris::ContainerDirectory, nobody(Some("crio")), young, Reclaim),
-        (Debris::ContainerDirectory, somebody(), QUIET.age, Report),
-        (Debris::ContainerDirectory, unknown(), QUIET.age, Report),
-        (Debris::Temporary, nobody(None), QUIET.age, Reclaim),
-        (Debris::Temporary, nobody(None), young, Reclaim),
-        (Debris::Temporary, nobody(Some("podman")), QUIET.age, Reclaim),
-        (Debris::Temporary, nobody(Some("podman")), young, Keep),
-        (Debris::Temporary, nobody(Some("podman")), None, Keep),
-        (Debris::Leftover, somebody(), QUIET.age, Keep),
-        (Debris::Leftover, unknown(), QUIET.age, Report),
+        (Orphan::ContainerDirectory, nobody(None), QUIET.age, Reclaim),
+        (Orphan::ContainerDirectory, nobody(Some("crio")), young, Reclaim),
+        (Orphan::ContainerDirectory, somebody(), QUIET.age, Report),
+        (Orphan::ContainerDirectory, unknown(), QUIET.age, Report),
+        (Orphan::GraphrootTmp, nobody(None), QUIET.age, Reclaim),
+        (Orphan::GraphrootTmp, nobody(None), young, Reclaim),
+        (Orphan::GraphrootTmp, nobody(Some("podman")), QUIET.age, Reclaim),
+        (Orphan::GraphrootTmp, nobody(Some("podman")), young, Keep),
+        (Orphan::GraphrootTmp, nobody(Some("podman")), None, Keep),
+        (Orphan::VarTmp, somebody(), QUIET.age, Keep),
+        (Orphan::VarTmp, unknown(), QUIET.age, Report),
     ];
     for (what, presence, age, verdict) in cases {
         let known = Circumstances { presence, age, ..QUIET };
-        assert_eq!(debris(what, &known).1, verdict, "{what:?} {known:?}");
-        let mounted = debris(what, &Circumstances { mounted: true, ..known }).1;
+        assert_eq!(orphan(what, &known).verdict, verdict, "{what:?} {known:?}");
+        let mounted = orphan(what, &Circumstances { mounted: true, ..known }).verdict;
         assert_ne!(mounted, Reclaim, "something is mounted there");
     }
 }
 
-const ALL: [Debris; 12] = [
-    Debris::LayerDirectory,
-    Debris::ImageDirectory,
-    Debris::ContainerDirectory,
-    Debris::TarSplit,
-    Debris::LayerData,
-    Debris::Staging,
-    Debris::TempDirectory,
-    Debris::TempRecord,
-    Debris::FeatureTest,
-    Debris::Temporary,
-    Debris::Leftover,
-    Debris::Volume,
+const ALL: [Orphan; 12] = [
+    Orphan::LayerDirectory,
+    Orphan::ImageDirectory,
+    Orphan::ContainerDirectory,
+    Orphan::TarSplit,
+    Orphan::LayerData,
+    Orphan::Staging,
+    Orphan::TempDirectory,
+    Orphan::TempRecord,
+    Orphan::FeatureTest,
+    Orphan::GraphrootTmp,
+    Orphan::VarTmp,
+    Orphan::Volume,
 ];
 
 fn circumstances() -> impl Strategy<Value = Circumstances> {
@@ -128,24 +137,24 @@ proptest! {
     #[test]
     fn nothing_in_use_is_ever_reclaimed(known in circumstances(), what in 0..ALL.len()) {
         let what = ALL[what];
-        let (class, verdict, evidence) = debris(what, &known);
-        prop_assert!(!class.is_empty() && !evidence.is_empty());
-        let outside = matches!(what, Debris::Temporary | Debris::Leftover);
-        let by_process = outside || what == Debris::ContainerDirectory;
+        let Judgement { verdict, evidence, .. } = orphan(what, &known);
+        prop_assert!(!evidence.is_empty());
+        let outside = matches!(what, Orphan::GraphrootTmp | Orphan::VarTmp);
+        let by_process = outside || what == Orphan::ContainerDirectory;
         if verdict == Verdict::Reclaim {
             prop_assert!(!known.mounted);
             prop_assert!(outside || known.consistency == Consistency::Consistent);
             let nobody = matches!(known.presence, Presence::Nobody { .. });
             prop_assert!(!by_process || nobody);
-            let guarded = matches!(what, Debris::Staging | Debris::TempDirectory);
+            let guarded = matches!(what, Orphan::Staging | Orphan::TempDirectory);
             prop_assert!(!guarded || known.lock_held != Some(true));
-            prop_assert_ne!(what, Debris::Volume);
+            prop_assert_ne!(what, Orphan::Volume);
         }
     }
 
     #[test]
     fn only_age_makes_a_layer_garbage(known in circumstances(), volatile: bool) {
-        let (_, verdict, _) = unreferenced(volatile, &known);
+        let verdict = unreferenced(volatile, &known).verdict;
         let old = known.age.is_some_and(|age| age >= GRACE);
         let quiet = !known.mounted && known.consistency == Consistency::Consistent;
         prop_assert_eq!(verdict == Verdict::Reclaim, old && quiet);
@@ -155,15 +164,15 @@ proptest! {
 #[test]
 fn only_old_unreferenced_layers_go() {
     for (volatile, hours, class, verdict) in [
-        (false, Some(25), "unref-old", Verdict::Reclaim),
-        (false, Some(23), "unref-young", Verdict::Keep),
-        (false, None, "unref-young", Verdict::Keep),
-        (true, Some(25), "volatile-ghost", Verdict::Reclaim),
-        (true, None, "volatile-ghost", Verdict::Keep),
+        (false, Some(25), LeakClass::UnrefOld, Verdict::Reclaim),
+        (false, Some(23), LeakClass::UnrefYoung, Verdict::Keep),
+        (false, None, LeakClass::UnrefYoung, Verdict::Keep),
+        (true, Some(25), LeakClass::VolatileGhost, Verdict::Reclaim),
+        (true, None, LeakClass::VolatileGhost, Verdict::Keep),
     ] {
         let known = Circumstances { age: hours.map(SignedDuration::from_hours), ..QUIET };
         let judged = unreferenced(volatile, &known);
-        assert_eq!((judged.0, judged.1), (class, verdict), "{volatile} {hours:?}");
+        assert_eq!((judged.class, judged.verdict), (class, verdict), "{volatile} {hours:?}");
     }
 }
 
@@ -175,4 +184,18 @@ fn a_clock_set_back_makes_nothing_old() {
     assert_eq!(age(Some(later.0), &now.1), Some(SignedDuration::ZERO));
     assert_eq!(age(Some(now.0), &later.1), Some(SignedDuration::from_hours(365 * 24)));
     assert_eq!(age(None, &now.1), None);
+}
+
+#[test]
+fn volumes() {
+    let hour = Some(SignedDuration::from_hours(1));
+    let moment = Some(SignedDuration::from_secs(3));
+    for (age, has_database, verdict) in [
+        (moment, true, Verdict::Keep),
+        (None, true, Verdict::Keep),
+        (hour, true, Verdict::Report),
+        (moment, false, Verdict::Report),
+    ] {
+        assert_eq!(volume(age, has_database).verdict, verdict, "{age:?} {has_database}");
+    }
 }

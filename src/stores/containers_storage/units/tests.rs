@@ -55,7 +55,7 @@ fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
         .iter()
         .flat_map(|unit| {
             let what = match &unit.what {
-                What::Debris(debris) => debris.class().to_owned(),
+                What::Orphan(debris) => debris.class().to_owned(),
                 What::Other(name) => format!("other {name}"),
                 other => format!("{other:?}"),
             };
@@ -257,7 +257,7 @@ fn leftovers_lie_below_roots_of_their_own() {
     let entry = Entry { name: "buildah4089947572".into(), kind: Kind::Directory };
     read.listing.insert("/var/tmp".into(), vec![entry]);
     let units = sort(&read);
-    let found = units.iter().find(|unit| unit.what == What::Debris(Debris::Leftover)).unwrap();
+    let found = units.iter().find(|unit| unit.what == What::Orphan(Orphan::VarTmp)).unwrap();
     assert_eq!(found.path, Path::new("/var/tmp/buildah4089947572"));
     let (root, below, _) = &found.parts[0];
     assert_eq!(read.places.roots()[*root].join(below), found.path);

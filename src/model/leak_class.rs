@@ -1,0 +1,320 @@
+//! Every class of leaks, what usually becomes of it, and what can be done about it: one table.
+//! `docs/leaks.md` tells the same at length. Pure.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::{StoreKind, Verdict};
+
+/// What kind of thing in a containers-storage has no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Orphan {
+    /// A directory of the driver that no layer record names.
+    LayerDirectory,
+    /// An image's directory without an image.
+    ImageDirectory,
+    /// A container's directory without a container.
+    ContainerDirectory,
+    /// A tar-split file without a layer.
+    TarSplit,
+    /// A layer's big data without a layer.
+    LayerData,
+    /// A staging area of a partial pull.
+    Staging,
+    /// A temporary directory (deletion or extraction), with its lock file.
+    TempDirectory,
+    /// A record file that was never renamed into place.
+    TempRecord,
+    /// A test directory of the driver's feature detection.
+    FeatureTest,
+    /// Temporary files in the graphroot's own `tmp`.
+    GraphrootTmp,
+    /// Temporary files of the store's tools outside of it: in `/var/tmp`, usually.
+    VarTmp,
+    /// A volume that podman does not know.
+    Volume,
+    /// A short name in the overlay driver's `l/` that leads to no layer, or a second one of a layer,
+    /// which no `lower` uses.
+    ShortName,
+    /// A blob or a temporary file in the store of artifacts.
+    ArtifactFile,
+}
+
+impl Orphan {
+    /// The class that it is usually listed under.
+    #[must_use]
+    pub fn class(self) -> LeakClass {
+        match self {
+            Self::LayerDirectory => LeakClass::OrphanDir,
+            Self::ImageDirectory => LeakClass::OrphanImageDir,
+            Self::ContainerDirectory => LeakClass::OrphanContainerDir,
+            Self::TarSplit => LeakClass::TarSplitOrphan,
+            Self::LayerData => LeakClass::LayerDataOrphan,
+            Self::Staging => LeakClass::StagingDead,
+            Self::TempDirectory => LeakClass::TempdirsDead,
+            Self::TempRecord => LeakClass::TmpJson,
+            Self::FeatureTest => LeakClass::CompatDirs,
+            Self::GraphrootTmp => LeakClass::GraphrootTmp,
+            Self::VarTmp => LeakClass::VarTmp,
+            Self::Volume => LeakClass::VolumeOrphan,
+            Self::ShortName => LeakClass::DanglingL,
+            Self::ArtifactFile => LeakClass::ArtifactBlobOrphan,
+        }
+    }
+}
+
+/// How an edit of ours removes or repairs a leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipe {
+    /// It is removed from its path. Needs no room: no record is written.
+    Orphan(Orphan),
+    /// The layer and its record are deleted.
+    IncompleteLayer,
+    /// The same, if it is at least 24 hours old.
+    UnreferencedLayer,
+    /// Its files are removed where they are. Needs no room.
+    TemporaryFiles,
+    /// The layer's short name is made anew.
+    RepairLink,
+}
+
+impl Recipe {
+    /// Works without writing a record file anew, so also where there is no room left.
+    #[must_use]
+    pub fn needs_no_room(self) -> bool {
+        matches!(self, Self::Orphan(_) | Self::TemporaryFiles)
+    }
+}
+
+/// What can be done about a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fix {
+    Recipe(Recipe),
+    /// By a person, or by the runtime: a clause.
+    ByHand(&'static str),
+}
+
+const fn orphan(what: Orphan) -> Fix {
+    Fix::Recipe(Recipe::Orphan(what))
+}
+
+struct Row {
+    name: &'static str,
+    store: StoreKind,
+    verdict: Verdict,
+    fix: Fix,
+}
+
+macro_rules! classes {
+    ($($class:ident, $name:literal, $store:ident, $verdict:ident, $fix:expr;)*) => {
+        /// A class of leaks.
+        #[allow(missing_docs)] // `docs/leaks.md` has a row for each
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum LeakClass { $($class),* }
+
+        impl LeakClass {
+            /// Every class, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$class),*];
+
+            fn row(self) -> Row {
+                match self {
+                    $(Self::$class => Row {
+                        name: $name,
+                        store: StoreKind::$store,
+                        verdict: Verdict::$verdict,
+                        fix: $fix,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+use Fix::ByHand;
+use Orphan::{
+    ArtifactFile, ContainerDirectory, FeatureTest, ImageDirectory, LayerData, LayerDirectory, ShortName,
+    Staging, TarSplit, TempDirectory, TempRecord,
+};
+
+const PULL_AGAIN: &str = "remove the image and pull it again";
+const BY_ITSELF: &str = "containerd takes it away with its next deletion";
+const WAIT: &str = "nothing: it is in use, or may be";
+const RESTART: &str = "containerd takes it away when it starts";
+const INCOMPLETE: Fix = Fix::Recipe(Recipe::IncompleteLayer);
+const UNREFERENCED: Fix = Fix::Recipe(Recipe::UnreferencedLayer);
+const TEMPORARY: Fix = Fix::Recipe(Recipe::TemporaryFiles);
+const LINK: Fix = Fix::Recipe(Recipe::RepairLink);
+
+// The class, its name in documents and flags, the kind of store that it is found in, its usual verdict, and what
+// can be done about it.
+#[rustfmt::skip]
+classes! {
+    OrphanDir, "orphan-dir", ContainersStorage, Reclaim, orphan(LayerDirectory);
+    OrphanDirPartial, "orphan-dir-partial", ContainersStorage, Reclaim, orphan(LayerDirectory);
+    Incomplete, "incomplete", ContainersStorage, Reclaim, INCOMPLETE;
+    IncompleteNoDir, "incomplete-no-dir", ContainersStorage, Reclaim, INCOMPLETE;
+    IncompleteStuck, "incomplete-stuck", ContainersStorage, Report, ByHand("unmount what is on it, or take its immutable mark away (chattr -R -i)");
+    UnrefOld, "unref-old", ContainersStorage, Reclaim, UNREFERENCED;
+    UnrefYoung, "unref-young", ContainersStorage, Keep, ByHand("nothing yet: a pull or build may be under way");
+    VolatileGhost, "volatile-ghost", ContainersStorage, Reclaim, UNREFERENCED;
+    DanglingL, "dangling-l", ContainersStorage, Reclaim, orphan(ShortName);
+    DupL, "dup-l", ContainersStorage, Reclaim, orphan(ShortName);
+    StrayL, "stray-l", ContainersStorage, Report, ByHand("look where the symlink leads");
+    MissingL, "missing-l", ContainersStorage, Repair, LINK;
+    EmptyLinkFile, "empty-linkfile", ContainersStorage, Repair, LINK;
+    LayerNoDir, "layer-no-dir", ContainersStorage, Repair, ByHand(PULL_AGAIN);
+    ParentMissing, "parent-missing", ContainersStorage, Repair, ByHand(PULL_AGAIN);
+    ImageLayerMissing, "image-layer-missing", ContainersStorage, Repair, ByHand(PULL_AGAIN);
+    ImageDataMissing, "image-data-missing", ContainersStorage, Repair, ByHand(PULL_AGAIN);
+    ImageDataSize, "image-data-size", ContainersStorage, Repair, ByHand(PULL_AGAIN);
+    TarSplitMissing, "tarsplit-missing", ContainersStorage, Report, ByHand("pull the image again if it is to be pushed or checked");
+    ContainerLayerMissing, "ctr-layer-missing", ContainersStorage, Repair, ByHand("remove the container");
+    ContainerImageMissing, "ctr-image-missing", ContainersStorage, Report, ByHand("save the container's data if it matters, then remove it");
+    DupName, "dup-name", ContainersStorage, Repair, ByHand("tag one of the two images anew");
+    DupRecord, "dup-record", ContainersStorage, Report, ByHand("look at both record files");
+    OrphanImageDir, "orphan-image-dir", ContainersStorage, Reclaim, orphan(ImageDirectory);
+    OrphanContainerDir, "orphan-ctr-dir", ContainersStorage, Reclaim, orphan(ContainerDirectory);
+    TarSplitOrphan, "tarsplit-orphan", ContainersStorage, Reclaim, orphan(TarSplit);
+    LayerDataOrphan, "layerdata-orphan", ContainersStorage, Reclaim, orphan(LayerData);
+    StagingDead, "staging-dead", ContainersStorage, Reclaim, orphan(Staging);
+    StagingLive, "staging-live", ContainersStorage, Keep, ByHand(WAIT);
+    TempdirsDead, "tempdirs-dead", ContainersStorage, Reclaim, orphan(TempDirectory);
+    TempdirsLive, "tempdirs-live", ContainersStorage, Keep, ByHand(WAIT);
+    TmpJson, "tmp-json", ContainersStorage, Reclaim, orphan(TempRecord);
+    CompatDirs, "compat-dirs", ContainersStorage, Reclaim, orphan(FeatureTest);
+    GraphrootTmp, "graphroot-tmp", ContainersStorage, Reclaim, TEMPORARY;
+    VarTmp, "vartmp", ContainersStorage, Reclaim, TEMPORARY;
+    VolumeOrphan, "volume-orphan", ContainersStorage, Report, ByHand("look whether its data matters, then remove the directory");
+    LeakedMount, "leaked-mount", ContainersStorage, Keep, ByHand("umount it");
+    CrioImageVolume, "crio-image-volume", ContainersStorage, Report, ByHand("podman image unmount, if nobody needs it");
+    StaleMountpoints, "stale-mountpoints", ContainersStorage, Repair, ByHand("restart the engine, or the node");
+    ExternalContainer, "external-container", ContainersStorage, Report, ByHand("buildah rm");
+    UnknownToPodman, "unknown-to-podman", ContainersStorage, Report, ByHand("podman rm --force, or podman container rm --storage");
+    CrioPod, "crio-pod", ContainersStorage, Report, ByHand("CRI-O deletes it when it starts");
+    ArtifactBlobOrphan, "artifact-blob-orphan", ContainersStorage, Reclaim, orphan(ArtifactFile);
+    ArtifactPutBlob, "artifact-put-blob", ContainersStorage, Reclaim, orphan(ArtifactFile);
+    ArtifactBroken, "artifact-broken", ContainersStorage, Repair, ByHand("remove the artifact and pull it again");
+    StrayBlobName, "stray-blob-name", Containerd, Report, ByHand("move it out of the blobs' directory");
+    OrphanBlob, "orphan-blob", Containerd, Report, ByHand(BY_ITSELF);
+    ContentUnreferenced, "content-unreferenced", Containerd, Report, ByHand(BY_ITSELF);
+    SnapshotUnreferenced, "snapshot-unreferenced", Containerd, Report, ByHand(BY_ITSELF);
+    ContentGcRoot, "content-gc-root", Containerd, Report, ByHand("take its gc.root label away");
+    SnapshotGcRoot, "snapshot-gc-root", Containerd, Report, ByHand("take its gc.root label away");
+    LeaseWithoutExpiry, "lease-without-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
+    LeaseFarExpiry, "lease-far-expiry", Containerd, Report, ByHand("ctr leases rm, if nobody needs it");
+    LeaseStale, "lease-stale", Containerd, Report, ByHand("containerd takes it away when the lease expires");
+    LeaseExpired, "lease-expired", Containerd, Report, ByHand(BY_ITSELF);
+    ImageExpired, "image-expired", Containerd, Report, ByHand(BY_ITSELF);
+    LeaseActive, "lease-active", Containerd, Keep, ByHand(WAIT);
+    IngestActive, "ingest-active", Containerd, Keep, ByHand(WAIT);
+    StaleIngest, "stale-ingest", Containerd, Report, ByHand("containerd takes it away when it expires");
+    OrphanIngest, "orphan-ingest", Containerd, Report, ByHand(BY_ITSELF);
+    IngestWithoutRef, "ingest-without-ref", Containerd, Report, ByHand("remove its directory while containerd is stopped");
+    OrphanSnapshotDir, "orphan-snapshot-dir", Containerd, Report, ByHand(BY_ITSELF);
+    OrphanNewDir, "orphan-new-dir", Containerd, Report, ByHand(BY_ITSELF);
+    OrphanRmDir, "orphan-rm-dir", Containerd, Report, ByHand(BY_ITSELF);
+    BackendSnapshotUnknown, "backend-snapshot-unknown", Containerd, Report, ByHand(BY_ITSELF);
+    ErofsCacheUnused, "erofs-cache-unused", Containerd, Report, ByHand("remove the file if nothing else uses the cache");
+    ForeignSnapshotterDir, "foreign-snapshotter-dir", Containerd, Report, ByHand("remove it if that snapshotter is not used any more");
+    TmpMount, "tmpmount", Containerd, Report, ByHand("remove the files while nothing is mounted there");
+    CriContainerDir, "cri-container-dir", Containerd, Report, ByHand(RESTART);
+    CriSandboxDir, "cri-sandbox-dir", Containerd, Report, ByHand(RESTART);
+    TaskDir, "task-dir", Containerd, Report, ByHand(RESTART);
+    MissingManifestBlob, "missing-manifest-blob", Containerd, Report, ByHand("ctr images rm");
+    MissingLayerBlob, "missing-layer-blob", Containerd, Report, ByHand(PULL_AGAIN);
+    TruncatedBlob, "truncated-blob", Containerd, Report, ByHand(PULL_AGAIN);
+    ImageSnapshotMissing, "image-snapshot-missing", Containerd, Report, ByHand(PULL_AGAIN);
+    SnapshotMissing, "snapshot-missing", Containerd, Report, ByHand(PULL_AGAIN);
+    ContainerWithoutCri, "container-without-cri", Containerd, Report, ByHand("ctr containers rm");
+    OversizedDatabase, "oversized-database", Containerd, Report, ByHand("bbolt compact while containerd is stopped");
+    ForeignNamespace, "foreign-namespace", Containerd, Report, ByHand("ctr -n NAMESPACE images rm, if nobody needs them");
+    OrphanImageVolume, "orphan-image-volume", Containerd, Report, ByHand("umount it, then remove its lease or snapshot with ctr");
+    SecondSnapshotter, "second-snapshotter", Containerd, Report, ByHand("ctr snapshots rm, if nobody uses that snapshotter");
+}
+
+impl LeakClass {
+    /// The class of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|class| class.as_str() == name)
+    }
+
+    /// Its name, as documents and flags have it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The kind of store that it is found in.
+    #[must_use]
+    pub fn store(self) -> StoreKind {
+        self.row().store
+    }
+
+    /// What becomes of a leak of this class where nothing speaks against it.
+    #[must_use]
+    pub fn verdict(self) -> Verdict {
+        self.row().verdict
+    }
+
+    /// The edit that removes or repairs it, if there is one.
+    #[must_use]
+    pub fn recipe(self) -> Option<Recipe> {
+        match self.row().fix {
+            Fix::Recipe(recipe) => Some(recipe),
+            Fix::ByHand(_) => None,
+        }
+    }
+
+    /// What to do where no edit of ours helps: a clause for people.
+    #[must_use]
+    pub fn by_hand(self) -> &'static str {
+        match self.row().fix {
+            Fix::Recipe(_) => "",
+            Fix::ByHand(clause) => clause,
+        }
+    }
+}
+
+impl fmt::Display for LeakClass {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.pad(self.as_str())
+    }
+}
+
+impl Serialize for LeakClass {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_that_of_the_document() {
+        let document = include_str!("../../docs/leaks.md");
+        let rows = document.lines().filter(|line| line.starts_with("| `"));
+        let documented: BTreeSet<&str> = rows
+            .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2))
+            .collect();
+        let known: BTreeSet<&str> = LeakClass::ALL.iter().map(|class| class.as_str()).collect();
+        assert_eq!(known, documented);
+        assert_eq!(known.len(), LeakClass::ALL.len(), "each name once");
+    }
+
+    #[test]
+    fn a_recipe_is_for_what_goes_or_is_repaired_in_a_store_that_we_edit() {
+        for class in LeakClass::ALL {
+            let edited = matches!(class.verdict(), Verdict::Reclaim | Verdict::Repair);
+            assert!(class.recipe().is_none() || edited, "{class}");
+            assert_eq!(class.recipe().is_none(), !class.by_hand().is_empty(), "{class}");
+            assert!(class.recipe().is_none() || class.store() == StoreKind::ContainersStorage, "{class}");
+            assert_eq!(LeakClass::find(class.as_str()), Some(*class));
+        }
+    }
+}

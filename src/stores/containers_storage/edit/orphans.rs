@@ -1,0 +1,333 @@
+//! Removing orphans: directories, files and links that no record names.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use jiff::{SignedDuration, Timestamp};
+use rustix::fs::{OFlags, StatxFlags};
+
+use super::bin::{Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
+use super::directory::{self, Directory};
+use super::error::{Error, Fault, Refusal};
+use super::intent::Intent;
+use super::links;
+use super::locks::{Guards, Lock};
+use super::mounted::{self, Read};
+use super::session::Session;
+use super::{Deleted, Editor};
+use crate::model::Orphan;
+use crate::stores::containers_storage::since;
+use crate::stores::containers_storage::units;
+use crate::stores::leaks;
+use crate::sys::beneath::AS_IT_IS;
+use crate::sys::quiet::Within;
+
+/// An orphan as a scan found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrphanAt {
+    /// What it was taken for.
+    pub kind: Orphan,
+    /// Where it lies.
+    pub path: PathBuf,
+}
+
+/// What became of several orphans.
+#[derive(Debug, Default)]
+pub struct Reclaimed {
+    /// What was removed.
+    pub deleted: Deleted,
+    /// Positions of those that stay, and why.
+    pub kept: Vec<(usize, Error)>,
+}
+
+impl Editor {
+    /// Removes orphans under one hold of the locks; give a few hundred at a time. Where
+    /// nothing but age tells work in progress from what it left behind, they must be `min_age` old.
+    ///
+    /// # Errors
+    /// When the locks cannot be had or the records cannot be read: nothing was changed. What
+    /// becomes of each orphan is in the result.
+    pub fn reclaim(&self, orphans: &[OrphanAt], min_age: SignedDuration) -> Result<Reclaimed, Error> {
+        if self.is_of_artifacts() {
+            return self.reclaim_of_artifacts(orphans, min_age);
+        }
+        let mut reclaimed = Reclaimed::default();
+        // The age of a large tree may take long.
+        let within = self.places.within();
+        let since: Vec<_> = orphans.iter().map(|orphan| since(&within, orphan)).collect();
+        let of_container = Orphan::ContainerDirectory;
+        let read = match orphans.iter().any(|orphan| orphan.kind == of_container) {
+            true => Read::Processes,
+            false => Read::Mounts,
+        };
+        let mut session = Session::open(self, read)?;
+        session.intend(Intent::new(None, layer_directories(orphans), &session));
+        for (at, (orphan, since)) in orphans.iter().zip(since).enumerate() {
+            if let Err(error) = session.reclaim(orphan, Wanted { since, min_age }) {
+                reclaimed.kept.push((at, error));
+            }
+        }
+        let (deleted, finished) = session.finish(Ok(()));
+        finished.map_err(|error| error.after(&deleted))?;
+        Ok(Reclaimed { deleted, ..reclaimed })
+    }
+}
+
+/// Directories that would be taken for those of layers again, were we killed now.
+fn layer_directories(orphans: &[OrphanAt]) -> Vec<String> {
+    let directories = orphans.iter().filter(|orphan| orphan.kind == Orphan::LayerDirectory);
+    directories.filter_map(|found| Some(found.path.file_name()?.to_str()?.to_owned())).collect()
+}
+
+/// As a scan counts its age.
+fn since(within: &Within, orphan: &OrphanAt) -> Option<Timestamp> {
+    since::of_orphan(within, orphan.kind, &orphan.path)
+}
+
+/// An age that is asked for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// What the age counts from, if that is known.
+    since: Option<Timestamp>,
+    min_age: SignedDuration,
+}
+
+/// A orphan and the open directory that holds it.
+struct Found {
+    place: usize,
+    parent: Directory,
+    name: String,
+    path: PathBuf,
+}
+
+impl Session<'_> {
+    fn reclaim(&mut self, orphan: &OrphanAt, age: Wanted) -> Result<(), Error> {
+        let OrphanAt { kind, path } = orphan;
+        let unknown = || Refusal::Unknown { kind: "leftover", id: path.display().to_string() };
+        let found = self.find(*kind, path)?.ok_or_else(unknown)?;
+        match kind {
+            Orphan::LayerDirectory => self.reclaim_layer_directory(found.place, &found.name)?,
+            Orphan::ImageDirectory => {
+                if self.records.image(&found.name).is_some() {
+                    return Err(Refusal::Recorded { id: found.name }.into());
+                }
+                self.set_aside(&found)?;
+            }
+            Orphan::ContainerDirectory => {
+                if self.records.container(&found.name).is_some() {
+                    return Err(Refusal::Recorded { id: found.name }.into());
+                }
+                prove_age(&found, age, self.editor)?;
+                self.prove_no_process(&found.name)?;
+                self.set_aside(&found)?;
+            }
+            Orphan::TarSplit | Orphan::LayerData => {
+                let id = found.name.trim_end_matches(".tar-split.gz");
+                if self.records.layer(id).is_some() {
+                    return Err(Refusal::Recorded { id: id.to_owned() }.into());
+                }
+                self.set_aside(&found)?;
+            }
+            // Under the store's locks nobody is writing a record file.
+            Orphan::TempRecord => self.set_aside(&found)?,
+            Orphan::FeatureTest => {
+                prove_age(&found, age, self.editor)?;
+                self.set_aside(&found)?;
+            }
+            Orphan::Staging => self.reclaim_staging(&found, age)?,
+            Orphan::TempDirectory => self.reclaim_temporary(&found, age)?,
+            Orphan::ShortName => self.reclaim_link(&found)?,
+            // No recipe: `find` knows no place for them.
+            Orphan::ArtifactFile | Orphan::GraphrootTmp | Orphan::VarTmp | Orphan::Volume => {
+                return Err(unknown().into());
+            }
+        }
+        self.done.leftovers.push(path.clone());
+        self.step("leftover removed");
+        Ok(())
+    }
+
+    /// Opens the directory that holds the orphan, if `path` is where things of its kind lie.
+    fn find(&self, kind: Orphan, path: &Path) -> Result<Option<Found>, Error> {
+        let (Some(holder), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
+            return Ok(None);
+        };
+        for (at, place) in self.places.iter().enumerate() {
+            let parent = match kind {
+                Orphan::LayerDirectory => only(place.layers.as_ref(), directory::id_of(name.as_ref())),
+                Orphan::ImageDirectory => {
+                    only(place.records(Guards::Images), directory::id_of(name.as_ref()))
+                }
+                Orphan::ContainerDirectory => {
+                    only(place.records(Guards::Containers), directory::id_of(name.as_ref()))
+                }
+                Orphan::TarSplit => only(place.records(Guards::Layers), name.strip_suffix(".tar-split.gz")),
+                Orphan::LayerData => only(place.records(Guards::Layers), directory::id_of(name.as_ref())),
+                Orphan::FeatureTest => {
+                    only(place.driver.as_ref(), Some(name).filter(|name| units::is_feature_test(name)))
+                }
+                Orphan::Staging => below(place.driver.as_ref(), "staging", holder)?,
+                Orphan::TempDirectory => match below(place.driver.as_ref(), TEMPDIRS, holder)? {
+                    None => below(place.records(Guards::Layers), TEMPDIRS_OF_RECORDS, holder)?,
+                    found => found,
+                },
+                Orphan::TempRecord if name.starts_with(".tmp-") => temp_record(place, holder)?,
+                Orphan::ArtifactFile
+                | Orphan::TempRecord
+                | Orphan::GraphrootTmp
+                | Orphan::VarTmp
+                | Orphan::Volume => None,
+                Orphan::ShortName => match links::is_short_name(name) {
+                    true => below(place.layers.as_ref(), links::DIRECTORY, holder)?,
+                    false => None,
+                },
+            };
+            let Some(parent) = parent.filter(|parent| parent.path() == holder) else { continue };
+            if parent.has(name)? {
+                return Ok(Some(Found {
+                    place: at,
+                    parent,
+                    name: name.to_owned(),
+                    path: path.to_path_buf(),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A directory of the driver that no record names.
+    pub(super) fn reclaim_layer_directory(&mut self, place: usize, id: &str) -> Result<(), Error> {
+        match self.records.layer(id) {
+            // In a split store the same layer may be recorded for the other place.
+            Some(_) => {
+                let file = self.records.file_of(Guards::Layers, id)?;
+                if self.directory_place(file) == place {
+                    return Err(Refusal::Recorded { id: id.to_owned() }.into());
+                }
+            }
+            None => self.prove_layer_unnamed(id)?,
+        }
+        self.outside.prove_layers(&[id.to_owned()])?;
+        let links = self.links_of(place, id)?;
+        self.prove_no_lower(id, &links, &[id])?;
+        self.prove_mutable(place, id)?;
+        self.prove_directories_unmounted(&[(place, id, &links)])?;
+        self.remove_links(place, &links)?;
+        self.discard(place, id)?;
+        Ok(())
+    }
+
+    fn prove_path_unmounted(&mut self, path: &Path) -> Result<(), Refusal> {
+        self.prove_unmounted(&[mounted::Doomed { path, words: Vec::new() }])
+    }
+
+    /// However much lies in it, the locks are held for one rename.
+    fn set_aside(&mut self, found: &Found) -> Result<(), Error> {
+        self.prove_path_unmounted(&found.path)?;
+        self.discard_from(found.place, &found.parent, &found.name)?;
+        Ok(())
+    }
+
+    /// A partial pull's area. Its lock is held until it is out of the way.
+    fn reclaim_staging(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
+        let path = Path::new(&found.name).join("staging.lock");
+        let lock = found.parent.open(&path, OFlags::RDWR)?;
+        let lock = lock.map(|file| Lock::new(Guards::Own, found.parent.path().join(&path), file));
+        if let Some(lock) = &lock
+            && !lock.try_exclusive()?
+        {
+            return Err(Refusal::Held(lock.path().to_path_buf()).into());
+        }
+        // Between the making of the directory and the taking of its lock only age tells.
+        prove_age(found, age, self.editor)?;
+        self.set_aside(found)
+    }
+
+    fn reclaim_temporary(&mut self, found: &Found, age: Wanted) -> Result<(), Error> {
+        let number = found.name.strip_prefix("temp-dir-").or_else(|| found.name.strip_prefix("lock-"));
+        let Some(number) = number else {
+            return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
+        };
+        prove_age(found, age, self.editor)?;
+        let directory = found.parent.path().join(format!("temp-dir-{number}"));
+        self.prove_path_unmounted(&directory)?;
+        let place = &self.places[found.place];
+        let holder = found.parent.path().parent();
+        let parent = [place.driver.as_ref(), place.records(Guards::Layers)].into_iter().flatten();
+        let parent = parent.into_iter().find(|parent| Some(parent.path()) == holder);
+        let (Some(parent), Some(tempdirs)) = (parent, found.parent.path().file_name()) else {
+            return Err(Refusal::Unknown { kind: "temporary directory", id: found.name.clone() }.into());
+        };
+        match Bin::adopt(parent, tempdirs, number)? {
+            Some(bin) => {
+                self.adopt(found.place, bin);
+                Ok(())
+            }
+            None => Err(Refusal::Held(found.parent.path().join(format!("lock-{number}"))).into()),
+        }
+    }
+
+    /// A short name without a use: it leads nowhere, or is not the one in the layer's `link`.
+    fn reclaim_link(&mut self, found: &Found) -> Result<(), Error> {
+        let name = found.name.as_str();
+        let names = std::iter::once(name.to_owned()).collect();
+        self.prove_no_lower(name, &names, &[])?;
+        let target = self.with_links(found.place, |links| links.target(name).map(str::to_owned)).flatten();
+        let layers = self.places[found.place].layers.as_ref();
+        if let (Some(target), Some(layers)) = (target, layers)
+            && layers.has(&target)?
+        {
+            let own = layers.read_small(Path::new(&target).join("link"))?.unwrap_or_default();
+            // Without a good name of its own the layer may need this one.
+            if own == name || !links::is_short_name(&own) {
+                return Err(Refusal::Recorded { id: name.to_owned() }.into());
+            }
+        }
+        found.parent.unlink(name)?;
+        Ok(())
+    }
+}
+
+fn only<T>(directory: Option<&Directory>, condition: Option<T>) -> Option<Directory> {
+    condition.and(directory)?.again().ok()
+}
+
+fn below(directory: Option<&Directory>, name: &str, wanted: &Path) -> Result<Option<Directory>, Fault> {
+    match directory.filter(|directory| directory.path().join(name) == wanted) {
+        Some(directory) => directory.below(name),
+        None => Ok(None),
+    }
+}
+
+/// In a directory of records, or in that of an image or a container.
+fn temp_record(place: &super::place::Place, holder: &Path) -> Result<Option<Directory>, Fault> {
+    for guards in [Guards::Layers, Guards::Images, Guards::Containers] {
+        let Some(records) = place.records(guards) else { continue };
+        if records.path() == holder {
+            return records.again().map(Some);
+        }
+        let id = holder.strip_prefix(records.path()).ok().map(Path::as_os_str).and_then(directory::id_of);
+        if let Some(id) = id {
+            return records.below(id);
+        }
+    }
+    Ok(None)
+}
+
+/// It was old enough before the locks were taken, and nobody has changed or made it anew since.
+fn prove_age(found: &Found, wanted: Wanted, editor: &Editor) -> Result<(), Error> {
+    let wish = StatxFlags::MTIME | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(found.parent.fd(), found.name.as_str(), AS_IT_IS, wish)
+        .map_err(|error| Fault::new("examining", &found.path, error))?;
+    let time =
+        |seconds, nanoseconds: u32| Timestamp::new(seconds, i32::try_from(nanoseconds).unwrap_or(0)).ok();
+    let modified = time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
+    let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let born = time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec).filter(|_| known);
+    let since = wanted.since.map(|since| modified.max(born).map_or(since, |newer| newer.max(since)));
+    let age = leaks::age(since, &editor.present());
+    match leaks::is_old_enough(age, wanted.min_age) {
+        true => Ok(()),
+        false => Err(Refusal::Young { path: found.path.clone(), age, wanted: wanted.min_age }.into()),
+    }
+}

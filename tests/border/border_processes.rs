@@ -1,0 +1,341 @@
+//! Other users' processes and mounts: whatever they do, nobody waits for them, no lock is held
+//! for them, and they keep nothing that they could not use.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use layersweep::stores::containers_storage::edit::{Bar, Refusal};
+
+use crate::support;
+use support::hostile::{self, Hostile, NOBODY, Unmounted};
+use support::locks::Readers;
+use support::program;
+use support::store::{self, Store};
+use support::{edit, small};
+
+/// More than any of the commands takes, and less than for ever.
+const ENOUGH: Duration = Duration::from_secs(30);
+
+/// How long a lock may be held for a proof.
+const MOST_LOCKED: Duration = Duration::from_millis(200);
+
+fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn directory(dir: &Path, name: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// A directory that every user can reach.
+fn open_directory() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+fn our_command(store: &Store, words: &[&str]) -> Command {
+    with_settings(store, words, "")
+}
+
+fn with_settings(store: &Store, words: &[&str], settings: &str) -> Command {
+    let config = store.scratch().join("layersweep.toml");
+    std::fs::write(&config, format!("{settings}\n[images]\nmin_age = \"0s\"\n")).unwrap();
+    let mut command = program::command();
+    command.args(words).arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+    command.arg("--state-dir").arg(store.scratch().join("state")).arg("--config").arg(config);
+    command
+}
+
+/// Runs to its end, which must come; its exit code and what it says.
+fn ends(command: &mut Command) -> (i32, String) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    let mut slowest = Duration::ZERO;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            let mut said = String::new();
+            std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+            return (status.code().unwrap_or(-1), said);
+        }
+        if start.elapsed() > ENOUGH {
+            // It may stand in the kernel: then not even that ends it.
+            let _ = child.kill();
+            panic!("{command:?} does not end");
+        }
+        slowest = slowest.max(start.elapsed());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Deletes the image `other` directly; podman is not kept waiting meanwhile.
+fn deletes_other(store: &Store) {
+    let rm = ["rm", "--via", "direct", "--yes", &small::name("other")];
+    let (code, said) = ends(&mut our_command(store, &rm));
+    assert_eq!(code, 0, "{said}");
+    ends(store.podman_command().args(["images", "-q"]));
+    assert!(!store.podman(["images"]).contains("small/other"));
+    // The other tools work.
+    store.load(&[small::image("other")]);
+    assert_eq!(edit::podman_ids(store), edit::whole(store));
+}
+
+#[test]
+fn a_process_rooted_in_what_never_answers_keeps_nobody_waiting() {
+    if !store::require_tools() || !hostile::require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    let [below, other, merged] = ["below", "other", "merged"].map(|name| directory(dir.path(), name));
+    let _below = Unmounted(&below);
+    let _merged = Unmounted(&merged);
+    let mut fuse = Hostile::fuse(&below, "0", "allow_other");
+    // Without an upper directory, whose root the kernel could examine by itself.
+    let options = format!("lowerdir={}:{}", shown(&below), shown(&other));
+    store::succeed(Command::new("mount").args(["-t", "overlay", "x", "-o", &options]).arg(&merged));
+    let _process = Hostile::new(&["root", shown(&merged)]);
+    fuse.fall_silent();
+    deletes_other(&store);
+    let gc = ["gc", "--via", "direct", "--yes", "--max-age", "1s"];
+    std::thread::sleep(Duration::from_secs(2));
+    let run = program::run(our_command(&store, &gc).args(["--format", "json"]));
+    // The disk may be fuller than what these images can mend.
+    assert!(matches!(run.code, 0 | 4), "{run:?}");
+    // What the container needs is left, and nothing else.
+    assert_eq!(edit::podman_ids(&store).len(), 1);
+}
+
+#[test]
+fn a_root_that_nobody_else_may_look_at_refuses_nothing() {
+    if !store::require_tools() || !hostile::require() {
+        return;
+    }
+    let dir = open_directory();
+    let hidden = directory(dir.path(), "hidden");
+    let _hidden = Unmounted(&hidden);
+    let store = small::store(&dir.path().join("root"));
+    let _fuse = Hostile::fuse(&hidden, NOBODY, "");
+    let process = Hostile::new(&["root", shown(&hidden), NOBODY]);
+    let root = std::fs::metadata(format!("/proc/{}/root", process.id()));
+    assert!(root.is_err(), "this is what it is about");
+    deletes_other(&store);
+}
+
+#[test]
+fn arguments_that_cannot_be_read_stop_no_command() {
+    if !store::require_tools() || !hostile::require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    let place = directory(dir.path(), "fuse");
+    let mut fuse = Hostile::private_fuse(&place, "0", "allow_other");
+    let page = fuse.path(&place.join("page"));
+    let _process = Hostile::new(&["hide", shown(&page), &"x".repeat(1 << 14)]);
+    // With the lock that kernels since 6.18 take before they read a link of a process.
+    let mut other = Hostile::new(&["exec", shown(&page)]);
+    fuse.fall_silent();
+    other.fall_silent();
+    for words in [
+        &["scan", "--no-record"][..],
+        &["usage"],
+        &["images"],
+        &["sweep"],
+        &["sweep", "--delete", "--yes"],
+        &["report"],
+        &["doctor"],
+        &["gc", "--via", "direct", "--yes", "--high", "1", "--low", "0"],
+    ] {
+        let (code, said) = ends(&mut our_command(&store, words));
+        assert!(code >= 0 && !said.contains("panicked"), "{words:?}: {code} {said}");
+    }
+    deletes_other(&store);
+}
+
+/// In our own mount namespace, where commands come by: below a layer, beside the layers, among the logs
+/// and in their place, mounted by a user and by root.
+#[test]
+fn a_filesystem_that_never_answers_is_passed_by() {
+    if !store::require_tools() || !hostile::require() || !support::require_program("unshare") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    store.unmount();
+    let images = store.images();
+    let layer = store.root().join("overlay").join(&program::texts(&images[0], "/layers")[0]);
+    let beside = directory(&store.root().join("overlay"), "beside");
+    let logs = directory(dir.path(), "log");
+    let other = layer.join("diff").join("none");
+    let script = r#"
+mount --make-rprivate /
+mount --bind "$LOGS" /var/log
+mkdir -p "$AT"
+python3 "$RIG" serve "$AT" "$OWNER" allow_other >"$SAID" &
+fuse=$!
+until grep -q ready "$SAID"; do sleep 0.01; done
+kill -USR1 $fuse
+until grep -q silent "$SAID"; do sleep 0.01; done
+code=0
+for words in "scan --no-record" usage images layers "report --format json" doctor "sweep --delete --yes" "explain /var/log/x" "explain $OTHER"; do
+    timeout -k 1 20 "$PROGRAM" $words "$@" >>"$SAID" 2>&1 || code=$?
+    [ $code -lt 124 ] || echo "it waits: $words"
+done
+kill -9 $fuse
+"#;
+    for (at, owner) in [
+        (layer.join("diff/none"), NOBODY),
+        (beside.clone(), "0"),
+        (PathBuf::from("/var/log/of-a-user"), NOBODY),
+        (PathBuf::from("/var/log"), NOBODY),
+        (PathBuf::from("/var/log"), "0"),
+    ] {
+        let said = dir.path().join("said");
+        let ours = our_command(&store, &[]);
+        let mut command = Command::new("unshare");
+        program::hermetic(&mut command);
+        command.args(["--mount", "sh", "-c", script, "sh"]).args(ours.get_args());
+        command.env("PROGRAM", ours.get_program()).env("RIG", store::rig("hostile.py")).env("LOGS", &logs);
+        command.env("AT", &at).env("OWNER", owner).env("SAID", &said).env("OTHER", &other);
+        let run = program::run(&mut command);
+        let said = std::fs::read_to_string(&said).unwrap();
+        assert_eq!(run.stdout, "", "{}, {owner}: {said}", at.display());
+        if at == Path::new("/var/log") {
+            assert!(said.contains("lies on a filesystem that may never answer"), "{owner}: {said}");
+        }
+    }
+}
+
+#[test]
+fn in_another_pid_namespace_nothing_is_deleted_directly() {
+    if !store::require_tools() || !support::require_program("unshare") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    let before = edit::facts(store.root());
+    let inside = |words: &[&str], settings: &str| {
+        let ours = with_settings(&store, words, settings);
+        let mut command = Command::new("unshare");
+        program::hermetic(&mut command);
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(ours.get_program()).args(ours.get_args());
+        ends(&mut command)
+    };
+    let other = small::name("other");
+    for words in [
+        &["rm", "--via", "direct", "--yes", &other][..],
+        &["gc", "--via", "direct", "--yes", "--high", "1", "--low", "0", "--min-age", "0s"],
+        &["sweep", "--delete", "--yes"],
+    ] {
+        let (code, said) = inside(words, "");
+        assert_eq!(code, 5, "{words:?}: {said}");
+        assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");
+        assert!(said.contains("hint: ") && said.contains("trust_pid_namespace"), "{said}");
+        assert_eq!(edit::facts(store.root()), before, "{words:?}");
+    }
+    let (code, said) = inside(&["rm", "--via", "direct", "--yes", &other], "trust_pid_namespace = true");
+    assert_eq!(code, 0, "{said}");
+    assert!(!edit::podman_ids(&store).is_empty());
+    assert!(!store.podman(["images"]).contains("small/other"));
+}
+
+/// A run that deletes all that is unused, one image with many files among it: readers of the store
+/// wait for none of it.
+fn collected_without_keeping_others(store: &Store, layer: &str) {
+    for at in 0..20_000 {
+        std::fs::File::create(store.root().join("overlay").join(layer).join("diff").join(at.to_string()))
+            .unwrap();
+    }
+    store.unmount();
+    std::thread::sleep(Duration::from_millis(1100));
+    let locks = ["layers.lock", "images.lock"].map(|name| (name, Readers::start(&store.record(name))));
+    let gc = ["gc", "--via", "direct", "--yes", "--high", "99", "--low", "98", "--max-age", "1s"];
+    let (code, said) = ends(&mut our_command(store, &gc));
+    for (name, readers) in locks {
+        let waited = readers.end();
+        assert!(waited < MOST_LOCKED, "{name}: {waited:?}");
+    }
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(edit::podman_ids(store).len(), 1, "what the container needs");
+}
+
+/// Files without a record, however many: readers of the store wait for none of it. podman's mount of the
+/// driver's directory on itself is there, as on a node.
+#[test]
+fn many_files_without_a_record_keep_nobody_waiting() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = open_directory();
+    let store = small::still(&dir.path().join("root"));
+    std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let overlay = store.root().join("overlay");
+    let id = "0e".repeat(32);
+    let orphans = ["overlay-images", "overlay-layers"].map(|kind| store.root().join(kind).join(&id));
+    for is_mounted in [true, false] {
+        store.unmount();
+        let _mount = is_mounted.then(|| support::loopfs::BindMount::new(&overlay, &overlay));
+        for orphan in &orphans {
+            std::fs::create_dir(orphan).unwrap();
+            for at in 0..20_000 {
+                std::fs::File::create(orphan.join(at.to_string())).unwrap();
+            }
+        }
+        let locks = ["layers.lock", "images.lock"].map(|name| (name, Readers::start(&store.record(name))));
+        let (code, said) = ends(&mut our_command(&store, &["sweep", "--delete", "--yes", "--min-age", "0s"]));
+        for (name, readers) in locks {
+            let waited = readers.end();
+            assert!(waited < MOST_LOCKED, "{name}: {waited:?}");
+        }
+        assert_eq!(code, 0, "{said}");
+        for gone in orphans.iter().chain(&[overlay.join("tempdirs"), store.root().join("overlay-layers/tmp")])
+        {
+            assert!(!gone.exists(), "{gone:?}: {said}");
+        }
+    }
+    edit::whole(&store);
+}
+
+#[test]
+fn mounts_of_others_hold_no_lock_and_keep_nothing() {
+    if !store::require_tools() || !hostile::require() {
+        return;
+    }
+    let dir = open_directory();
+    let store = small::store(&dir.path().join("root"));
+    // As podman has it.
+    std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let images = store.images();
+    let image = images.iter().find(|image| program::texts(image, "/names").contains(&small::name("other")));
+    let image = image.unwrap();
+    let layer = &program::texts(image, "/layers")[0];
+    let place = directory(dir.path(), "many");
+    let _many = Hostile::new(&["mounts", shown(&place), NOBODY, "36000"]);
+    let _overlay = Hostile::new(&["overlay", shown(&place), NOBODY, layer]);
+    let editor = edit::editor(&store);
+    let deleted = edit::delete(&editor, image);
+    assert!(deleted.locked_for < MOST_LOCKED, "{:?}", deleted.locked_for);
+    store.load(&[small::image("other")]);
+    collected_without_keeping_others(&store, layer);
+    store.load(&[small::image("other")]);
+    // Whoever can reach the store may use it: the image is kept, and the lock not held for it.
+    std::fs::set_permissions(store.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["overlay", "overlay-layers", "overlay-images", "overlay-containers"] {
+        let path = store.root().join(name);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let error = editor.delete_image(&edit::planned(image)).unwrap_err();
+    let Some(refusal @ Refusal::Mounted { .. }) = error.refusal() else { panic!("{error}") };
+    assert_eq!(refusal.bars(), Bar::Use);
+    drop(_overlay);
+    let deleted = edit::delete(&editor, image);
+    assert!(deleted.locked_for < MOST_LOCKED, "{:?}", deleted.locked_for);
+    edit::whole(&store);
+}

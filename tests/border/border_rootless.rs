@@ -1,0 +1,157 @@
+//! A user's own store: edited by that user in the namespace of `podman unshare`, and by nobody else.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use crate::support;
+use support::{alice, require_program};
+
+/// Two images of busybox, and a container of the first.
+const STORE: &str = r#"
+mkdir -p rootfs/bin
+cp "$(command -v cat)" rootfs/bin/cat
+echo hello >rootfs/hello
+tar -C rootfs -cf rootfs.tar .
+chmod 644 rootfs.tar
+as_alice podman import rootfs.tar localhost/used:1 >/dev/null 2>&1
+as_alice podman import --change LABEL=other=1 rootfs.tar localhost/unused:1 >/dev/null 2>&1
+as_alice podman create --name web --network none localhost/used:1 /bin/cat /hello >/dev/null 2>&1
+orphan=.local/share/containers/storage/overlay/$(printf '%064d' 7)
+as_alice mkdir -p "$orphan/diff"
+direct="--via direct --min-age 0s -y"
+sleep 1.1
+"#;
+
+fn run(script: &str) -> Option<support::program::Run> {
+    if !alice::require() || !require_program("podman") || !require_program("newuidmap") {
+        return None;
+    }
+    Some(alice::run(&format!("{STORE}{script}")))
+}
+
+#[test]
+fn podman_unshare_deletes_what_its_user_does_not_use() {
+    let Some(run) = run(r#"
+as_alice podman unshare "$program" rm $direct localhost/unused:1
+code=0
+as_alice podman unshare "$program" rm $direct localhost/used:1 || code=$?
+echo "in use: $code"
+as_alice podman unshare "$program" sweep --delete --min-age 0s -y
+as_alice podman images --format '{{.Repository}}' 2>/dev/null
+as_alice podman unshare sh -c 'cat "$(podman mount web)/hello"' 2>/dev/null
+[ ! -e "$orphan" ] && echo "no orphan"
+as_alice podman commit -q web localhost/more:1 >/dev/null 2>&1
+sleep 1.1
+as_alice podman unshare "$program" gc --max-age 1s $direct
+as_alice podman unshare sh -c 'cat "$(podman mount web)/hello"' 2>/dev/null
+as_alice podman images --format '{{.Repository}}' 2>/dev/null
+ls /home/alice/.local/state/layersweep
+ls /var/lib/layersweep 2>/dev/null || true
+"#)
+    else {
+        return;
+    };
+    let text = &run.stdout;
+    assert!(text.contains("localhost/unused:1"), "{run:?}");
+    assert!(text.contains("in use: 5") && text.contains("no orphan"), "{run:?}");
+    assert_eq!(text.matches("hello\n").count(), 2, "{run:?}");
+    let images: Vec<_> = text.lines().filter(|line| *line == "localhost/used").collect();
+    assert_eq!(images.len(), 2, "{run:?}");
+    assert!(!text.lines().any(|line| line == "localhost/unused" || line == "localhost/more"), "{run:?}");
+    assert!(text.contains("layersweep.db"), "the records are the user's: {run:?}");
+    assert!(!run.stderr.contains("warning:"), "what is root's is no warning: {run:?}");
+}
+
+#[test]
+fn outside_of_the_namespace_and_as_root_it_is_refused_with_the_command_that_works() {
+    let Some(run) = run(r#"
+find .local/share/containers/storage -path '*/overlay/l' -prune -o -printf '%p %i %s %m %U\n' | sort >/home/before
+for who in as_alice root; do
+    [ $who = as_alice ] && state=/home/alice/state || state=/home/state
+    [ $who = as_alice ] || who=
+    for words in "rm $direct localhost/unused:1" "gc --max-age 1s $direct" "sweep --delete --min-age 0s -y"; do
+        code=0
+        $who "$program" --state-dir $state $words || code=$?
+        echo "$who ${words%% *}: $code"
+    done
+    $who "$program" --state-dir $state sweep --min-age 0s --format json
+done
+find .local/share/containers/storage -path '*/overlay/l' -prune -o -printf '%p %i %s %m %U\n' | sort >/home/after
+cmp /home/before /home/after
+"#)
+    else {
+        return;
+    };
+    for line in ["as_alice rm: 5", "as_alice gc: 5", " rm: 5", " gc: 5"] {
+        assert!(run.stdout.contains(line), "{line}: {run:?}");
+    }
+    assert!(run.stdout.contains("belongs to alice;"), "the orphan stays: {run:?}");
+    assert!(run.stderr.contains("belongs to alice; run as that user: podman unshare layersweep"), "{run:?}");
+    assert!(
+        run.stderr.contains("hint: run as the user whose store it is: podman unshare layersweep"),
+        "{run:?}"
+    );
+}
+
+/// Root has `lent` in a store that everybody can read, and `kept` in one that nobody can. alice names
+/// both, has a container of `lent/i1`, and breaks her own records: that costs the images that she could
+/// be using, and no others. When they can be read again it costs the one that she uses.
+#[test]
+fn what_a_user_breaks_keeps_what_that_user_could_use() {
+    let Some(run) = run(r#"
+lent=/var/lib/containers/storage
+kept=/root/.local/share/containers/storage
+conf() { printf '[storage]\ndriver = "overlay"\ngraphroot = "%s"\nrunroot = "%s"\n' "$1" "$2"; }
+mkdir -p $kept .config/containers
+conf $lent /run/lent >/home/lent.conf
+conf $kept /run/kept >/home/kept.conf
+cp /home/lent.conf /etc/containers/storage.conf
+as_lent() { CONTAINERS_STORAGE_CONF=/home/lent.conf podman "$@"; }
+as_kept() { CONTAINERS_STORAGE_CONF=/home/kept.conf podman "$@"; }
+for at in 1 2; do
+    as_lent import --change LABEL=lent=$at rootfs.tar localhost/lent/i$at:1 >/dev/null 2>&1
+    as_kept import --change LABEL=kept=$at rootfs.tar localhost/kept/i$at:1 >/dev/null 2>&1
+done
+umount $lent/overlay $kept/overlay 2>/dev/null || true
+chmod -R a+rX $lent
+own=.local/share/containers/storage
+name() { printf '[storage]\ndriver = "overlay"\n[storage.options]\nadditionalimagestores = [%s]\n' "$1"; }
+name "\"$lent\"" >.config/containers/storage.conf
+chown -R alice:alice .config
+as_alice podman create --name of-lent --network none localhost/lent/i1:1 /bin/cat /hello >/dev/null
+# podman itself fails where it may not look.
+name "\"$lent\", \"$kept\"" >.config/containers/storage.conf
+cp -p $own/overlay-containers/containers.json /home/whole.json
+printf '[{' >$own/overlay-containers/containers.json
+collect() {
+    code=0
+    "$program" --state-dir /home/state gc --max-age 1s $direct --high 99 --low 98 >/home/told || code=$?
+    echo "$1: $code"
+    as_lent images --format '{{.Repository}}' | sort | sed "s|^|$1: |"
+    as_kept images --format '{{.Repository}}' | sort | sed "s|^|$1: |"
+    umount $lent/overlay $kept/overlay 2>/dev/null || true
+}
+sleep 1.1
+collect broken
+cp -p /home/whole.json $own/overlay-containers/containers.json
+name "\"$lent\"" >.config/containers/storage.conf
+sleep 1.1
+collect mended
+as_alice podman images --format '{{.Repository}}' | grep lent
+as_alice podman unshare sh -c 'cat "$(podman mount of-lent)/hello"'
+as_alice podman commit -q of-lent localhost/more:1 >/dev/null 2>&1
+"#)
+    else {
+        return;
+    };
+    let lines: Vec<_> = run.stdout.lines().collect();
+    let expected = [
+        "broken: 3",
+        "broken: localhost/lent/i1",
+        "broken: localhost/lent/i2",
+        "mended: 0",
+        "mended: localhost/lent/i1",
+        "localhost/lent/i1",
+        "hello",
+    ];
+    assert_eq!(lines, expected, "{run:?}");
+}

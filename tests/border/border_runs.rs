@@ -1,0 +1,442 @@
+//! Runs that end: two seconds after a signal whatever they wait for, without a grudge against images
+//! that were in nobody's way, and with what they began looked after by the next run.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support;
+use jiff::{SignedDuration, Timestamp};
+use layersweep::stores::containers_storage::edit::Options;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rusqlite::Connection;
+use serde_json::Value;
+use support::loopfs::{Fs, LoopFs};
+use support::node::Node;
+use support::program::{list, text};
+use support::{edit, small, store};
+
+const RM: [&str; 6] = ["rm", "-y", "--via", "direct", "--min-age", "0s"];
+
+/// A node with a small store; its directory goes with it.
+fn node() -> Option<(tempfile::TempDir, Node)> {
+    if !store::require_tools() {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::still(&dir.path().join("root")));
+    node.store.unmount();
+    Some((dir, node))
+}
+
+fn rm(names: &[&str]) -> Vec<String> {
+    let names = names.iter().map(|name| small::name(name));
+    RM.iter().map(|&word| word.to_owned()).chain(names).chain(["--format".into(), "json".into()]).collect()
+}
+
+/// Holds the store's lock of the layers as another program does.
+fn hold_layers(node: &Node) -> File {
+    let path = node.store.record("layers.lock");
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let whole = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(&file, FcntlArg::F_OFD_SETLK(&whole)).unwrap();
+    file
+}
+
+fn start(node: &Node, words: &[String]) -> Child {
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    node.command(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn wait_for(what: &str, child: &mut Child, there: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended before {what}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{what} never comes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The document of a run that a signal ends in less than two seconds.
+fn ended_by(signal: Signal, child: Child) -> Value {
+    let signalled = Instant::now();
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let took = signalled.elapsed();
+    assert!(took < Duration::from_secs(2), "{signal}: {took:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+}
+
+fn outcomes(node: &Node) -> Vec<(String, String, bool)> {
+    let history = node.json(&["history"]);
+    let runs = list(&history, "/runs").iter().flat_map(|run| list(run, "/deleted"));
+    let one = |one: &Value| {
+        (text(one, "/names/0").to_owned(), text(one, "/outcome").to_owned(), one["confirmed"] == true)
+    };
+    runs.map(one).collect()
+}
+
+fn begun(node: &Node) -> bool {
+    let Some((database, _copy)) = node.database() else { return false };
+    database.query_row("SELECT count(*) > 0 FROM deletions", [], |row| row.get(0)).unwrap_or(false)
+}
+
+fn attempts(node: &Node) -> i64 {
+    let (database, _copy) = node.database().unwrap();
+    database.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).unwrap()
+}
+
+/// Layer of an image, by its record.
+fn layer_of(node: &Node, image: &str) -> String {
+    let images: Value =
+        serde_json::from_slice(&std::fs::read(node.store.record("images.json")).unwrap()).unwrap();
+    let has = |one: &&Value| one["names"].to_string().contains(&small::name(image));
+    text(images.as_array().unwrap().iter().find(has).unwrap(), "/layer").to_owned()
+}
+
+fn layer_dir(node: &Node, image: &str) -> PathBuf {
+    node.store.root().join("overlay").join(layer_of(node, image))
+}
+
+/// Takes an image's record away, and says of its layer that it was made then.
+fn forget_image(node: &Node, image: &str, created: Option<Timestamp>) {
+    let layer = layer_of(node, image);
+    let edit = |name: &str, change: &dyn Fn(&mut Vec<Value>)| {
+        let path = node.store.record(name);
+        let mut all: Vec<Value> = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut all);
+        std::fs::write(&path, serde_json::to_vec(&all).unwrap()).unwrap();
+    };
+    edit("images.json", &|all| all.retain(|one| one["layer"] != layer.as_str()));
+    edit("layers.json", &|all| {
+        for one in all.iter_mut().filter(|one| one["id"] == layer.as_str()) {
+            if let Some(created) = created {
+                one["created"] = created.to_string().into();
+            }
+        }
+    });
+}
+
+/// So many files that unlinking them takes a while.
+fn stuff(directory: &Path) {
+    for part in 0..20 {
+        let part = directory.join(format!("part-{part}"));
+        std::fs::create_dir(&part).unwrap();
+        for at in 0..5000 {
+            File::create(part.join(at.to_string())).unwrap();
+        }
+    }
+}
+
+fn aside(node: &Node) -> bool {
+    let Ok(entries) = std::fs::read_dir(node.store.root().join("overlay/tempdirs")) else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("temp-dir-"))
+}
+
+#[test]
+fn a_wait_for_a_lock_ends() {
+    let Some((_dir, node)) = node() else { return };
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let held = hold_layers(&node);
+        let mut child = start(&node, &rm(&["other"]));
+        wait_for("the deletion", &mut child, || begun(&node));
+        std::thread::sleep(Duration::from_millis(300));
+        let document = ended_by(signal, child);
+        assert_eq!(document["outcome"], "failed");
+        assert_eq!(list(&document, "/errors")[0]["step"], "stop", "{document:#}");
+        drop(held);
+        assert_eq!(outcomes(&node), [], "nothing was asked for");
+        assert_eq!(attempts(&node), 0);
+    }
+    node.json(
+        &rm(&["other"])
+            .iter()
+            .map(String::as_str)
+            .filter(|w| !["--format", "json"].contains(w))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn the_unlinking_of_a_big_tree_ends_and_the_next_run_finishes_it() {
+    let Some((_dir, node)) = node() else { return };
+    stuff(&layer_dir(&node, "other").join("diff"));
+    // While it is measured.
+    for words in [&["scan", "--full"][..], &["gc", "-y", "--via", "direct"]] {
+        let mut child = start(&node, &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+        let pid = child.id();
+        wait_for("the tree to be measured", &mut child, || is_in_the_tree(pid));
+        let began = Instant::now();
+        kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
+        child.wait().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{words:?}: {:?}", began.elapsed());
+    }
+    let mut child = start(&node, &rm(&["other"]));
+    wait_for("the directory to be set aside", &mut child, || aside(&node));
+    let document = ended_by(Signal::SIGTERM, child);
+    assert!(aside(&node), "it was interrupted: {document:#}");
+    let [(name, outcome, _)] = &outcomes(&node)[..] else { panic!("{:?}", outcomes(&node)) };
+    assert_eq!(
+        (name, outcome.as_str()),
+        (&small::name("other"), "gone"),
+        "its record is gone, that is proven"
+    );
+    let history = node.json(&["history"]);
+    assert_eq!(list(&history, "/runs")[0]["deleted"][0]["measured_bytes"], Value::Null);
+    node.run(&["sweep", "--delete", "-y"]).expect_code(0);
+    assert!(!aside(&node), "the next run has finished it");
+    assert_eq!(edit::podman_ids(&node.store).len(), 4);
+}
+
+/// It has a directory open that [`stuff`] has made.
+fn is_in_the_tree(pid: u32) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut open = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    open.any(|path| path.to_string_lossy().contains("/diff/part-"))
+}
+
+/// Somebody has a file of the layer open, so that its bytes do not come while they are waited for.
+#[test]
+fn the_wait_for_what_comes_free_ends() {
+    let Some((_dir, node)) = node() else { return };
+    let bulk = layer_dir(&node, "other").join("diff/bulk");
+    std::fs::write(&bulk, vec![7; 32 << 20]).unwrap();
+    let held = File::open(&bulk).unwrap();
+    let mut child = start(&node, &rm(&["other"]));
+    let records = node.store.record("images.json");
+    let is_gone = || !std::fs::read_to_string(&records).unwrap().contains(&small::name("other"));
+    wait_for("the record to go", &mut child, || is_gone() && !aside(&node));
+    std::thread::sleep(Duration::from_millis(100));
+    let document = ended_by(Signal::SIGTERM, child);
+    drop(held);
+    assert_eq!(document["outcome"], "failed", "{document:#}");
+    assert_eq!(outcomes(&node)[0].1, "gone");
+}
+
+#[test]
+fn a_run_that_is_killed_in_the_middle_is_looked_after() {
+    let Some((_dir, node)) = node() else { return };
+    stuff(&layer_dir(&node, "other").join("diff"));
+    let mut child = start(&node, &rm(&["other"]));
+    wait_for("the directory to be set aside", &mut child, || aside(&node));
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    let known = |outcome: &str, confirmed| (small::name("other"), outcome.to_owned(), confirmed);
+    assert_eq!(outcomes(&node), [known("unknown", false)]);
+    assert!(node.run(&["history"]).expect_code(0).stdout.contains("unknown: begun"));
+    node.scan();
+    assert_eq!(outcomes(&node), [known("gone", true)]);
+
+    // One that was killed before anything was touched.
+    let held = hold_layers(&node);
+    let mut child = start(&node, &rm(&["b"]));
+    let unknown = || outcomes(&node).iter().any(|(_, outcome, _)| outcome == "unknown");
+    wait_for("the deletion", &mut child, unknown);
+    // The run goes on, so a scan says nothing of it.
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGSTOP).unwrap();
+    drop(held);
+    node.scan();
+    assert!(unknown());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    node.scan();
+    let b = outcomes(&node).into_iter().find(|(name, ..)| *name == small::name("b")).unwrap();
+    assert_eq!((b.1.as_str(), b.2), ("failed", true), "it is still there");
+    assert_eq!(attempts(&node), 0, "which is no reason to leave it alone");
+}
+
+#[test]
+fn a_lock_that_is_kept_is_waited_for_once() {
+    let Some((_dir, node)) = node() else { return };
+    let held = hold_layers(&node);
+    let words = rm(&["other", "b", "a2"]);
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let run = node.run(&words);
+    assert!(run.took < Duration::from_secs(35), "{run:?}");
+    let document = run.expect_code(5).json();
+    assert_eq!(document["outcome"], "refused");
+    let errors = list(&document, "/errors");
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert_eq!(errors[0]["step"], "lock");
+    assert!(text(&errors[0], "/message").contains("layers.lock"));
+    assert_eq!(attempts(&node), 0);
+    drop(held);
+    node.run(&words).expect_code(0);
+}
+
+/// What stands in the way of one store stands in the way of no other.
+#[test]
+fn a_store_that_is_closed_to_us_is_left_aside() {
+    if !Fs::Ext4.require() {
+        return;
+    }
+    let Some((_dir, node)) = node() else { return };
+    let disk = LoopFs::new(Fs::Ext4, 64 << 20);
+    let second = small::store(&disk.path().join("root"));
+    second.unmount();
+    let words = ["gc", "-y", "--via", "direct", "--only", "images", "--max-age", "1s", "--min-age", "0s"];
+    let words = [&words[..], &["--high", "100", "--low", "99", "--format", "json"]].concat();
+    let both = [&words[..], &["--graphroot", second.root().to_str().unwrap()]].concat();
+    let gone = |document: &Value| {
+        let stores = list(document, "/deleted").iter().map(|one| text(one, "/store").to_owned());
+        let mut counts = std::collections::BTreeMap::new();
+        stores.for_each(|store| *counts.entry(store).or_insert(0) += 1);
+        counts
+    };
+    let root = |store: &store::Store| store.root().to_str().unwrap().to_owned();
+    node.scan();
+    std::thread::sleep(Duration::from_secs(2));
+
+    let held = hold_layers(&node);
+    let run = node.run(&both);
+    drop(held);
+    let document = support::node::document(run.expect_code(5));
+    assert_eq!(gone(&document), [(root(&second), 4)].into(), "{document:#}");
+    let errors = list(&document, "/errors");
+    assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "lock"), "{errors:#?}");
+    assert!(text(&errors[0], "/message").contains(&root(&node.store)), "{errors:#?}");
+    assert_eq!(attempts(&node), 0);
+
+    // A full disk likewise, where nothing was made ready for it.
+    node.store.podman(["rmi", &small::name("a2"), &small::name("b")]);
+    node.store.unmount();
+    second.load(&["base", "other"].map(small::image));
+    second.unmount();
+    std::fs::remove_file(second.root().join(".layersweep-ballast")).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    support::ballast::fill_to_the_last_byte(&disk);
+    let document = support::node::document(node.run(&both).expect_code(5));
+    assert_eq!(gone(&document), [(root(&node.store), 2)].into(), "{document:#}");
+    let errors = list(&document, "/errors");
+    assert_eq!((errors.len(), text(&errors[0], "/step")), (1, "remove"), "{errors:#?}");
+    assert!(text(&errors[0], "/message").contains("no space left"), "{errors:#?}");
+    assert_eq!(attempts(&node), 0);
+}
+
+#[test]
+fn what_is_in_use_now_is_kept_without_a_grudge() {
+    let Some((dir, node)) = node() else { return };
+    let at = dir.path().join("mounted");
+    std::fs::create_dir(&at).unwrap();
+    let none = None::<&str>;
+    let flags = nix::mount::MsFlags::MS_BIND;
+    nix::mount::mount(Some(&layer_dir(&node, "other").join("diff")), &at, none, flags, none).unwrap();
+    let words = rm(&["other", "b"]);
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let run = node.run(&words);
+    nix::mount::umount(&at).unwrap();
+    let document = run.expect_code(5).json();
+    assert_eq!(list(&document, "/deleted").len(), 1, "{document:#}");
+    let kept = list(&document, "/kept").iter().find(|kept| kept["names"][0] == small::name("other").as_str());
+    assert_eq!(kept.unwrap()["rule"], "in-use", "{document:#}");
+    assert!(list(&document, "/errors").is_empty(), "{document:#}");
+    assert_eq!(attempts(&node), 0);
+}
+
+/// The layer of a running pull, made an hour before the clock leapt by two days.
+#[test]
+fn a_leap_of_the_clock_makes_no_layer_old() {
+    let Some((_dir, node)) = node() else { return };
+    let layer = layer_dir(&node, "other");
+    let ago = |hours| Timestamp::now().checked_sub(SignedDuration::from_hours(hours)).unwrap();
+    forget_image(&node, "other", Some(ago(49)));
+    let leak = |node: &Node| {
+        let found = node.json(&["sweep"]);
+        let leaks = list(&found, "/leaks").to_vec();
+        leaks
+            .into_iter()
+            .find(|leak| layer.ends_with(text(leak, "/id")))
+            .unwrap_or_else(|| panic!("{found:#}"))
+    };
+    assert_eq!(leak(&node)["verdict"], "reclaim", "without a leap");
+    node.scan();
+    // As if the clock had been two days behind when it was read last, a moment ago.
+    let database = Connection::open(node.state.join("layersweep.db")).unwrap();
+    database.execute("UPDATE clock SET wall = wall - ?1", [48_i64 * 3600 * 1_000_000]).unwrap();
+    drop(database);
+    for _ in 0..2 {
+        let leak = leak(&node);
+        assert_eq!(leak["verdict"], "keep", "{leak:#}");
+        let age = leak["age_seconds"].as_i64().unwrap();
+        assert!((3500..3900).contains(&age), "{age}");
+        // Which records the leap.
+        node.run(&["sweep", "--delete", "-y"]).expect_code(0);
+        assert!(layer.exists());
+    }
+    assert!(layer.join("diff").exists());
+}
+
+/// A deletion is killed, the image pulled again: the note of the first is not about its layers.
+#[test]
+fn a_note_is_not_about_what_was_pulled_later() {
+    let Some((dir, node)) = node() else { return };
+    let notes = dir.path().join("notes");
+    std::fs::create_dir(&notes).unwrap();
+    let options = |observer| Options { intents: Some(notes.clone()), observer, ..Options::default() };
+    let killed = |step: &'static str| {
+        let editor = edit::with(
+            &node.store,
+            options(Some(Box::new(move |now: &'static str| assert_ne!(now, step, "killed here")))),
+        );
+        let images = node.store.images();
+        let other =
+            images.iter().find(|one| one["names"].to_string().contains(&small::name("other"))).unwrap();
+        let planned = edit::planned(other);
+        let dies = std::panic::AssertUnwindSafe(|| editor.delete_image(&planned));
+        assert!(std::panic::catch_unwind(dies).is_err());
+        assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 1);
+    };
+    let again = || {
+        node.store.load(&[small::image("other")]);
+        node.store.unmount();
+        let layer = layer_dir(&node, "other");
+        // What a pull has made so far.
+        forget_image(&node, "other", None);
+        layer
+    };
+    killed("image directory removed");
+    // Nothing has come since: the layer goes.
+    let resumed = edit::with(&node.store, options(None)).resume().unwrap();
+    assert_eq!(resumed.layers.len(), 1);
+
+    node.store.load(&[small::image("other")]);
+    node.store.unmount();
+    killed("image directory removed");
+    // Somebody else finishes it, and pulls again.
+    let note = std::fs::read_dir(&notes).unwrap().next().unwrap().unwrap().path();
+    let content = std::fs::read(&note).unwrap();
+    edit::with(&node.store, options(None)).resume().unwrap();
+    let layer = again();
+    let write = |content: &[u8], mode: u32| {
+        std::fs::write(&note, content).unwrap();
+        std::fs::set_permissions(&note, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    write(&content, 0o600);
+    let resumed = edit::with(&node.store, options(None)).resume().unwrap();
+    assert!(resumed.layers.is_empty() && layer.join("diff").exists(), "{resumed:?}");
+
+    // One that others may have written is left alone, one that is too old goes.
+    write(&content, 0o666);
+    edit::with(&node.store, options(None)).resume().unwrap();
+    assert!(note.exists());
+    let mut old: Value = serde_json::from_slice(&content).unwrap();
+    let days = Timestamp::now().checked_sub(SignedDuration::from_hours(8 * 24)).unwrap();
+    old["at"] = days.to_string().into();
+    write(&serde_json::to_vec(&old).unwrap(), 0o600);
+    edit::with(&node.store, options(None)).resume().unwrap();
+    assert!(!note.exists() && layer.join("diff").exists());
+}

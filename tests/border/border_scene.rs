@@ -1,0 +1,116 @@
+//! A node with 20 users who have stores of their own: five take images from root's, two are hostile.
+//! Root collects; the rest is as if nothing had happened.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::time::{Duration, Instant};
+
+use crate::support;
+use support::archive::{self, ImageSpec, LayerSpec};
+use support::{alice, store};
+
+/// Root's podman has `lent` in a store that everybody can read, and `kept-home` in one that nobody can.
+/// Users 1 to 5 have an image of the first in a store of their own, as `podman tag` leaves it, and 6 to
+/// 20 have stores that take nothing. User 19 has broken containers and names the store that she cannot
+/// reach; user 20 exchanges his store with a symlink to a victim all the time.
+const SCENE: &str = r#"
+lent=/var/lib/containers/storage
+home=/root/.local/share/containers/storage
+conf() { printf '[storage]\ndriver = "overlay"\ngraphroot = "%s"\nrunroot = "%s"\n' "$1" "$2"; }
+mkdir -p $home
+conf $lent /run/lent >/home/lent.conf
+conf $home /run/home >/home/home.conf
+cp /home/lent.conf /etc/containers/storage.conf
+as_lent() { CONTAINERS_STORAGE_CONF=/home/lent.conf podman "$@"; }
+as_home() { CONTAINERS_STORAGE_CONF=/home/home.conf podman "$@"; }
+as_lent load -qi $ARCHIVE >/dev/null
+as_home load -qi $ARCHIVE >/dev/null
+umount $lent/overlay $home/overlay 2>/dev/null || true
+chmod 755 $lent $lent/overlay $lent/overlay-layers $lent/overlay-images $lent/overlay-containers
+store_of() { echo /home/u$1/.local/share/containers/storage; }
+for at in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    uid=$((6000 + at))
+    echo "u$at:x:$uid:$uid::/home/u$at:/bin/sh" >>/home/etc/passwd
+    s=$(store_of $at)
+    for what in layers images containers; do
+        mkdir -p $s/overlay-$what
+        echo '[]' >$s/overlay-$what/$what.json
+        head -c 64 /dev/zero >$s/overlay-$what/$what.lock
+    done
+    mkdir -p $s/overlay/l $s/tmp /home/u$at/.config/containers
+    echo x >$s/tmp/precious
+    names=
+    case $at in
+        1|2|3|4|5)
+            names=$lent
+            jq "[.[] | select(.names[0] == \"localhost/scene/i$at:1\") | .names = [\"localhost/own:$at\"]]" \
+                $lent/overlay-images/images.json >$s/overlay-images/images.json
+            ;;
+        19)
+            names=$home
+            printf '[{' >$s/overlay-containers/containers.json
+            ;;
+    esac
+    { conf $s /run/user/$uid; printf '[storage.options]\nadditionalimagestores = ["%s"]\n' "$names"; } \
+        >/home/u$at/.config/containers/storage.conf
+    chown -R $uid:$uid /home/u$at
+done
+cp -a $(store_of 18) /home/victim
+find /home/victim $(store_of 6) -printf '%p %i %s %T@\n' | sort >/home/before
+(
+    cd /home/u20/.local/share/containers
+    ln -s /home/victim link
+    chown -h 6020:6020 link
+    while [ ! -e /home/over ]; do
+        mv storage real && mv link storage && mv storage link && mv real storage
+    done
+) 2>/dev/null &
+hostile=$!
+began=$(date +%s%N)
+"$program" --state-dir /home/state gc --via direct --min-age 0s --max-age 1s --high 99 --low 98 -y \
+    >/home/told 2>/home/errors || [ $? = 3 ] || echo "exit $?"
+echo "took $((($(date +%s%N) - began) / 1000000))"
+"$program" --state-dir /home/state sweep --delete --min-age 0s -y >>/home/told 2>>/home/errors || true
+touch /home/over
+wait $hostile || true
+find /home/victim $(store_of 6) -printf '%p %i %s %T@\n' | sort >/home/after
+diff /home/before /home/after
+as_lent images --format '{{.Repository}}' | sort | sed 's/^/lent /'
+as_home images --format '{{.Repository}}' | sort | sed 's/^/home /'
+umount $lent/overlay $home/overlay 2>/dev/null || true
+for at in 1 2 3 4 5; do
+    # What it is built on is there to the last layer.
+    jq -r '.[].layer' $(store_of $at)/overlay-images/images.json | while read layer; do
+        while [ "$layer" != null ] && [ -n "$layer" ]; do
+            [ -d $lent/overlay/$layer/diff ] || echo "u$at has lost $layer"
+            layer=$(jq -r ".[] | select(.id == \"$layer\") | .parent" $lent/overlay-layers/layers.json)
+        done
+    done
+done
+"#;
+
+#[test]
+fn twenty_users_two_of_them_hostile_five_borrowing() {
+    if !store::require_tools() || !alice::require() || !support::require_program("jq") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("images.tar");
+    let layer = |name: &str| LayerSpec { small_files: 4, ..LayerSpec::new(name) };
+    let image = |at: usize| ImageSpec {
+        names: vec![format!("localhost/scene/i{at}:1")],
+        layers: vec![layer("base"), layer(&format!("own-{at}"))],
+        label: format!("i{at}"),
+    };
+    let images: Vec<_> = (1..=10).map(image).collect();
+    archive::write(&path, &images).unwrap();
+    let began = Instant::now();
+    let run = alice::run_among_all(&format!("ARCHIVE={}\n{SCENE}", path.display()));
+    assert!(began.elapsed() < Duration::from_secs(240));
+    let lines: Vec<_> = run.stdout.lines().collect();
+    let took = lines.iter().find_map(|line| line.strip_prefix("took ")).expect(&run.stderr);
+    assert!(took.parse::<u64>().unwrap() < 120_000, "{run:?}");
+    let rest: Vec<_> = lines.iter().filter(|line| !line.starts_with("took ")).collect();
+    let lent: Vec<_> = (1..=5).map(|at| format!("lent localhost/scene/i{at}")).collect();
+    assert_eq!(rest, lent.iter().collect::<Vec<_>>(), "{run:?}");
+}

@@ -1,0 +1,550 @@
+//! Who uses an image is asked of every store on the node, whichever stores were named: real stores
+//! of podman that take images from each other, and what their own tools say afterwards.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::gc_node::{self, GcNode};
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
+use layersweep::stores::{self, Request, Weigh};
+use layersweep::sys::sysroot::Sysroot;
+use serde_json::Value;
+use support::archive::{ImageSpec, LayerSpec};
+use support::gc_document::{assert_exact, deleted, kept, rule};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::program::{self, Run, list, number, text};
+use support::store::{self, Store, succeed};
+use support::{edit, node, small};
+use tempfile::TempDir;
+
+/// podman's store with the five small images, and a second one that takes images from it.
+struct Two {
+    store: Store,
+    borrower: Store,
+    _dir: TempDir,
+}
+
+impl Two {
+    fn new(driver: &str) -> Option<Self> {
+        if !store::require_tools() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::at(&dir.path().join("ours"), driver);
+        store.load(&["base", "a", "a2", "b", "other"].map(small::image));
+        let borrower = borrower(&dir.path().join("theirs"), &store);
+        Some(Self { store, borrower, _dir: dir })
+    }
+
+    /// podman in the borrower, without flags: they would make it forget the additional store.
+    fn podman(&self, args: &[&str]) -> String {
+        succeed(self.borrower.command("podman").args(args))
+    }
+
+    fn create(&self, name: &str, image: &str) {
+        self.podman(&["create", "--name", name, "--network", "none", &small::name(image), "/x"]);
+    }
+
+    /// Commits an image on top of one of ours.
+    fn commit_on(&self, image: &str, new: &str) {
+        self.create("job", image);
+        self.podman(&["commit", "-q", "job", new]);
+        self.podman(&["rm", "job"]);
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        command(&self.store, &self.borrower, words)
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        self.store.unmount();
+        self.borrower.unmount();
+        program::run(&mut self.command(words)).expect_no_crash()
+    }
+
+    fn json(&self, code: i32, words: &[&str]) -> Value {
+        node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
+    }
+
+    /// A container runs from the borrower's image, which is committed once more.
+    fn works(&self, image: &str) {
+        works(&self.borrower, image);
+    }
+
+    fn ours(&self) -> Vec<String> {
+        let listed = self.store.podman(["images", "--format", "{{.Repository}}"]);
+        let mut names: Vec<_> =
+            listed.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A store whose configuration names `lender` as additional image store.
+fn borrower(root: &Path, lender: &Store) -> Store {
+    let store = Store::at(root, lender.driver());
+    let config = store.scratch().join("storage.conf");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let options = format!("[storage.options]\nadditionalimagestores = [{:?}]\n", lender.root());
+    std::fs::write(config, text + &options).unwrap();
+    store
+}
+
+/// The program on `store` alone, on a node whose configuration has `other`.
+fn command(store: &Store, other: &Store, words: &[&str]) -> Command {
+    let mut command = program::command();
+    command.args(words).arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+    command.env("CONTAINERS_STORAGE_CONF", other.scratch().join("storage.conf"));
+    command.arg("--state-dir").arg(store.scratch().join("state"));
+    if ["gc", "rm", "sweep"].contains(&words[0]) {
+        command.arg("-y");
+    }
+    command
+}
+
+fn works(borrower: &Store, image: &str) {
+    let podman = |args: &[&str]| succeed(borrower.command("podman").args(args));
+    podman(&["images", "--all"]);
+    // What crun makes of the machine's control groups is not what is looked at here.
+    let run = ["run", "--rm", "--network", "none", "--log-driver", "none"];
+    let limits = ["--runtime", "runc", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
+    let busybox = ["--volume", "/bin/busybox:/busybox:ro", image, "/busybox", "true"];
+    podman(&[&run[..], &limits, &busybox].concat());
+    podman(&["create", "--name", "again", "--network", "none", image, "/x"]);
+    podman(&["commit", "-q", "again", "localhost/again:1"]);
+    podman(&["rm", "again"]);
+}
+
+const AGED: [&str; 10] =
+    ["gc", "--via", "direct", "--high", "99", "--low", "98", "--min-age", "0s", "--max-age=1s"];
+
+/// What came of a plan: those deleted, sorted, by the last part of their names.
+fn gone(document: &Value) -> Vec<String> {
+    let mut names: Vec<_> = deleted(document)
+        .iter()
+        .map(|name| name.trim_end_matches(":1").rsplit('/').next().unwrap().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// (a) An image that was committed on one of ours, and containers of ours, in another store. `gc` of
+/// our store alone leaves what they need, and nothing else; the dry run says the same.
+#[test]
+fn what_another_store_is_built_on_stays() {
+    let Some(two) = Two::new("overlay") else { return };
+    two.commit_on("b", "localhost/t/on-b:1");
+    two.create("keep", "a2");
+    std::thread::sleep(Duration::from_millis(1500));
+    let dry = two.json(0, &[&AGED[..], &["--dry-run"]].concat());
+    let real = two.json(0, &AGED);
+    for document in [&dry, &real] {
+        assert_eq!(gone(document), ["a", "base", "other"], "{document:#}");
+        for (image, user) in [("b", "the image localhost/t/on-b:1"), ("a2", "the podman container keep")] {
+            assert_eq!(rule(document, &small::name(image)), "in-use");
+            let detail = text(kept(document, &small::name(image)), "/detail");
+            assert!(detail.contains(user) && detail.contains("theirs"), "{detail}");
+        }
+    }
+    assert_eq!(number(&dry, "/predicted_bytes"), number(&real, "/predicted_bytes"));
+    assert_eq!(two.ours(), ["a2", "b"]);
+    two.works("localhost/t/on-b:1");
+    two.podman(&["commit", "-q", "keep", "localhost/t/kept:1"]);
+    // `rm` refuses, too, and in the document of the images they are in use.
+    for image in ["a2", "b"] {
+        let refused = two.json(5, &["rm", "--via", "direct", "--min-age", "0s", &small::name(image)]);
+        assert_eq!(rule(&refused, &small::name(image)), "in-use");
+    }
+    let images = two.json(0, &["images"]);
+    assert!(list(&images, "/images").iter().all(|image| image["in_use"] == true), "{images:#}");
+    // When nobody needs them any more they go.
+    two.podman(&["rm", "keep"]);
+    two.podman(&["rmi", "localhost/t/on-b:1", "localhost/t/kept:1", "localhost/again:1"]);
+    // They are idle from the scan on that sees them unused.
+    two.json(0, &["scan"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    let real = two.json(0, &AGED);
+    assert_eq!(gone(&real), ["a2", "b"]);
+}
+
+/// While a container of another store runs from one of our images, and an image there is built on
+/// another one, room is made: all but these two go, exactly as predicted, and what runs loses no file.
+#[test]
+fn a_container_that_runs_in_another_store_loses_no_file() {
+    if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("runc") {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 128 * MIB);
+    let store = Store::at(&loopfs.path().join("ours"), "overlay");
+    let layer =
+        |name: &str, mib: u64| LayerSpec { files: vec![mib * MIB], small_files: 30, ..LayerSpec::new(name) };
+    let base = LayerSpec { programs: vec!["/bin/busybox".into()], ..layer("base", 2) };
+    let image = |at: usize| ImageSpec {
+        names: vec![small::name(&format!("i{at}"))],
+        layers: vec![base.clone(), layer(&format!("own-{at}"), 4)],
+        label: format!("i{at}"),
+    };
+    store.load(&(0..6).map(image).collect::<Vec<_>>());
+    store.unmount();
+    let dir = tempfile::tempdir().unwrap();
+    let borrower = borrower(&dir.path().join("theirs"), &store);
+    let two = Two { store, borrower, _dir: dir };
+    two.commit_on("i1", "localhost/t/on-i1:1");
+
+    let sums = "/bin/busybox find / -xdev -type f -name '[0-9a-z]*' -exec /bin/busybox md5sum {} + | \
+                /bin/busybox grep -v ' /\\(proc\\|sys\\|dev\\|etc\\|run\\)/'";
+    let of_all = |output: String| {
+        let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let run = ["--runtime", "runc", "run", "--network", "none", "--log-driver", "none"];
+    let limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"];
+    let shell = ["/bin/busybox", "sh", "-c"];
+    let name = small::name("i0");
+    let expected = of_all(two.podman(&[&run[..], &limits, &["--rm", &name], &shell, &[sums]].concat()));
+    assert!(expected.len() > 60, "{expected:?}");
+    let _live = Live(&two.borrower);
+    two.podman(&[&run[..], &limits, &["-d", "--name", "live", &name], &shell, &["sleep 600"]].concat());
+
+    // Not `Two::run`: what the container has mounted stays.
+    let json = |code: i32, words: &[&str]| {
+        let words = [words, &["--via", "direct", "--min-age", "0s", "--format", "json"]].concat();
+        node::document(program::run(&mut two.command(&words)).expect_no_crash().expect_code(code))
+    };
+    // More than there is to be had.
+    let by_space = ["gc", "--high", "2", "--low", "1"];
+    let dry = json(4, &[&by_space[..], &["--dry-run"]].concat());
+    let real = json(4, &by_space);
+    for document in [&dry, &real] {
+        assert_eq!(gone(document), ["i2", "i3", "i4", "i5"], "{document:#}");
+        for image in ["i0", "i1"] {
+            assert_eq!(rule(document, &small::name(image)), "in-use");
+        }
+    }
+    assert_exact(&real);
+    assert_eq!(number(&dry, "/predicted_bytes"), number(&real, "/predicted_bytes"));
+
+    for image in ["i0", "i1"] {
+        let refused = json(5, &["rm", &small::name(image)]);
+        assert_eq!(rule(&refused, &small::name(image)), "in-use", "{refused:#}");
+    }
+
+    let exec = ["--runtime", "runc", "exec", "live"];
+    assert_eq!(of_all(two.podman(&[&exec[..], &shell, &[sums]].concat())), expected);
+    two.works("localhost/t/on-i1:1");
+    two.works(&name);
+    two.podman(&["--runtime", "runc", "commit", "-q", "--pause=false", "live", "localhost/t/live:1"]);
+}
+
+/// Its containers are killed when this is dropped.
+struct Live<'s>(&'s Store);
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        let rm = ["--runtime", "runc", "rm", "--all", "--force", "--time", "0"];
+        program::run(self.0.command("podman").args(rm));
+    }
+}
+
+/// Of two images of ours that hold what another store needs, one may go, and the last one stays: in
+/// the dry run as well.
+#[test]
+fn the_last_image_that_holds_what_others_need_stays() {
+    let Some(two) = Two::new("overlay") else { return };
+    two.commit_on("a", "localhost/t/on-a:1");
+    std::thread::sleep(Duration::from_millis(1500));
+    let dry = two.json(0, &[&AGED[..], &["--dry-run"]].concat());
+    let real = two.json(0, &AGED);
+    assert_eq!(gone(&dry), gone(&real));
+    let left = two.ours();
+    assert!(left == ["a"] || left == ["a2"], "{left:?} {dry:#}");
+    assert_eq!(rule(&dry, &small::name(&left[0])), "in-use");
+    assert_eq!(rule(&real, &small::name(&left[0])), "in-use");
+    two.works("localhost/t/on-a:1");
+}
+
+/// (b) A tag in the borrower makes a record with the same id there; the layers still lie with us.
+#[test]
+fn a_tag_in_another_store_takes_no_use_away() {
+    let Some(two) = Two::new("overlay") else { return };
+    two.podman(&["tag", &small::name("b"), "localhost/t/tagged:1"]);
+    two.podman(&["create", "--name", "tagged", "--network", "none", "localhost/t/tagged:1", "/x"]);
+    let refused = two.json(5, &["rm", "--via", "direct", "--min-age", "0s", &small::name("b")]);
+    assert_eq!(rule(&refused, &small::name("b")), "in-use", "{refused:#}");
+    two.works("localhost/t/tagged:1");
+}
+
+/// The same through a runtime that knows nothing of the other store.
+#[test]
+fn a_runtime_is_not_asked_to_remove_what_others_need() {
+    let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let borrower = borrower(&dir.path().join("theirs"), &node.store);
+    let podman = |args: &[&str]| succeed(borrower.command("podman").args(args));
+    podman(&["create", "--name", "job", "--network", "none", &gc_node::name(1), "/x"]);
+    podman(&["commit", "-q", "job", "localhost/t/on:1"]);
+    podman(&["rm", "job"]);
+    podman(&["create", "--name", "keep", "--network", "none", &gc_node::name(2), "/x"]);
+    node.age();
+    let run = |code: i32, words: &[&str]| {
+        let mut command = node.command(&[words, &["--format", "json"]].concat());
+        command.env("CONTAINERS_STORAGE_CONF", borrower.scratch().join("storage.conf"));
+        node::document(program::run(&mut command).expect_no_crash().expect_code(code))
+    };
+    let document = run(0, &["gc", "-y", "--high", "99", "--low", "98", "--max-age", "1d"]);
+    let expected: Vec<_> = [0, 3, 4, 6].map(gc_node::name).into();
+    assert_eq!(deleted(&document), expected, "{document:#}");
+    for at in [1, 2] {
+        assert_eq!(rule(&document, &gc_node::name(at)), "in-use");
+        let refused = run(5, &["rm", "-y", &gc_node::name(at)]);
+        assert_eq!(rule(&refused, &gc_node::name(at)), "in-use");
+    }
+    works(&borrower, "localhost/t/on:1");
+    podman(&["commit", "-q", "keep", "localhost/t/kept:1"]);
+    borrower.unmount();
+}
+
+fn request(store: &Store, other: &Store) -> Request {
+    Request {
+        sysroot: Sysroot::live(),
+        graphroots: vec![store.root().to_path_buf()],
+        containerd_roots: Vec::new(),
+        runroot: Some(store.runroot()),
+        environment: Environment {
+            containers_storage_conf: Some(other.scratch().join("storage.conf")),
+            ..Environment::default()
+        },
+        threads: 0,
+        weigh: Weigh::Nothing,
+        labels: layersweep::model::LabelsOf::Nobody,
+        patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
+        now: jiff::Timestamp::now(),
+        remembered: None,
+        full: false,
+    }
+}
+
+/// The editor's own proof under the locks has it, too: a container may come at any moment. What
+/// moves between the look and the locks is looked at again.
+#[test]
+fn the_editor_asks_others_under_the_locks() {
+    let Some(two) = Two::new("overlay") else { return };
+    two.store.unmount();
+    let images = two.store.images();
+    let id = |image: &str| {
+        let name = small::name(image);
+        let found = images.iter().find(|one| program::texts(one, "/names") == [name.clone()]);
+        text(found.unwrap(), "/id").to_owned()
+    };
+    let (request, places) = (request(&two.store, &two.borrower), edit::places(&two.store));
+    let asked = places.clone();
+    let looks = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = looks.clone();
+    let look = move || {
+        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        stores::outside(&request, &asked)
+    };
+    let options = Options { outside: Some(Box::new(look)), ..Options::default() };
+    let editor = Editor::new(&places, options).unwrap();
+    let delete = |image: &str| editor.delete_image(&PlannedImage { id: id(image), names: None });
+    delete("other").unwrap();
+    two.commit_on("b", "localhost/t/on-b:1");
+    two.create("keep", "a2");
+    for image in ["a2", "b"] {
+        let error = delete(image).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::UsedElsewhere { .. })), "{image}: {error}");
+    }
+    assert!(looks.load(std::sync::atomic::Ordering::Relaxed) >= 2, "what moved is read again");
+    two.podman(&["rm", "keep"]);
+    delete("a2").unwrap();
+    // Somebody who writes all the time keeps it waiting for so long, and then it gives up.
+    let file = two.borrower.record("images.json");
+    let places = edit::places(&two.store);
+    let (request, asked) = (self::request(&two.store, &two.borrower), places.clone());
+    let observer = move |step: &str| {
+        if step == "locked" {
+            let text = std::fs::read(&file).unwrap();
+            std::fs::write(file.with_extension("new"), text).unwrap();
+            std::fs::rename(file.with_extension("new"), &file).unwrap();
+        }
+    };
+    let options = Options {
+        outside: Some(Box::new(move || stores::outside(&request, &asked))),
+        observer: Some(Box::new(observer)),
+        ..Options::default()
+    };
+    let editor = Editor::new(&places, options).unwrap();
+    let error = editor.delete_image(&PlannedImage { id: id("a"), names: None }).unwrap_err();
+    assert_eq!(error.refusal(), Some(&Refusal::BorrowersBusy), "{error}");
+    two.works("localhost/t/on-b:1");
+}
+
+/// M4: a container whose records are in a runroot that nobody names is still in podman's database:
+/// its image is in use, and what may be its layer is for a person to look at.
+#[test]
+fn a_container_that_only_podmans_database_knows() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    store.unmount();
+    let read = |name: &str| -> Vec<Value> {
+        serde_json::from_slice(&std::fs::read(store.record(name)).unwrap()).unwrap()
+    };
+    let save = |name: &str, records: &[Value]| {
+        std::fs::write(store.record(name), serde_json::to_vec(records).unwrap()).unwrap();
+    };
+    let containers = read("containers.json");
+    let mut layers = read("layers.json");
+    let layer = text(&containers[0], "/layer").to_owned();
+    layers.retain(|one| one["id"] != layer.as_str());
+    save("containers.json", &[]);
+    save("layers.json", &layers);
+    #[allow(clippy::disallowed_methods)] // the test's own store
+    std::fs::remove_dir_all(store.root().join("overlay-containers").join(text(&containers[0], "/id")))
+        .unwrap();
+    let images = store.json("images");
+    let image = node::image(&images, &small::name("a"));
+    assert_eq!(image["in_use"], true, "{image:#}");
+    assert_eq!(text(image, "/used_by/0/name"), "the podman container web");
+    let scan = store.json("scan");
+    let leaks = list(&scan, "/leaks");
+    let orphan = leaks.iter().find(|leak| leak["id"] == layer.as_str()).expect("the container's layer");
+    assert_eq!((text(orphan, "/class"), text(orphan, "/verdict")), ("orphan-dir", "report"), "{orphan:#}");
+    let mut command = program::command();
+    command.args(["rm", "-y", "--via", "direct", "--min-age", "0s", "--format", "json"]);
+    command.arg(small::name("a")).arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+    let refused = program::run(&mut command).expect_code(5).json();
+    assert_eq!(rule(&refused, &small::name("a")), "in-use");
+    assert!(edit::podman_ids(&store).contains(&text(image, "/id").to_owned()));
+
+    // The same where containers.conf has podman keep it elsewhere.
+    let bolt = store.root().join("libpod/bolt_state.db");
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::rename(&bolt, elsewhere.join("bolt_state.db")).unwrap();
+    let settings = dir.path().join("containers.conf");
+    std::fs::write(&settings, format!("[engine]\nstatic_dir = {elsewhere:?}\n")).unwrap();
+    command.env("CONTAINERS_CONF", &settings);
+    let refused = program::run(&mut command).expect_code(5).json();
+    assert_eq!(rule(&refused, &small::name("a")), "in-use");
+    std::fs::rename(elsewhere.join("bolt_state.db"), &bolt).unwrap();
+
+    // Podman 5's database, while podman runs: all of it is in the log.
+    std::fs::rename(&bolt, bolt.with_extension("away")).unwrap();
+    let database = rusqlite::Connection::open(store.root().join("db.sql")).unwrap();
+    let config = serde_json::json!({"name": "five", "rootfsImageID": text(image, "/id")});
+    database
+        .execute_batch(&format!(
+            "PRAGMA journal_mode = WAL;
+             CREATE TABLE ContainerConfig(ID TEXT PRIMARY KEY NOT NULL, Name TEXT, PodID TEXT, JSON TEXT);
+             CREATE TABLE ContainerState(ID TEXT PRIMARY KEY NOT NULL, State INTEGER NOT NULL, JSON TEXT);
+             CREATE TABLE VolumeConfig(Name TEXT PRIMARY KEY NOT NULL, JSON TEXT);
+             INSERT INTO ContainerConfig VALUES('c5', 'five', NULL, '{config}');
+             INSERT INTO ContainerState VALUES('c5', 3, '');"
+        ))
+        .unwrap();
+    let log = store.root().join("db.sql-wal");
+    let before = std::fs::read(&log).unwrap();
+    assert!(before.len() > 4096);
+    let refused = program::run(&mut command).expect_code(5).json();
+    assert_eq!(rule(&refused, &small::name("a")), "in-use");
+    assert!(text(kept(&refused, &small::name("a")), "/detail").contains("the podman container five"));
+    assert_eq!(std::fs::read(&log).unwrap(), before);
+    drop(database);
+
+    // What cannot be read may name any image.
+    let journal = store.root().join("db.sql-journal");
+    std::fs::write(&journal, "a change that was interrupted").unwrap();
+    for image in list(&store.json("images"), "/images") {
+        assert_eq!(image["in_use"], true, "{image:#}");
+    }
+    let refused = program::run(&mut command).expect_code(5).json();
+    let detail = text(kept(&refused, &small::name("a")), "/detail");
+    assert!(detail.contains("podman's database cannot be read"), "{detail}");
+    std::fs::remove_file(&journal).unwrap();
+    let (images, other) = (store.images(), small::name("other"));
+    let other = images.iter().find(|image| image["names"].to_string().contains(&other)).unwrap();
+    edit::delete(&edit::editor(&store), other);
+}
+
+/// M6: an image that is mounted into a container, which need not run.
+#[test]
+fn an_image_that_is_mounted_into_a_container() {
+    let Some(two) = Two::new("overlay") else { return };
+    let mount = format!("type=image,src={},dst=/data", small::name("other"));
+    two.store.podman([
+        "create",
+        "--name",
+        "v",
+        "--network",
+        "none",
+        "--mount",
+        &mount,
+        &small::name("b"),
+        "/x",
+    ]);
+    let mount = format!("type=image,src={},dst=/data", small::name("a2"));
+    two.podman(&["create", "--name", "w", "--network", "none", "--mount", &mount, &small::name("b"), "/x"]);
+    for (image, user) in [("other", "the podman container v"), ("a2", "the podman container w in the store")]
+    {
+        let refused = two.json(5, &["rm", "--via", "direct", "--min-age", "0s", &small::name(image)]);
+        let detail = text(kept(&refused, &small::name(image)), "/detail");
+        assert!(detail.contains(user), "{detail}");
+        assert_eq!(rule(&refused, &small::name(image)), "in-use");
+    }
+    two.store.podman(["rm", "v"]);
+    assert_eq!(
+        gone(&two.json(0, &["rm", "--via", "direct", "--min-age", "0s", &small::name("other")])),
+        ["other"]
+    );
+}
+
+/// A store under two paths is one store.
+#[test]
+fn a_bind_mount_makes_no_second_store() {
+    let Some(two) = Two::new("overlay") else { return };
+    let second = two.store.scratch().join("second");
+    std::fs::create_dir(&second).unwrap();
+    let bound = Bound::new(two.store.root(), &second);
+    let scan = two.json(0, &["scan", "--no-record", "--graphroot", second.to_str().unwrap()]);
+    assert_eq!(list(&scan, "/stores").len(), 1, "{:#}", scan["stores"]);
+    assert_eq!(list(&scan, "/images").len(), 5);
+    drop(bound);
+}
+
+/// Takes the mount away again.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(from: &Path, to: &Path) -> Self {
+        succeed(Command::new("mount").arg("--bind").arg(from).arg(to));
+        Self(to.to_path_buf())
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        succeed(Command::new("umount").arg("-l").arg(&self.0));
+    }
+}
+
+/// With vfs nothing is mounted when podman hands out an image's directory.
+#[test]
+fn an_image_that_podman_has_mounted_stays_with_vfs() {
+    let Some(two) = Two::new("vfs") else { return };
+    two.store.podman(["image", "mount", &small::name("other")]);
+    let rm = ["rm", "--via", "direct", "--min-age", "0s", &small::name("other")];
+    let refused = two.json(5, &rm);
+    assert_eq!(rule(&refused, &small::name("other")), "in-use", "{refused:#}");
+    two.store.podman(["image", "umount", &small::name("other")]);
+    assert_eq!(gone(&two.json(0, &rm)), ["other"]);
+}

@@ -1,0 +1,275 @@
+//! What three versions of containerd left behind, read without any containerd: each planted
+//! leak is found, and nothing else is called one.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::support;
+use jiff::SignedDuration;
+use layersweep::model::refs::Root;
+use layersweep::model::{Consistency, Labels, Verdict};
+use layersweep::stores::containerd::places::{Places, Proxy};
+use support::containerd::{Reading, read};
+
+/// Directory of the download whose writer was killed.
+const BROKEN: &str = "75666b6100808367805ad70225ec98c3195af35c5fe6a7b037660cdd70c53983";
+/// Directory of the download that no record knows.
+const ORPHAN: &str = "fb9382ea92b539da5ddbebe618c8923cbf5754d6cd20eb32fd707d6bb5f5a881";
+
+const VERSIONS: [&str; 3] = ["1.6.20", "1.7.34", "2.3.4"];
+
+fn fixture(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd").join(version)
+}
+
+/// Makes the root again from its listing: what the fixture does not have is a hole of the
+/// right length.
+fn rebuild(version: &str, at: &Path) -> PathBuf {
+    let fixture = fixture(version);
+    let listing = fs::read_to_string(fixture.join("listing.txt")).unwrap();
+    for line in listing.lines() {
+        let [kind, _inode, _blocks, size, _links, directory, name] =
+            line.splitn(7, ' ').collect::<Vec<_>>()[..]
+        else {
+            panic!("{line}");
+        };
+        let path = &Path::new(directory).join(name);
+        let made = at.join(path);
+        match kind {
+            "d" => fs::create_dir_all(&made).unwrap(),
+            // The fixture has no references of downloads; their names are digests of these.
+            "f" if path.ends_with(format!("{BROKEN}/ref")) => {
+                fs::write(&made, "k8s.io/1/broken-pull").unwrap();
+            }
+            "f" if path.ends_with(format!("{ORPHAN}/ref")) => {
+                fs::write(&made, "k8s.io/999/layer-sha256:dead").unwrap();
+            }
+            "f" if fixture.join(path).exists() => drop(fs::copy(fixture.join(path), &made).unwrap()),
+            "f" => File::create(&made).unwrap().set_len(size.parse().unwrap()).unwrap(),
+            "l" => std::os::unix::fs::symlink("elsewhere", &made).unwrap(),
+            _ => panic!("{line}"),
+        }
+    }
+    at.join("root")
+}
+
+/// soci, stargz and nydus keep their snapshots in directories of their own, with what they load
+/// beside these.
+#[test]
+fn a_snapshotter_beside_containerd_has_its_snapshots_and_its_bytes() {
+    for below in ["", "snapshotter"] {
+        let directory = tempfile::tempdir().unwrap();
+        let root = rebuild("2.3.4", directory.path());
+        let before = read(&Places::at(&root, true), SignedDuration::ZERO);
+        let proxy = directory.path().join("proxy");
+        let data = proxy.join(below);
+        fs::create_dir_all(data.parent().unwrap()).unwrap();
+        fs::rename(root.join("io.containerd.snapshotter.v1.native"), &data).unwrap();
+        fs::create_dir_all(proxy.join("content")).unwrap();
+        fs::write(proxy.join("content/chunk"), vec![1; 300_000]).unwrap();
+        let mut places = Places::at(&root, true);
+        let name = "native".to_owned();
+        places.proxies.push(Proxy { name, directory: proxy.clone(), data: Some(data.clone()) });
+        let reading = read(&places, SignedDuration::ZERO);
+
+        let snapshots = |reading: &Reading| -> BTreeMap<String, Vec<String>> {
+            let images = reading.inventory.images.iter().enumerate();
+            let copies = images.map(|(at, image)| {
+                let reached = reading.refs.reach(Root::Image(at.into())).iter();
+                let mut ids: Vec<_> =
+                    reached.map(|node| reading.inventory.nodes[node.get()].id.clone()).collect();
+                ids.sort();
+                (image.id.to_string(), ids)
+            });
+            copies.collect()
+        };
+        assert_eq!(snapshots(&reading), snapshots(&before), "{below:?}");
+        let mut nodes = reading.inventory.nodes.iter();
+        let content = nodes.find(|node| node.id == "snapshotter native: content").expect(below);
+        assert_eq!(content.size.bytes, support::du::bytes(&[&proxy.join("content")]));
+        let here =
+            reading.inventory.nodes.iter().filter(|node| node.path.starts_with(data.join("snapshots")));
+        let found = here.filter(|node| node.layer.as_ref().is_some_and(|layer| layer.snapshotter.is_some()));
+        assert!(found.count() >= 5, "{below:?}");
+        let all: u64 = reading.inventory.nodes.iter().map(|node| node.size.bytes).sum();
+        assert_eq!(all, support::du::bytes(&[&root, &proxy]), "{below:?}");
+    }
+}
+
+/// A snapshotter that was configured to be inside the root is counted once.
+#[test]
+fn with_a_snapshotter_inside_the_root_the_sum_is_what_du_says() {
+    for place in ["snap", "deep/down/snap"] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let root = rebuild("2.3.4", at);
+        let moved = root.join(place);
+        fs::create_dir_all(moved.parent().unwrap()).unwrap();
+        fs::rename(root.join("io.containerd.snapshotter.v1.overlayfs"), &moved).unwrap();
+        fs::write(moved.join("heavy"), vec![1; 300_000]).unwrap();
+        fs::write(root.join("beside"), vec![1; 50_000]).unwrap();
+        fs::create_dir_all(at.join("etc/containerd")).unwrap();
+        let config = format!(
+            "version = 2\nroot = \"/root\"\n[plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\n\
+             root_path = \"/root/{place}\"\n"
+        );
+        fs::write(at.join("etc/containerd/config.toml"), config).unwrap();
+        let args = ["scan", "--format", "json", "--sysroot", at.to_str().unwrap()];
+        let scan = support::program::layersweep(args).expect_no_crash().json();
+        let total = support::program::number(&scan, "/stores/0/bytes/total");
+        assert_eq!(total, support::tree::du(&root), "{place}");
+        let elsewhere = support::program::number(&scan, "/stores/0/bytes/other");
+        assert!(elsewhere < 300_000, "{place}: counted as something else: {elsewhere}");
+    }
+}
+
+fn reading(version: &str) -> (tempfile::TempDir, Reading) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = rebuild(version, directory.path());
+    let reading = read(&Places::at(&root, true), SignedDuration::from_mins(30));
+    (directory, reading)
+}
+
+#[test]
+fn leaks_of_three_versions() {
+    for version in VERSIONS {
+        let (directory, reading) = reading(version);
+        let planted = fs::read_to_string(fixture(version).join("leaks")).unwrap();
+        let mut expected: BTreeMap<&str, usize> = BTreeMap::new();
+        let root = directory.path().join("root");
+        for (class, what) in planted.lines().map(|line| line.split_once('\t').unwrap()) {
+            let class = if class == "default-namespace" { "foreign-namespace" } else { class };
+            // The last start of some versions cleared these away.
+            let content = root.join("io.containerd.content.v1.content");
+            let cleared = match class {
+                "cri-container-dir" => {
+                    Some(root.join(format!("io.containerd.grpc.v1.cri/containers/{:064}", 1)))
+                }
+                "task-dir" => Some(root.join(format!("io.containerd.runtime.v2.task/k8s.io/{:064}", 1))),
+                "orphan-blob" => Some(content.join(what.split(' ').next().unwrap())),
+                "orphan-ingest" => Some(content.join(format!("ingest/{ORPHAN}"))),
+                _ => None,
+            };
+            if cleared.is_none_or(|path| path.exists()) {
+                *expected.entry(class).or_default() += 1;
+            }
+        }
+        // Layer C is of two images: app-c and app-d.
+        *expected.get_mut("missing-layer-blob").unwrap() += 1;
+        let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+        for leak in &reading.inventory.leaks {
+            *found.entry(leak.class).or_default() += 1;
+            assert_eq!(leak.verdict, Verdict::Report, "{version} {leak:?}");
+        }
+        assert_eq!(found, expected, "{version}: {:#?}", reading.inventory.leaks);
+        assert_eq!(reading.inventory.findings, [], "{version}");
+    }
+}
+
+#[test]
+fn images_of_three_versions_are_the_same() {
+    let of = |version: &str| -> BTreeSet<(String, Vec<String>, usize, Option<u64>)> {
+        let (_directory, reading) = reading(version);
+        let images = reading.inventory.images.iter();
+        images
+            .map(|image| (image.id.to_string(), image.names.clone(), image.layers.len(), image.listed_bytes))
+            .collect()
+    };
+    let first = of(VERSIONS[0]);
+    assert_eq!(first.len(), 11, "nine in CRI's namespace (one unreadable), one in moby, one in default");
+    for version in &VERSIONS[1..] {
+        assert_eq!(of(version), first, "{version}");
+    }
+}
+
+/// Whatever the files are, the bytes are counted, the reading says that it is incomplete,
+/// and nothing is called a leak.
+#[test]
+fn damaged_roots_are_counted_and_said_to_be_damaged() {
+    let meta = "io.containerd.metadata.v1.bolt/meta.db";
+    let backend = "io.containerd.snapshotter.v1.overlayfs/metadata.db";
+    let fifo = |path: &Path| nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    type Make<'a> = &'a dyn Fn(&Path);
+    let damages: [(&str, &str, Make<'_>); 6] = [
+        ("a short meta.db", meta, &|path| {
+            fs::write(path, &fs::read(fixture("1.7.34").join("root").join(meta)).unwrap()[..300_000]).unwrap()
+        }),
+        ("an empty meta.db", meta, &|path| fs::write(path, "").unwrap()),
+        ("a foreign meta.db", meta, &|path| fs::write(path, vec![b'x'; 10_000]).unwrap()),
+        ("a fifo", meta, &fifo),
+        ("a symlink", meta, &|path| std::os::unix::fs::symlink("/dev/zero", path).unwrap()),
+        ("a foreign metadata.db", backend, &|path| fs::write(path, vec![b'x'; 10_000]).unwrap()),
+    ];
+    for (what, path, make) in damages {
+        let directory = tempfile::tempdir().unwrap();
+        let root = rebuild("1.7.34", directory.path());
+        fs::remove_file(root.join(path)).unwrap();
+        make(&root.join(path));
+        let reading = read(&Places::at(&root, true), SignedDuration::from_mins(30));
+        assert_eq!(reading.snapshot.consistency, Consistency::Damaged, "{what}");
+        assert!(reading.inventory.findings.iter().any(|finding| finding.incomplete), "{what}");
+        let sum: u64 = reading.inventory.nodes.iter().map(|node| node.size.bytes).sum();
+        assert_eq!(sum, support::du::bytes(&[&root]), "{what}");
+        // What stands for itself is still said; nothing that rests on missing records is.
+        let said: BTreeSet<_> = reading
+            .inventory
+            .leaks
+            .iter()
+            .filter(|leak| leak.verdict != Verdict::Keep)
+            .map(|leak| leak.class)
+            .collect();
+        assert!(said.is_subset(&BTreeSet::from(["truncated-blob"])), "{what}: {said:?}");
+    }
+}
+
+/// Labels of configurations and records; of what cannot be read in full, none are known.
+#[test]
+fn labels_of_configurations_and_records() {
+    for version in VERSIONS {
+        let directory = tempfile::tempdir().unwrap();
+        let root = rebuild(version, directory.path());
+        let places = Places::at(&root, true);
+        let before = read(&places, SignedDuration::ZERO);
+        let configuration = |name: &str| {
+            let id = &before.image(name).id;
+            root.join("io.containerd.content.v1.content/blobs/sha256").join(id.as_str())
+        };
+        fs::write(configuration("reg.local/app-a:1"), r#"{"config":{"Labels":{"team":"a"}}}"#).unwrap();
+        fs::write(configuration("reg.local/app-b:1"), "{\"config\"").unwrap();
+        fs::remove_file(configuration("reg.local/app-c:1")).unwrap();
+        File::create(configuration("reg.local/app-d:1")).unwrap().set_len(1 << 40).unwrap();
+        fs::remove_file(configuration("reg.local/base:1")).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", configuration("reg.local/base:1")).unwrap();
+
+        let reading = read(&places, SignedDuration::ZERO);
+        let managed = ("io.cri-containerd.image".to_owned(), "managed".to_owned());
+        let labels = |name: &str| {
+            let images = reading.inventory.images.iter();
+            let mut images = images.filter(|image| image.names.iter().any(|one| one == name));
+            images.find(|image| !image.id.contains('/')).unwrap().labels.clone()
+        };
+        assert_eq!(
+            labels("reg.local/app-a:1"),
+            Labels::Known(vec![managed.clone(), ("team".into(), "a".into())]),
+            "{version}"
+        );
+        assert_eq!(labels("reg.local/dup:gz1"), Labels::Known(vec![managed.clone()]), "two names");
+        if version != "1.6.20" {
+            let pinned = ("io.cri-containerd.pinned".to_owned(), "pinned".to_owned());
+            assert_eq!(labels("reg.local/pause:1"), Labels::Known(vec![managed, pinned]));
+        }
+        for (name, why) in [
+            ("reg.local/app-b:1", "its configuration is not JSON"),
+            ("reg.local/app-c:1", "its configuration sha256:"),
+            ("reg.local/app-d:1", "its configuration sha256:"),
+            ("reg.local/base:1", "is a symlink"),
+            ("reg.local/zdup:1", "its manifest could not be read"),
+        ] {
+            let Labels::Unknown(said) = labels(name) else { panic!("{version} {name}") };
+            assert!(said.contains(why), "{version} {name}: {said}");
+        }
+    }
+}

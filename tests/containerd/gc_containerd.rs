@@ -1,0 +1,461 @@
+//! `gc` and `rm` on a real containerd with running pods, its root on a real filesystem that runs
+//! full. All that is made up is the time since which the images are here.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use support::archive::ImageSpec;
+use support::ballast::{self, used_percent};
+use support::containerd_node::{ContainerdNode, full, image, long_ago};
+use support::gc_document::{assert_exact, deleted, rule};
+use support::loopfs::{Fs, MIB};
+use support::program::{list, number, text, texts};
+
+const SIZE: u64 = 320 * MIB;
+
+fn gc<'a>(high: &'a str, low: &'a str) -> Vec<&'a str> {
+    vec!["gc", "--high", high, "--low", low]
+}
+
+/// Images of 4 MiB, twice on the disk: as a blob, and unpacked. The first one is the oldest.
+fn old(count: usize) -> Vec<ImageSpec> {
+    (0..count).map(|at| image(&[&format!("old-{at}")], &format!("old-{at}"), 4)).collect()
+}
+
+fn age_old(node: &ContainerdNode, count: usize) {
+    node.run(&["scan", "-q"]).expect_code(0);
+    for at in 0..count {
+        node.set_first_detected(&format!("old-{at}"), 30 - i64::try_from(at).unwrap());
+    }
+}
+
+/// The id of the image of that name in what `images` lists.
+fn id(node: &ContainerdNode, name: &str) -> String {
+    let document = node.json(0, &["images"]);
+    let all = list(&document, "/images").iter();
+    let mut found = all.filter(|image| texts(image, "/names").contains(&full(name)));
+    text(found.next().expect(name), "/id").to_owned()
+}
+
+/// What a node accumulates: every way of naming and sharing, and every reason to stay.
+fn everything(fs: Fs) -> Option<ContainerdNode> {
+    let mut images = old(4);
+    images.push(image(&["two", "two:alias"], "two", 4));
+    images.push(image(&["twin-a"], "twin", 4));
+    images.push(image(&["twin-b"], "twin", 4));
+    images.push(image(&["moved"], "moved-first", 4));
+    images.push(image(&["created"], "created", 1));
+    images.push(image(&["pinned", "pinned:second"], "pinned", 1));
+    images.push(image(&["young"], "young", 1));
+    images.push(image(&["native"], "native", 4));
+    let node = ContainerdNode::new(fs, SIZE, &images)?;
+    // A container that was never started; a pin on the second name only.
+    node.container("pod2", "created", false);
+    node.rig.shell("C images label reg.local/pinned:second io.cri-containerd.pinned=pinned >/dev/null");
+    // Another snapshotter has one image as well, another namespace has one that is nowhere else.
+    node.import("native", &[image(&["native"], "native", 4)], "C images import --snapshotter native");
+    node.import("foreign", &[image(&["foreign"], "foreign", 2)], "CN default images import");
+    // The tag moves on, what had it stays by its id alone.
+    let first = id(&node, "moved");
+    node.import("moved", &[image(&["moved"], "moved-second", 1)], "C images import");
+    node.rig.settle(images.len() + 5);
+    node.run(&["scan", "-q"]).expect_code(0);
+    let oldest = ["app-a", "app-b", "app-d", "created", "pause", "pinned", "foreign"];
+    for (at, name) in oldest.into_iter().enumerate() {
+        node.set_first_detected(name, 200 - i64::try_from(at).unwrap());
+    }
+    let order = ["twin-a", "native", &first, "two", "twin-b", "old-0", "old-1", "old-2", "old-3"];
+    for (at, name) in order.into_iter().enumerate() {
+        node.set_first_detected(name, 100 - i64::try_from(at).unwrap());
+    }
+    Some(node)
+}
+
+/// What containerd itself collects with its next removal: a blob, a snapshot's directory, a lease
+/// that is over with the blob that it held. Their bytes on the disk.
+fn plant_garbage(node: &ContainerdNode) -> u64 {
+    let blob = vec![7; 300_000];
+    let digest = hex(&Sha256::digest(&blob));
+    let path = node.blobs().join(digest);
+    std::fs::write(&path, &blob).unwrap();
+    long_ago(&path);
+    let directory = node.snapshots().join("9999");
+    std::fs::create_dir_all(directory.join("fs")).unwrap();
+    std::fs::write(directory.join("fs/x"), vec![8; 400_000]).unwrap();
+    for path in [directory.join("fs/x"), directory.join("fs"), directory] {
+        long_ago(&path);
+    }
+    node.rig.shell(
+        r#"
+        head -c 500000 /dev/zero | tr '\0' z >"$RC/held"; d=$(sha256sum <"$RC/held" | cut -d' ' -f1)
+        C content ingest --expected-digest "sha256:$d" held <"$RC/held" >/dev/null
+        over=$(pb_msg 3 "$(pb_str 1 containerd.io/gc.expire)$(pb_str 2 2024-01-01T00:00:00Z)")
+        grpc containerd.services.leases.v1.Leases/Create "$(pb_str 1 over)$over" k8s.io >/dev/null
+        grpc containerd.services.leases.v1.Leases/AddResource \
+            "$(pb_str 1 over)$(pb_msg 2 "$(pb_str 1 "sha256:$d")$(pb_str 2 content)")" k8s.io >/dev/null
+        C content label "sha256:$d" containerd.io/gc.root- >/dev/null 2>&1 || true
+        "#,
+    );
+    node.loopfs.sync();
+    300_000 + 400_000 + 500_000
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const STAY: [(&str, &str); 7] = [
+    ("app-a", "in-use"),
+    ("app-b", "in-use"),
+    ("app-d", "in-use"),
+    ("created", "in-use"),
+    ("pinned", "pinned"),
+    ("young", "min-age"),
+    ("foreign", "out-of-reach"),
+];
+
+/// The native snapshotter copies files, by reflink where it can: an image that has its layers there as
+/// well has more to itself than its deletion frees.
+fn tells_why_what_goes_is_not_what_comes_free(node: &ContainerdNode) {
+    let explained = node.json(0, &["explain", &full("native")]);
+    let copies = &explained["copies"][0];
+    assert_eq!(text(copies, "/snapshotter"), "native", "{explained:#}");
+    assert!(number(copies, "/bytes") >= number(copies, "/exclusive_bytes"), "{copies}");
+    let parts = list(&explained, "/frees_differs").iter().map(|part| part["bytes"].as_i64().unwrap());
+    let difference =
+        i128::from(number(&explained, "/frees_bytes")) - i128::from(number(&explained, "/bytes"));
+    assert_eq!(parts.map(i128::from).sum::<i128>(), difference, "{explained:#}");
+    println!("copies {copies}, and {}", explained["frees_differs"]);
+}
+
+fn collects(fs: Fs) {
+    let Some(node) = everything(fs) else { return };
+    tells_why_what_goes_is_not_what_comes_free(&node);
+    removes_nothing_by_name_that_is_kept(&node);
+    ends_at_the_low_mark(&node);
+    keeps_what_must_stay_whatever_is_missing(&node);
+}
+
+fn removes_nothing_by_name_that_is_kept(node: &ContainerdNode) {
+    let before = node.names("k8s.io");
+    // containerd would remove each of them when asked.
+    for name in ["app-a", "app-d", "created", "pinned", "pinned:second", "young", "pause"] {
+        let document = node.json(5, &["rm", &full(name)]);
+        assert_eq!(deleted(&document), [""; 0], "{document:#}");
+        assert_eq!(node.names("k8s.io"), before, "{name}");
+    }
+}
+
+fn ends_at_the_low_mark(node: &ContainerdNode) {
+    let fs = node.loopfs.fs();
+    ballast::fill(&node.loopfs, 80.0);
+    let garbage = plant_garbage(node);
+    let dry = node.json(0, &[&gc("75", "63")[..], &["--dry-run"]].concat());
+    let real = node.json(0, &gc("75", "63"));
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert!(used_percent(&node.loopfs) <= 63.0, "{fs:?}: {}", used_percent(&node.loopfs));
+    let before_last = list(&real, "/deleted").iter().rev().nth(1).unwrap();
+    assert!(before_last["usage_after_percent"].as_f64().unwrap() > 63.0, "no more than needed: {real:#}");
+
+    // The oldest first; what shares all its layers goes when the last of them may.
+    let first: Vec<_> = deleted(&real).into_iter().filter(|name| !name.starts_with("sha256:")).collect();
+    let expected = ["native", "two:1", "two:alias", "twin-a", "twin-b", "old-0"].map(full);
+    assert!(first.starts_with(&expected), "{first:?}");
+    if fs != Fs::Btrfs {
+        assert_eq!(deleted(&dry), deleted(&real), "{dry:#}\n{real:#}");
+        assert_exact(&real);
+    }
+    // containerd's own garbage went with the first, and is not taken for its gain.
+    let gone: Vec<_> = list(&real, "/deleted").iter().map(|one| number(one, "/byproduct_bytes")).collect();
+    // What btrfs gives back for small files is less than their bytes.
+    let least = if fs == Fs::Btrfs { garbage / 2 } else { garbage };
+    assert!(gone[0] >= least, "{gone:?}: {real:#}");
+    assert!(gone[1..].iter().all(|bytes| *bytes == 0), "{gone:?}");
+    assert_eq!(number(&real, "/byproduct_bytes"), gone[0]);
+    assert!(!node.snapshots().join("9999").exists());
+
+    // By containerd's word, too.
+    let left = node.names("k8s.io");
+    assert!(deleted(&real).iter().all(|name| !left.contains(name)), "{left:?}");
+    let history = node.json(0, &["history"]);
+    let run = &list(&history, "/runs")[0];
+    assert_eq!(run["run_id"], real["run_id"]);
+    let field = |document: &Value, name: &str| -> Vec<Value> {
+        list(document, "/deleted").iter().map(|one| one[name].clone()).collect()
+    };
+    for name in ["id", "predicted_bytes", "measured_bytes"] {
+        assert_eq!(field(run, name), field(&real, name), "{name}");
+    }
+    assert!(list(&real, "/kept").iter().any(|one| one["rule"] == "not-needed"), "{real:#}");
+}
+
+fn keeps_what_must_stay_whatever_is_missing(node: &ContainerdNode) {
+    let real = node.json(4, &gc("2", "1"));
+    assert_eq!(text(&real, "/outcome"), "not_reached");
+    for (name, expected) in STAY {
+        assert_eq!(rule(&real, &full(name)), expected, "{name}");
+    }
+    assert!(["sandbox-image", "pinned", "in-use"].contains(&rule(&real, &full("pause"))), "{real:#}");
+    let left: BTreeSet<_> = node.names("k8s.io").into_iter().collect();
+    let stay = ["app-a", "app-b", "app-d", "created", "pinned", "pinned:second", "young", "pause", "moved"];
+    let stay: BTreeSet<_> = stay.into_iter().map(full).collect();
+    assert_eq!(left, stay);
+    assert_eq!(node.names("default"), [full("foreign")]);
+    // The containers are as they were.
+    let tasks = node.rig.shell("C tasks ls");
+    assert_eq!(tasks.matches("RUNNING").count(), 4, "{tasks}");
+}
+
+#[test]
+fn collects_on_ext4() {
+    collects(Fs::Ext4);
+}
+
+#[test]
+fn collects_on_xfs() {
+    collects(Fs::Xfs);
+}
+
+/// btrfs takes and gives back pieces for its own trees while it deletes: one deletion's number is
+/// not to be had to the percent, where the run ends is.
+#[test]
+fn collects_on_btrfs() {
+    collects(Fs::Btrfs);
+}
+
+/// A run of `gc` that is watched: its log says where it is.
+struct Watched {
+    child: Child,
+    log: std::io::Lines<BufReader<std::process::ChildStderr>>,
+}
+
+impl Watched {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .args(["-v", "--format", "json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, log }
+    }
+
+    /// Waits for a line that says so.
+    fn until(&mut self, words: &str) {
+        let mut seen = Vec::new();
+        for line in self.log.by_ref() {
+            seen.push(line.unwrap());
+            if seen.last().is_some_and(|line| line.contains(words)) {
+                return;
+            }
+        }
+        panic!("the run ended before it said {words:?}: {seen:#?}");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Exit code and document.
+    fn end(mut self) -> (i32, Value) {
+        let stdout: ChildStdout = self.child.stdout.take().unwrap();
+        let rest = std::thread::spawn(move || self.log.map_while(Result::ok).collect::<Vec<_>>());
+        let document: Value = serde_json::from_reader(stdout).unwrap();
+        support::node::assert_fits(&document);
+        let code = self.child.wait().unwrap().code().unwrap();
+        rest.join().unwrap();
+        (code, document)
+    }
+}
+
+#[test]
+fn others_at_work() {
+    const OLD: usize = 14;
+    let Some(node) = ContainerdNode::new(Fs::Ext4, SIZE, &old(OLD)) else { return };
+    age_old(&node, OLD);
+    a_container_that_starts_meanwhile_protects_its_image(&node);
+    an_import_meanwhile_stays_whole(&node);
+    containerd_is_killed_and_comes_back(&node);
+}
+
+fn a_container_that_starts_meanwhile_protects_its_image(node: &ContainerdNode) {
+    ballast::fill(&node.loopfs, 80.0);
+    // 80 to 73 percent are three images.
+    let dry = node.json(0, &[&gc("75", "73")[..], &["--dry-run"]].concat());
+    assert_eq!(deleted(&dry), ["old-0", "old-1", "old-2"].map(full));
+    let mut run = Watched::start(&mut node.command(&gc("75", "73")));
+    run.until("deleting");
+    run.signal(Signal::SIGSTOP);
+    let id = node.container("pod1", "old-2", true);
+    run.signal(Signal::SIGCONT);
+    let (code, real) = run.end();
+    assert_eq!(code, 0, "{real:#}");
+    assert_eq!(deleted(&real), ["old-0", "old-1", "old-3"].map(full));
+    assert_eq!(rule(&real, &full("old-2")), "in-use");
+    let kept =
+        list(&real, "/kept").iter().find(|one| one["rule"] == "in-use" && one["names"][0] == full("old-2"));
+    assert!(text(kept.unwrap(), "/detail").starts_with("since the run began"), "{kept:?}");
+    assert!(node.rig.shell("C tasks ls").contains(&id));
+    assert!(used_percent(&node.loopfs) <= 73.0);
+}
+
+fn an_import_meanwhile_stays_whole(node: &ContainerdNode) {
+    let news: Vec<_> = (0..2).map(|at| image(&[&format!("new-{at}")], &format!("new-{at}"), 2)).collect();
+    let archive = node.archive("news", &news);
+    ballast::fill(&node.loopfs, 80.0);
+    let mut run = Watched::start(&mut node.command(&gc("79", "76")));
+    run.until("deleting");
+    node.rig.shell(&format!("C images import {} >/dev/null", archive.display()));
+    let (code, real) = run.end();
+    // It takes space while the run makes some, and the run measures: there are more old images than
+    // the new ones are long, so it goes on until it is at its mark.
+    assert_eq!((code, text(&real, "/outcome")), (0, "reached"), "{real:#}");
+    assert!(!deleted(&real).is_empty() && deleted(&real).len() < 10, "{real:#}");
+    assert!(deleted(&real).iter().all(|name| name.contains("/old-")), "{real:#}");
+    for at in 0..2 {
+        let name = full(&format!("new-{at}"));
+        let check = node.rig.shell(&format!("C images check name=={name}"));
+        assert!(check.contains("complete") && check.contains("true"), "{check}");
+    }
+    let id = node.container("pod1", "new-1", true);
+    assert!(node.rig.shell("C tasks ls").contains(&id));
+}
+
+fn containerd_is_killed_and_comes_back(node: &ContainerdNode) {
+    let names = node.names("k8s.io");
+    let left: Vec<_> = names.into_iter().filter(|name| name.contains("/old-")).collect();
+    assert!(left.len() >= 4, "{left:?}");
+    ballast::fill(&node.loopfs, 80.0);
+    let mut run = Watched::start(&mut node.command(&gc("75", "70")));
+    run.until("deleted");
+    run.until("deleting");
+    node.kill();
+    let (code, first) = run.end();
+    assert_eq!((code, text(&first, "/outcome")), (1, "failed"), "{first:#}");
+    let done = deleted(&first);
+    assert!(!done.is_empty() && done.len() <= 2, "{first:#}");
+    assert!(!list(&first, "/errors").is_empty());
+    assert_recorded(node, &first);
+    // Without containerd, nothing is tried.
+    node.json(5, &gc("75", "70"));
+
+    node.restart(5);
+    let second = node.json(0, &gc("75", "70"));
+    assert_eq!(text(&second, "/outcome"), "reached", "{second:#}");
+    assert!(used_percent(&node.loopfs) <= 70.0);
+    assert_eq!(rule(&second, &full("old-2")), "in-use", "its container went on");
+
+    // Ages are ours: no restart makes anything younger.
+    node.run(&["scan", "-q"]).expect_code(0);
+    node.restart(5);
+    let third = node.json(0, &["gc", "--max-age", "10d", "--high", "99", "--low", "98"]);
+    assert!(third["trigger"]["age"].as_bool().unwrap(), "{third:#}");
+    let left = node.names("k8s.io");
+    // An image that was in containerd's hands when it died waits: perhaps it was the cause.
+    let failed: Vec<_> = list(&first, "/errors").iter().map(|error| &error["id"]).collect();
+    let waits = |name: &String| {
+        let mut kept = list(&third, "/kept").iter().filter(|one| texts(one, "/names").contains(name));
+        kept.any(|one| one["rule"] == "backing-off" && failed.contains(&&one["id"]))
+    };
+    let old = left.iter().filter(|name| name.contains("/old-") && !waits(name));
+    assert_eq!(old.cloned().collect::<Vec<_>>(), [full("old-2")], "{third:#}");
+    assert!(left.contains(&full("new-0")), "it came just now");
+}
+
+/// A node without one free byte, its records on the same filesystem.
+fn full_disk(fs: Fs, images: usize) -> Option<ContainerdNode> {
+    let node = ContainerdNode::new(fs, SIZE, &old(images))?.state_beside_store();
+    age_old(&node, images);
+    fill_up(&node);
+    Some(node)
+}
+
+fn fill_up(node: &ContainerdNode) {
+    ballast::fill_to_the_last_byte(&node.loopfs);
+    let more = node.loopfs.path().join("more");
+    assert!(std::fs::write(&more, [1; 4096]).is_err(), "it is full");
+    // Perhaps it was not even made.
+    let _ = std::fs::remove_file(&more);
+}
+
+/// The last run is recorded as `document` tells it.
+fn assert_recorded(node: &ContainerdNode, document: &Value) {
+    let history = node.json(0, &["history"]);
+    let run = &list(&history, "/runs")[0];
+    for field in ["run_id", "outcome"] {
+        assert_eq!(run[field], document[field], "{history:#}");
+    }
+    let done = list(run, "/deleted").iter().filter(|one| one["error"].is_null());
+    let ids: Vec<_> = list(document, "/deleted").iter().map(|one| &one["id"]).collect();
+    assert_eq!(done.map(|one| &one["id"]).collect::<Vec<_>>(), ids);
+}
+
+fn works_on_a_full_disk(fs: Fs) {
+    let Some(node) = full_disk(fs, 5) else { return };
+    let real = node.json(0, &gc("98", "95"));
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert_eq!(deleted(&real)[..1], [full("old-0")]);
+    assert!(used_percent(&node.loopfs) <= 95.0);
+    assert_recorded(&node, &real);
+}
+
+#[test]
+fn works_on_a_full_ext4() {
+    works_on_a_full_disk(Fs::Ext4);
+}
+
+#[test]
+fn works_on_a_full_xfs() {
+    works_on_a_full_disk(Fs::Xfs);
+}
+
+/// btrfs writes nothing in place, so that containerd cannot even take an image out of its
+/// database. Some 20 KiB are enough for it: what earlier runs laid by in the state directory.
+#[test]
+fn a_full_btrfs_needs_what_earlier_runs_laid_by() {
+    let Some(node) = full_disk(Fs::Btrfs, 9) else { return };
+    let began = Instant::now();
+    // That there is no room is no fault of any image: the run ends at the first.
+    let real = node.json(1, &gc("98", "85"));
+    assert!(began.elapsed() < Duration::from_secs(45), "ends soon: {:?}", began.elapsed());
+    assert_eq!(text(&real, "/outcome"), "failed", "{real:#}");
+    let errors = list(&real, "/errors");
+    assert_eq!(errors.len(), 1, "{real:#}");
+    assert!(text(&errors[0], "/message").contains("no space left on device"), "{real:#}");
+    let refused = list(&real, "/kept").iter().filter(|one| one["rule"] == "refused").count();
+    assert_eq!(refused, 1, "{real:#}");
+    assert_recorded(&node, &real);
+
+    // An operator makes a little room (our records take some of it): nothing has to wait for
+    // having failed.
+    let file = std::fs::File::options().write(true).open(node.loopfs.path().join("ballast")).unwrap();
+    file.set_len(file.metadata().unwrap().len() - MIB).unwrap();
+    node.loopfs.sync();
+    let real = node.json(0, &gc("98", "85"));
+    assert_eq!(deleted(&real)[..1], [full("old-0")]);
+    assert_recorded(&node, &real);
+
+    // With that much room, it lays something by.
+    let laid_by = || {
+        let names = std::fs::read_dir(&node.state).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("ballast-")).count()
+    };
+    assert_eq!(laid_by(), 1);
+    fill_up(&node);
+    let left = node.names("k8s.io");
+    let real = node.json(0, &gc("98", "97"));
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert!(node.names("k8s.io").len() < left.len());
+    assert_eq!(laid_by(), 0, "given up, and there is not yet room for it again");
+    assert_recorded(&node, &real);
+}

@@ -1,0 +1,319 @@
+//! Deletions that are killed at every step, and whoever comes to the store first afterwards:
+//! podman, buildah, or we ourselves.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jiff::SignedDuration;
+use layersweep::model::Orphan;
+use layersweep::stores::containers_storage::edit::{
+    Editor, Marking, Options, OrphanAt, PlannedImage, Unused,
+};
+use layersweep::stores::containers_storage::snapshot::Places;
+
+use crate::support;
+use support::edit::{self, Copy};
+use support::program::{self, list, text};
+use support::small;
+use support::store::{self, Store};
+
+/// What the process that is killed does; its arguments come in the environment.
+#[derive(Clone, Copy, Debug)]
+enum Recipe {
+    Image,
+    ImageInPlace,
+    ImageWithoutMarks,
+    Container,
+    Incomplete,
+    OrphanDirectory,
+}
+
+impl Recipe {
+    const ALL: [Self; 6] = [
+        Self::Image,
+        Self::ImageInPlace,
+        Self::ImageWithoutMarks,
+        Self::Container,
+        Self::Incomplete,
+        Self::OrphanDirectory,
+    ];
+
+    fn options(self, notes: &Path) -> Options {
+        Options {
+            tempdirs: !matches!(self, Self::ImageInPlace),
+            marking: match self {
+                Self::ImageWithoutMarks => Marking::Free,
+                _ => Marking::Flag,
+            },
+            intents: Some(notes.to_path_buf()),
+            ..Options::default()
+        }
+    }
+
+    fn run(self, editor: &Editor, target: &str, graphroot: &Path) {
+        let target_path = || graphroot.join("overlay").join(target);
+        match self {
+            Self::Image | Self::ImageInPlace | Self::ImageWithoutMarks => {
+                editor.delete_image(&PlannedImage { id: target.into(), names: None }).map(drop).unwrap();
+            }
+            Self::Container => editor.delete_dead_container(target).map(drop).unwrap(),
+            Self::Incomplete => {
+                editor.delete_unused_layer(target, Unused::Incomplete).map(drop).unwrap();
+            }
+            Self::OrphanDirectory => {
+                let kind = Orphan::LayerDirectory;
+                let orphan = OrphanAt { kind, path: target_path() };
+                let done = editor.reclaim(&[orphan], SignedDuration::ZERO).unwrap();
+                assert!(done.kept.is_empty(), "{done:?}");
+            }
+        }
+    }
+}
+
+/// The process that is killed: this test program again, with this test alone.
+#[test]
+#[ignore = "only the other tests run it, in a process of its own"]
+fn victim() {
+    let Some(at) = std::env::var_os("VICTIM_DIES_AT") else { return };
+    let text = |name: &str| std::env::var(name).unwrap();
+    let recipe = Recipe::ALL[text("VICTIM_RECIPE").parse::<usize>().unwrap()];
+    let graphroot = PathBuf::from(text("VICTIM_GRAPHROOT"));
+    let places = Places {
+        databases: Vec::new(),
+        temporary: Vec::new(),
+        graphroot: edit::root(&graphroot),
+        imagestores: Vec::new(),
+        runroots: vec![edit::root(Path::new(&text("VICTIM_RUNROOT")))],
+        driver: "overlay".into(),
+        other_drivers: Vec::new(),
+        primary: true,
+        read_only: false,
+        foreign: false,
+    };
+    let last: usize = at.to_str().unwrap().parse().unwrap();
+    let steps = AtomicUsize::new(0);
+    let observer = move |name: &'static str| {
+        if steps.fetch_add(1, Ordering::Relaxed) + 1 == last {
+            eprintln!("dying at: {name}");
+            let own = nix::unistd::getpid();
+            nix::sys::signal::kill(own, nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+    };
+    let mut options = recipe.options(Path::new(&text("VICTIM_NOTES")));
+    options.observer = Some(Box::new(observer));
+    recipe.run(&Editor::new(&places, options).unwrap(), &text("VICTIM_TARGET"), &graphroot);
+}
+
+/// Runs the recipe and kills it at a step; the step's name, or `None` where it had fewer.
+fn kill_at(store: &Store, recipe: Recipe, target: &str, notes: &Path, step: usize) -> Option<String> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let recipe = Recipe::ALL.iter().position(|known| *known as usize == recipe as usize).unwrap();
+    command
+        .args(["edit_crash::victim", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env("VICTIM_DIES_AT", step.to_string())
+        .env("VICTIM_RECIPE", recipe.to_string())
+        .env("VICTIM_GRAPHROOT", store.root())
+        .env("VICTIM_RUNROOT", store.runroot())
+        .env("VICTIM_NOTES", notes)
+        .env("VICTIM_TARGET", target);
+    let run = program::run(&mut command);
+    if run.code == 0 {
+        return None;
+    }
+    assert_eq!(run.code, -1, "{run:?}");
+    let name = run.stderr.lines().find_map(|line| line.split("dying at: ").nth(1));
+    Some(name.unwrap_or_else(|| panic!("{run:?}")).to_owned())
+}
+
+/// A store in which the recipe has something to do: what it does it to, and the ids of the
+/// images that must survive.
+fn prepare(store: &Store, recipe: Recipe) -> (String, Vec<String>) {
+    let images = store.images();
+    let id_of = |name: &str| {
+        let name = small::name(name);
+        let image = images.iter().find(|image| program::texts(image, "/names").contains(&name));
+        text(image.unwrap(), "/id").to_owned()
+    };
+    let mut survivors = edit::ids(&images);
+    let target = match recipe {
+        // Two layers of its own, below nothing else.
+        Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => {
+            let id = id_of("deep");
+            survivors.retain(|known| *known != id);
+            id
+        }
+        Recipe::Container => {
+            let made =
+                store.podman(["create", "--name", "doomed", "--network", "none", &small::name("b"), "/x"]);
+            made.trim().to_owned()
+        }
+        Recipe::Incomplete => {
+            let id = store.storage(["create-layer"]).split_whitespace().next().unwrap().to_owned();
+            let path = store.record("layers.json");
+            let records = std::fs::read_to_string(&path).unwrap();
+            let found = format!("{{\"id\":\"{id}\",");
+            assert!(records.contains(&found));
+            let flagged = records.replace(&found, &format!("{found}\"flags\":{{\"incomplete\":true}},"));
+            std::fs::write(&path, flagged).unwrap();
+            id
+        }
+        Recipe::OrphanDirectory => {
+            let orphan = "0a".repeat(32);
+            let directory = store.root().join("overlay").join(&orphan);
+            std::fs::create_dir_all(directory.join("diff/some/more")).unwrap();
+            std::fs::write(directory.join("diff/some/file"), [7; 9000]).unwrap();
+            std::fs::write(directory.join("link"), "ZZZZZZZZZZZZZZZZZZZZZZZZZZ").unwrap();
+            let link = store.root().join("overlay/l/ZZZZZZZZZZZZZZZZZZZZZZZZZZ");
+            std::os::unix::fs::symlink(format!("../{orphan}/diff"), link).unwrap();
+            orphan
+        }
+    };
+    store.unmount();
+    (target, survivors)
+}
+
+/// Who comes first after the crash.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    Podman,
+    Buildah,
+    Ourselves,
+}
+
+impl First {
+    fn come(self, store: &Store, survivors: &[String]) {
+        match self {
+            Self::Podman => {
+                let listed: BTreeSet<_> = edit::podman_ids(store).into_iter().collect();
+                assert!(survivors.iter().all(|id| listed.contains(id)), "{listed:?}");
+                store.podman(["create", "--name", "after", "--network", "none", &small::name("a2"), "/x"]);
+                store.podman(["rm", "after"]);
+            }
+            Self::Buildah => {
+                let made = store.buildah(["from", "--pull-never", &small::name("a2")]);
+                store.buildah(["rm", made.trim()]);
+            }
+            Self::Ourselves => {}
+        }
+        store.unmount();
+    }
+}
+
+fn killed_at_every_step(recipe: Recipe, firsts: &[First]) {
+    if !store::require_tools() {
+        return;
+    }
+    // In memory where that can be: nobody loses power here, and every round copies the store.
+    let memory = Path::new("/dev/shm");
+    let dir = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap();
+    let store = small::still(&dir.path().join("root"));
+    store.load(&small::deep());
+    let (target, survivors) = prepare(&store, recipe);
+    let notes = dir.path().join("notes");
+    std::fs::create_dir(&notes).unwrap();
+    let whole = Copy::of(&store, &dir.path().join("whole"));
+    let mut steps = Vec::new();
+    loop {
+        whole.restore(&store);
+        let step = kill_at(&store, recipe, &target, &notes, steps.len() + 1);
+        let at = format!("{recipe:?} at step {} ({step:?})", steps.len() + 1);
+        for (round, first) in firsts.iter().enumerate() {
+            if round > 0 {
+                // Not from a copy: a note is about the very directories that it was written for.
+                whole.restore(&store);
+                assert_eq!(kill_at(&store, recipe, &target, &notes, steps.len() + 1), step, "{at}");
+            }
+            println!("{at}, then {first:?}");
+            first.come(&store, &survivors);
+            finish(&store, recipe, &target, &notes);
+            assert_eq!(edit::whole(&store), survivors, "{at}, then {first:?}");
+            let container = recipe_containers(&store);
+            assert_eq!(container, ["web"], "{at}, then {first:?}");
+            assert_eq!(std::fs::read_dir(&notes).unwrap().count(), 0, "{at}: a note is left");
+        }
+        match step {
+            Some(step) => steps.push(step),
+            None => break,
+        }
+    }
+    println!("{recipe:?}: {} steps: {steps:?}", steps.len());
+    assert!(steps.len() > 6, "too few steps: {steps:?}");
+    // The last of the finished stores is still one that podman works with.
+    edit::podman_ids(&store);
+    store.podman(["mount", "web"]);
+    store.podman(["umount", "web"]);
+}
+
+fn recipe_containers(store: &Store) -> Vec<String> {
+    let scan = store.json("scan");
+    list(&scan, "/containers").iter().map(|container| text(container, "/name").to_owned()).collect()
+}
+
+/// Our next run: finishes what was noted, and does again what is still to be done.
+fn finish(store: &Store, recipe: Recipe, target: &str, notes: &Path) {
+    let options = recipe.options(notes);
+    let editor = edit::with(store, options);
+    editor.resume().unwrap();
+    let records = |name: &str| std::fs::read_to_string(store.record(name)).unwrap().contains(target);
+    let again = match recipe {
+        Recipe::Image | Recipe::ImageInPlace | Recipe::ImageWithoutMarks => records("images.json"),
+        Recipe::Container => {
+            let layer = || records_name_layer(store, target);
+            // Of what had begun nothing is left to anybody else.
+            records("containers.json") && {
+                assert!(layer(), "its layer is gone, its record is not");
+                true
+            }
+        }
+        Recipe::Incomplete => records("layers.json"),
+        Recipe::OrphanDirectory => store.root().join("overlay").join(target).exists(),
+    };
+    if again {
+        recipe.run(&editor, target, store.root());
+    }
+}
+
+/// Whether the layer of a container has a record.
+fn records_name_layer(store: &Store, container: &str) -> bool {
+    let read = |name: &str| -> Vec<serde_json::Value> {
+        serde_json::from_str(&std::fs::read_to_string(store.record(name)).unwrap()).unwrap()
+    };
+    let container = read("containers.json").into_iter().find(|one| one["id"] == container).unwrap();
+    read("layers.json").iter().any(|layer| layer["id"] == container["layer"])
+}
+
+const EVERYBODY: [First; 3] = [First::Ourselves, First::Podman, First::Buildah];
+
+#[test]
+fn an_image() {
+    killed_at_every_step(Recipe::Image, &EVERYBODY);
+}
+
+#[test]
+fn an_image_in_place() {
+    killed_at_every_step(Recipe::ImageInPlace, &[First::Ourselves, First::Podman]);
+}
+
+#[test]
+fn an_image_without_marks() {
+    killed_at_every_step(Recipe::ImageWithoutMarks, &[First::Ourselves, First::Buildah]);
+}
+
+#[test]
+fn a_dead_container() {
+    killed_at_every_step(Recipe::Container, &[First::Ourselves, First::Buildah]);
+}
+
+#[test]
+fn an_incomplete_layer() {
+    killed_at_every_step(Recipe::Incomplete, &[First::Ourselves, First::Podman]);
+}
+
+#[test]
+fn an_orphan_directory() {
+    killed_at_every_step(Recipe::OrphanDirectory, &EVERYBODY);
+}

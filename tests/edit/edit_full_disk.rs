@@ -1,0 +1,232 @@
+//! Deletions on a filesystem without a free block, or without a free inode.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::io::Write;
+use std::path::Path;
+
+use jiff::SignedDuration;
+use layersweep::model::Orphan;
+use layersweep::stores::containers_storage::edit::{Ballast, Options, OrphanAt};
+use serde_json::Value;
+
+use crate::support;
+use support::archive::{ImageSpec, LayerSpec};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::program;
+use support::store::{self, Store};
+use support::{edit, small};
+
+/// A store with one image of 12 MiB among small ones.
+fn store_with_bulk(loopfs: &LoopFs) -> Store {
+    let store = small::still(&loopfs.path().join("root"));
+    let bulk = LayerSpec { files: vec![12 << 20], ..LayerSpec::new("bulk") };
+    store.load(&[ImageSpec { names: vec![small::name("bulk")], layers: vec![bulk], label: "bulk".into() }]);
+    store.unmount();
+    store
+}
+
+fn named(images: &[Value], name: &str) -> Value {
+    let name = small::name(name);
+    let found = images.iter().find(|image| program::texts(image, "/names").contains(&name));
+    found.unwrap().clone()
+}
+
+/// Writes until nothing more fits, in ever smaller pieces.
+fn fill(loopfs: &LoopFs) {
+    fill_at(loopfs.path());
+}
+
+fn fill_at(top: &Path) {
+    let sync = || store::succeed(std::process::Command::new("sync").arg("-f").arg(top));
+    let mut noise = support::archive::Noise::new("filler");
+    for (at, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
+        for round in 0.. {
+            let path = top.join(format!("filler-{at}-{round}"));
+            let Ok(mut file) = std::fs::File::create(path) else { break };
+            let block: Vec<u8> = (0..size / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
+            let mut written = 0;
+            while written < 64 << 20 && file.write_all(&block).is_ok() {
+                written += size;
+            }
+            // Delayed allocation finds out at the end.
+            let synced = file.sync_all().is_ok();
+            if written == 0 || !synced {
+                break;
+            }
+        }
+        sync();
+    }
+    for at in 0..64 {
+        if std::fs::write(top.join(format!("last-{at}")), [7; 3000]).is_err() {
+            break;
+        }
+    }
+    sync();
+}
+
+fn is_full(loopfs: &LoopFs) -> bool {
+    let probe = loopfs.path().join("probe");
+    let full = std::fs::File::create(&probe)
+        .and_then(|mut file| file.write_all(&[1; 8192]).and_then(|()| file.sync_all()))
+        .is_err();
+    let _ = std::fs::remove_file(probe);
+    full
+}
+
+fn deletes_on_a_full_disk(fs: Fs, size: u64) {
+    if !store::require_tools() || !fs.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(fs, size);
+    let store = store_with_bulk(&loopfs);
+    let state = tempfile::tempdir().unwrap();
+    let ballast = Ballast::of_store(&edit::places(&store), state.path()).unwrap();
+    assert_eq!(ballast.len(), 1);
+    assert!(ballast[0].path().starts_with(store.root()), "beside the records: {ballast:?}");
+    assert!(ballast[0].prepare().unwrap());
+    let orphan = orphan(&store);
+    let bulk = named(&store.images(), "bulk");
+    fill(&loopfs);
+    println!("{fs:?}: {} bytes free", free(loopfs.path()));
+    assert!(is_full(&loopfs), "{} bytes free", free(loopfs.path()));
+    // Without ballast it is said, and nothing is changed.
+    let error = edit::editor(&store).delete_image(&edit::planned(&bulk)).unwrap_err();
+    assert!(error.is_no_space(), "{error}");
+    assert_eq!(store.images().len(), 6);
+    let options = || Options { ballast: ballast.clone(), ..Options::default() };
+    let editor = edit::with(&store, options());
+    let deleted = edit::delete(&editor, &bulk);
+    assert!(deleted.ballast_released, "{deleted:?}");
+    // XFS and btrfs give back in the background.
+    for _ in 0..100 {
+        if free(loopfs.path()) > 10 << 20 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        loopfs.sync();
+    }
+    println!("{fs:?}: {} bytes free afterwards, {deleted:?}", free(loopfs.path()));
+    assert!(free(loopfs.path()) > 10 << 20);
+    let kind = Orphan::LayerDirectory;
+    assert!(
+        editor.reclaim(&[OrphanAt { kind, path: orphan }], SignedDuration::ZERO).unwrap().kept.is_empty()
+    );
+    assert_eq!(edit::podman_ids(&store), edit::whole(&store));
+    store.podman(["create", "--name", "after", "--network", "none", &small::name("b"), "/x"]);
+    store.podman(["rm", "after"]);
+    store.unmount();
+    edit::whole(&store);
+}
+
+fn free(path: &Path) -> u64 {
+    let facts = nix::sys::statvfs::statvfs(path).unwrap();
+    facts.blocks_available() * facts.fragment_size()
+}
+
+fn orphan(store: &Store) -> std::path::PathBuf {
+    let orphan = store.root().join("overlay").join("0b".repeat(32));
+    std::fs::create_dir_all(orphan.join("diff")).unwrap();
+    std::fs::write(orphan.join("diff/file"), [9; 20000]).unwrap();
+    orphan
+}
+
+#[test]
+fn ext4_at_zero() {
+    deletes_on_a_full_disk(Fs::Ext4, 96 * MIB);
+}
+
+#[test]
+fn xfs_at_zero() {
+    deletes_on_a_full_disk(Fs::Xfs, 320 * MIB);
+}
+
+#[test]
+fn btrfs_at_zero() {
+    deletes_on_a_full_disk(Fs::Btrfs, 256 * MIB);
+}
+
+#[test]
+fn an_orphan_goes_without_ballast() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let store = store_with_bulk(&loopfs);
+    let path = orphan(&store);
+    fill(&loopfs);
+    assert!(is_full(&loopfs));
+    let kind = Orphan::LayerDirectory;
+    let done = edit::editor(&store).reclaim(&[OrphanAt { kind, path }], SignedDuration::ZERO).unwrap();
+    assert!(done.kept.is_empty(), "{:?}", done.kept);
+    assert!(done.deleted.in_place);
+    edit::whole(&store);
+}
+
+/// The disk runs full between the image's record and its layers: our next run finishes.
+#[test]
+fn full_in_the_middle() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let store = store_with_bulk(&loopfs);
+    let state = tempfile::tempdir().unwrap();
+    let bulk = named(&store.images(), "bulk");
+    let options = || Options { intents: Some(state.path().to_path_buf()), ..Options::default() };
+    for step in ["image directory removed", "layer data removed"] {
+        let top = loopfs.path().to_path_buf();
+        let observer = move |name: &'static str| {
+            if name == step {
+                fill_at(&top);
+            }
+        };
+        let editor = edit::with(&store, Options { observer: Some(Box::new(observer)), ..options() });
+        let error = editor.delete_image(&edit::planned(&bulk)).unwrap_err();
+        assert!(error.is_no_space(), "{step}: {error}");
+        let layersweep::stores::containers_storage::edit::Error::Stopped { done, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((done.images.len(), done.layers.len()), (1, 0), "{step}");
+        for entry in std::fs::read_dir(loopfs.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let resumed = edit::with(&store, options()).resume().unwrap();
+        assert_eq!(resumed.layers.len(), 1, "{step}");
+        edit::whole(&store);
+        assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0, "{step}");
+        let again = LayerSpec { files: vec![12 << 20], ..LayerSpec::new("bulk") };
+        store.load(&[ImageSpec {
+            names: vec![small::name("bulk")],
+            layers: vec![again],
+            label: "bulk".into(),
+        }]);
+        store.unmount();
+    }
+}
+
+#[test]
+fn ext4_without_inodes() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::with(Fs::Ext4, 96 * MIB, &["-N", "1500"], &[]);
+    let store = store_with_bulk(&loopfs);
+    let state = tempfile::tempdir().unwrap();
+    let ballast = Ballast::of_store(&edit::places(&store), state.path()).unwrap();
+    assert!(ballast[0].prepare().unwrap());
+    let bulk = named(&store.images(), "bulk");
+    for at in 0.. {
+        if std::fs::File::create(loopfs.path().join(format!("inode-{at}"))).is_err() {
+            break;
+        }
+    }
+    let error = edit::editor(&store).delete_image(&edit::planned(&bulk)).unwrap_err();
+    assert!(error.is_no_space(), "{error}");
+    let editor = edit::with(&store, Options { ballast, ..Options::default() });
+    edit::delete(&editor, &bulk);
+    edit::whole(&store);
+}

@@ -1,0 +1,148 @@
+//! Deletions in stores whose parts lie apart: a split imagestore, a transient store.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::path::Path;
+
+use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
+use layersweep::stores::containers_storage::snapshot::{self, Patience, Places};
+use layersweep::stores::containers_storage::units::{self, What};
+use serde_json::Value;
+
+use crate::support;
+use support::program::{self, text};
+use support::store::{self, Store};
+use support::{edit, small};
+
+fn records(path: &Path) -> Vec<Value> {
+    let content = std::fs::read(path).unwrap();
+    serde_json::from_slice(&content).unwrap()
+}
+
+fn save(path: &Path, records: &[&Value]) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, serde_json::to_vec(records).unwrap()).unwrap();
+}
+
+/// What has no record, by our own reading.
+fn debris(places: &Places) -> Vec<String> {
+    let snapshot = snapshot::read(places, Patience::default()).unwrap();
+    assert!(snapshot.findings.is_empty(), "{:?}", snapshot.findings);
+    let units = units::sort(&snapshot).into_iter();
+    units
+        .filter(|unit| matches!(unit.what, What::Orphan(_)))
+        .map(|unit| unit.path.display().to_string())
+        .collect()
+}
+
+fn planned(images: &[Value], name: &str) -> PlannedImage {
+    let name = small::name(name);
+    let image = images.iter().find(|image| program::texts(image, "/names").contains(&name));
+    edit::planned(image.unwrap())
+}
+
+/// Moves images and their layers into an imagestore, as CRI-O keeps them with `imagestore`;
+/// containers and their layers stay. Tar-splits stay as well: the library looks for them in
+/// the graphroot only.
+fn split(store: &Store, imagestore: &Path) {
+    let root = store.root();
+    let containers = records(&store.record("containers.json"));
+    let is_container = |layer: &&Value| containers.iter().any(|container| container["layer"] == layer["id"]);
+    let layers = records(&store.record("layers.json"));
+    let (own, images): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
+    std::fs::create_dir_all(imagestore.join("overlay/l")).unwrap();
+    for layer in &images {
+        let id = text(layer, "/id");
+        let link = std::fs::read_to_string(root.join("overlay").join(id).join("link")).unwrap();
+        for path in [format!("overlay/{id}"), format!("overlay/l/{link}")] {
+            std::fs::rename(root.join(&path), imagestore.join(&path)).unwrap();
+        }
+    }
+    save(&store.record("layers.json"), &own);
+    save(&imagestore.join("overlay-layers/layers.json"), &images);
+    std::fs::copy(store.record("layers.lock"), imagestore.join("overlay-layers/layers.lock")).unwrap();
+    std::fs::rename(root.join("overlay-images"), imagestore.join("overlay-images")).unwrap();
+    std::fs::create_dir(root.join("overlay-images")).unwrap();
+    std::fs::write(root.join("overlay-images/images.lock"), b"").unwrap();
+}
+
+#[test]
+fn a_split_imagestore() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    store.unmount();
+    let images = store.images();
+    let imagestore = dir.path().join("imagestore");
+    split(&store, &imagestore);
+    let places = Places { imagestores: vec![edit::root(&imagestore)], ..edit::places(&store) };
+    assert_eq!(debris(&places), [""; 0]);
+    let editor = Editor::new(&places, Options::default()).unwrap();
+    let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
+    let container_layers = std::fs::read(store.record("layers.json")).unwrap();
+    let token = |path: &Path| std::fs::read(path.join("overlay-layers/layers.lock")).unwrap();
+    let before = (token(store.root()), token(&imagestore));
+    let mut left = 5;
+    for name in ["other", "a2", "b", "base"] {
+        let deleted = editor.delete_image(&planned(&images, name)).unwrap();
+        assert_eq!(deleted.layers.len(), usize::from(name != "base"), "{name}");
+        left -= 1;
+        let records = records(&imagestore.join("overlay-images/images.json"));
+        assert_eq!(records.len(), left);
+        assert_eq!(debris(&places), [""; 0], "{name}");
+        for id in &deleted.layers {
+            assert!(!imagestore.join("overlay").join(id).exists());
+            assert!(!store.root().join(format!("overlay-layers/{id}.tar-split.gz")).exists());
+        }
+    }
+    let after = (token(store.root()), token(&imagestore));
+    assert!(before.0 != after.0 && before.1 != after.1, "both tokens are written");
+    assert_eq!(std::fs::read(store.record("layers.json")).unwrap(), container_layers);
+    assert!(!imagestore.join("overlay/tempdirs").exists());
+    let layers = records(&imagestore.join("overlay-layers/layers.json"));
+    assert_eq!(std::fs::read_dir(imagestore.join("overlay/l")).unwrap().count(), layers.len());
+    assert_eq!(layers.len(), 2, "what the container lies on");
+}
+
+#[test]
+fn a_transient_store() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    store.unmount();
+    let images = store.images();
+    // Containers and their layers are recorded in the runroot, and their lock is there alone.
+    let run = store.runroot();
+    let containers = records(&store.record("containers.json"));
+    let layers = records(&store.record("layers.json"));
+    let is_container = |layer: &&Value| layer["id"] == containers[0]["layer"];
+    let (own, others): (Vec<&Value>, Vec<&Value>) = layers.iter().partition(is_container);
+    save(&run.join("overlay-containers/volatile-containers.json"), &containers.iter().collect::<Vec<_>>());
+    save(&run.join("overlay-layers/volatile-layers.json"), &own);
+    save(&store.record("layers.json"), &others);
+    std::fs::remove_file(store.record("containers.json")).unwrap();
+    std::fs::rename(store.record("containers.lock"), run.join("overlay-containers/containers.lock")).unwrap();
+    let places = edit::places(&store);
+    assert_eq!(debris(&places), [""; 0]);
+    let editor = edit::editor(&store);
+    let error = editor.delete_image(&planned(&images, "a")).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::UsedByContainer { .. })), "{error}");
+    // Without its runroot nothing is known of its containers.
+    let blind = Places { runroots: Vec::new(), ..places.clone() };
+    let blind = Editor::new(&blind, Options::default()).unwrap();
+    let error = blind.delete_image(&planned(&images, "other")).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::NoLockFile(_))), "{error}");
+    let container = text(&containers[0], "/id");
+    let deleted = editor.delete_dead_container(container).unwrap();
+    assert_eq!((deleted.containers.len(), deleted.layers.len()), (1, 1));
+    assert_eq!(records(&run.join("overlay-containers/volatile-containers.json")), [] as [Value; 0]);
+    assert_eq!(records(&run.join("overlay-layers/volatile-layers.json")), [] as [Value; 0]);
+    editor.delete_image(&planned(&images, "a")).unwrap();
+    assert_eq!(debris(&places), [""; 0]);
+    assert!(!store.record("containers.lock").exists(), "a lock file was made");
+}

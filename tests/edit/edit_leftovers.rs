@@ -1,0 +1,245 @@
+//! Everything that `inject.sh` plants, reclaimed: what is garbage goes, the traps stand.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::SignedDuration;
+use layersweep::model::{LeakClass, Orphan, Recipe};
+use layersweep::stores::containers_storage::edit::{Editor, Options, OrphanAt, Refusal, Unused};
+use layersweep::stores::containers_storage::snapshot::Places;
+use serde_json::Value;
+
+use crate::support;
+use support::program::{self, list, text};
+use support::store::{self, Store};
+use support::{edit, locks, small, tree};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+fn planted(injected: &Path) -> Vec<(String, String, String, Vec<PathBuf>)> {
+    let table = std::fs::read_to_string(injected.join("INJECTED.tsv")).unwrap();
+    let row = |line: &str| {
+        let fields: Vec<String> = line.split('\t').map(str::to_owned).collect();
+        let paths = fields[3].split(" (").next().unwrap().split_whitespace();
+        let paths = paths.map(|path| injected.join(path)).collect();
+        (fields[0].clone(), fields[1].clone(), fields[2].clone(), paths)
+    };
+    table.lines().skip(1).map(row).collect()
+}
+
+#[test]
+fn what_is_planted_goes_and_the_traps_stand() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("store");
+    std::fs::create_dir(&home).unwrap();
+    let _store = Store::rig(&home.join("root"), "overlay");
+    let injected = dir.path().join("injected");
+    store::succeed(Command::new(store::rig("inject.sh")).args([&home, &injected]));
+    let root = injected.join("root");
+    let run = injected.join("run");
+    let _lock = locks::write_lock(&root.join("overlay/staging/3333333333/staging.lock"));
+    // What is planted is seconds old; its age is not what is tested here.
+    let aged = ["overlay/staging", "overlay/tempdirs", "overlay-layers/tmp"];
+    let places = Places { runroots: vec![edit::root(&run)], ..places_like(&root) };
+    let editor = Editor::new(&places, Options::default()).unwrap();
+    let scan = || program::store_run("scan", &root, &run).expect_no_crash().json();
+    let doomed = |scan: &Value| {
+        let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] == "reclaim");
+        // Temporary files of the tools have no recipe.
+        leaks.filter(|leak| leak["class"] != "graphroot-tmp").cloned().collect::<Vec<_>>()
+    };
+    let before = scan();
+    let mut leftovers = Vec::new();
+    for leak in doomed(&before) {
+        match LeakClass::find(text(&leak, "/class")).and_then(LeakClass::recipe) {
+            Some(Recipe::Orphan(kind)) => {
+                leftovers.push(OrphanAt { kind, path: text(&leak, "/path").into() });
+            }
+            Some(Recipe::IncompleteLayer) => {
+                editor.delete_unused_layer(text(&leak, "/id"), Unused::Incomplete).unwrap();
+            }
+            Some(Recipe::UnreferencedLayer) => {
+                editor.delete_unused_layer(text(&leak, "/id"), Unused::unreferenced(DAY)).unwrap();
+            }
+            other => panic!("no deletion for {leak:#}: {other:?}"),
+        }
+    }
+    for (class, _, _, paths) in planted(&injected) {
+        let kind = match class.as_str() {
+            "dangling-l" | "dup-l" => Orphan::ShortName,
+            "tmp-json" => Orphan::TempRecord,
+            _ => continue,
+        };
+        let leftover = |path: &PathBuf| OrphanAt { kind, path: path.clone() };
+        let more: Vec<_> = paths.iter().map(leftover).filter(|found| !leftovers.contains(found)).collect();
+        leftovers.extend(more);
+    }
+    // Too young, where only age tells.
+    let young = editor.reclaim(&leftovers, DAY).unwrap();
+    for (at, error) in &young.kept {
+        assert!(matches!(error.refusal(), Some(Refusal::Young { .. })), "{:?}: {error}", leftovers[*at]);
+        use layersweep::model::Orphan::{ContainerDirectory, FeatureTest};
+        let leftover = &leftovers[*at];
+        let by_age = [FeatureTest, ContainerDirectory].contains(&leftover.kind);
+        let by_place = aged.iter().any(|path| leftover.path.starts_with(root.join(path)));
+        assert!(by_age || by_place, "{leftover:?}");
+    }
+    assert!(!young.kept.is_empty());
+    let again: Vec<_> = young.kept.iter().map(|(at, _)| leftovers[*at].clone()).collect();
+    let old = editor.reclaim(&again, SignedDuration::ZERO).unwrap();
+    assert!(old.kept.is_empty(), "{:?}", old.kept);
+    let after = scan();
+    assert_eq!(doomed(&after), Vec::<Value>::new());
+    // Everything else is reported as it was.
+    let rest = |scan: &Value| -> Vec<(String, String)> {
+        let leaks = list(scan, "/leaks").iter().filter(|leak| leak["verdict"] != "reclaim");
+        // Young ones stay or go by what other tests run.
+        let leaks = leaks.filter(|leak| leak["class"] != "graphroot-tmp");
+        leaks.map(|leak| (text(leak, "/class").to_owned(), text(leak, "/path").to_owned())).collect()
+    };
+    assert_eq!(rest(&after), rest(&before));
+    assert_eq!(edit::ids(list(&after, "/images")), edit::ids(list(&before, "/images")));
+    for (class, verdict, _, paths) in planted(&injected) {
+        for path in paths.iter().filter(|path| path.exists() || path.symlink_metadata().is_ok()) {
+            // Record files stay whatever is in them.
+            let is_records = path.extension().is_some_and(|extension| extension == "json");
+            let ours = verdict == "reclaim" && !["graphroot-tmp", "vartmp"].contains(&class.as_str());
+            assert!(
+                !ours || is_records || class == "staging-dead" && path.ends_with("staging"),
+                "{class}: {path:?}"
+            );
+        }
+        if verdict == "keep" {
+            assert!(paths.iter().all(|path| path.symlink_metadata().is_ok()), "{class}: {paths:?}");
+        }
+    }
+    delete_trapped_images(&editor, &after);
+    let rows = planted(&injected);
+    for (class, _, id, _) in
+        rows.iter().filter(|row| ["missing-l", "empty-linkfile"].contains(&row.0.as_str()))
+    {
+        assert_eq!(LeakClass::find(class).and_then(LeakClass::recipe), Some(Recipe::RepairLink));
+        editor.repair_link(id).unwrap();
+        let link = std::fs::read_to_string(root.join("overlay").join(id).join("link")).unwrap();
+        let target = std::fs::read_link(root.join("overlay/l").join(link)).unwrap();
+        assert_eq!(target, Path::new("..").join(id).join("diff"), "{class}");
+        let error = editor.repair_link(id).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
+    }
+    // The library opens what is left. It has its own view of the traps, so it only lists.
+    let mut library = Command::new("containers-storage");
+    library.args(["--graph"]).arg(&root).arg("--run").arg(&run).args([
+        "--storage-driver",
+        "overlay",
+        "images",
+    ]);
+    let listed = store::succeed(&mut library);
+    assert!(listed.contains("localhost/mk/svc-b:1"), "{listed}");
+    let _ = Command::new("umount").arg("-l").arg(root.join("overlay")).status();
+}
+
+/// Images that share with others what looks like theirs alone.
+fn delete_trapped_images(editor: &Editor, scan: &Value) {
+    for (name, layers) in
+        [("shared-top", 0), ("mapped-top", 1), ("hardlink-cross", 1), ("image-layer-missing", 0)]
+    {
+        let name = format!("localhost/inj/{name}:1");
+        let image =
+            list(scan, "/images").iter().find(|image| program::texts(image, "/names").contains(&name));
+        let deleted = editor.delete_image(&edit::planned(image.unwrap())).unwrap();
+        assert_eq!(deleted.layers.len(), layers, "{name}");
+    }
+}
+
+fn places_like(root: &Path) -> Places {
+    Places {
+        databases: Vec::new(),
+        temporary: Vec::new(),
+        graphroot: edit::root(root),
+        imagestores: Vec::new(),
+        runroots: Vec::new(),
+        driver: "overlay".into(),
+        other_drivers: Vec::new(),
+        primary: true,
+        read_only: false,
+        foreign: false,
+    }
+}
+
+#[test]
+fn what_is_in_use_is_no_leftover() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    store.unmount();
+    let before = edit::facts(store.root());
+    let editor = edit::editor(&store);
+    let scan = store.json("scan");
+    let mut all = Vec::new();
+    let root = store.root();
+    for layer in list(&scan, "/layers") {
+        let id = text(layer, "/id");
+        let path = root.join("overlay").join(id);
+        let link = std::fs::read_to_string(path.join("link")).unwrap_or_default();
+        let data = root.join("overlay-layers");
+        all.push((Orphan::LayerDirectory, path));
+        all.push((Orphan::TarSplit, data.join(format!("{id}.tar-split.gz"))));
+        all.push((Orphan::ShortName, root.join("overlay/l").join(link)));
+        let error = editor.delete_unused_layer(id, Unused::Unreferenced(SignedDuration::ZERO)).unwrap_err();
+        assert!(error.refusal().is_some(), "{error}");
+        let error = editor.delete_unused_layer(id, Unused::Incomplete).unwrap_err();
+        assert!(matches!(error.refusal(), Some(Refusal::Changed { .. })), "{error}");
+    }
+    for image in list(&scan, "/images") {
+        all.push((Orphan::ImageDirectory, root.join("overlay-images").join(text(image, "/id"))));
+    }
+    let container = text(&list(&scan, "/containers")[0], "/id").to_owned();
+    all.push((Orphan::ContainerDirectory, root.join("overlay-containers").join(&container)));
+    // Paths that are not what they are taken for, or lie elsewhere.
+    for path in
+        ["overlay/l", "overlay", "overlay-layers/layers.json", "../outside", "overlay-images/images.lock"]
+    {
+        for kind in [Orphan::LayerDirectory, Orphan::TempRecord, Orphan::Staging, Orphan::FeatureTest] {
+            all.push((kind, root.join(path)));
+        }
+    }
+    all.push((Orphan::LayerDirectory, "/etc".into()));
+    let leftovers: Vec<_> = all.into_iter().map(|(kind, path)| OrphanAt { kind, path }).collect();
+    let done = editor.reclaim(&leftovers, SignedDuration::ZERO).unwrap();
+    assert_eq!(done.kept.len(), leftovers.len(), "{done:?}");
+    assert!(done.kept.iter().all(|(_, error)| error.refusal().is_some()), "{:?}", done.kept);
+    assert_eq!(edit::facts(store.root()), before);
+    // A container's storage goes only if nothing of it is mounted.
+    store.podman(["mount", "web"]);
+    let error = editor.delete_dead_container(&container).unwrap_err();
+    assert!(matches!(error.refusal(), Some(Refusal::Mounted { .. })), "{error}");
+    store.podman(["umount", "web"]);
+    store.unmount();
+    // As conmon does, it stands in the container's directory.
+    let userdata = root.join("overlay-containers").join(&container).join("userdata");
+    let mut process = Command::new("sh")
+        .args(["-c", "read line; :"])
+        .current_dir(userdata)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let error = editor.delete_dead_container(&container).unwrap_err();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(matches!(error.refusal(), Some(Refusal::Process { .. })), "{error}");
+    let deleted = editor.delete_dead_container(&container).unwrap();
+    assert_eq!((deleted.containers.len(), deleted.layers.len()), (1, 1));
+    // Podman keeps its row until it is told.
+    store.podman(["rm", "web"]);
+    store.podman(["rmi", &small::name("a2"), &small::name("a")]);
+    store.unmount();
+    edit::whole(&store);
+    let _ = tree::du(store.root());
+}

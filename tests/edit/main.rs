@@ -1,0 +1,11 @@
+//! Direct edits of a graphroot: locks, crashes, full disks, other tools at work.
+
+mod edit_crash;
+mod edit_full_disk;
+mod edit_hostile;
+mod edit_images;
+mod edit_layouts;
+mod edit_leftovers;
+mod edit_storm;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,398 @@
+//! The client in front of the test CRI server, with a real podman store behind it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::cri_server;
+use crate::support;
+use cri_server::{Behaviour, CriServer, Listing, Removal};
+use layersweep::cri::in_use::Names;
+use layersweep::cri::{
+    Client, CriError, Endpoint, Options, Problem, RuntimeContainerState, RuntimeImage, StoreType,
+};
+use layersweep::disk::Progress;
+use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use layersweep::model::{Inventory, Owner};
+use layersweep::stores::Request;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::sys::sysroot::Sysroot;
+use support::archive::{ImageSpec, LayerSpec};
+use support::store::{self, Store};
+use tempfile::TempDir;
+
+const APP: &str = "reg.local/app:1";
+const ALIAS: &str = "reg.local/app:alias";
+const USED: &str = "reg.local/used:1";
+const PAUSE: &str = "reg.local/pause:1";
+
+/// A store with three images, one of them with two names, and a server in front of it.
+struct Setup {
+    server: CriServer,
+    store: Arc<Store>,
+    client: Client,
+    _directory: TempDir,
+}
+
+impl Setup {
+    fn new() -> Option<Self> {
+        if !store::require_tools() {
+            return None;
+        }
+        let directory = tempfile::Builder::new().prefix("layersweep-cri-").tempdir().unwrap();
+        let store = Arc::new(Store::at(&directory.path().join("graphroot"), "overlay"));
+        let image = |names: &[&str], layers: &[&str]| ImageSpec {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            layers: layers.iter().map(|name| LayerSpec { small_files: 3, ..LayerSpec::new(name) }).collect(),
+            label: names[0].to_owned(),
+        };
+        store.load(&[
+            image(&[APP, ALIAS], &["base", "app"]),
+            image(&[USED], &["base", "used"]),
+            image(&[PAUSE], &["pause"]),
+        ]);
+        let server = CriServer::start(&store);
+        let client = Client::connect(server.endpoint().parse().unwrap(), Options::default()).unwrap();
+        Some(Self { server, store, client, _directory: directory })
+    }
+
+    fn quick(&self, deadline: Duration) -> Client {
+        let options = Options {
+            connecting: Duration::from_millis(100),
+            listing: deadline,
+            removing: deadline,
+            ..Options::default()
+        };
+        self.client.clone().with_options(options)
+    }
+
+    fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+        self.server.behave(change);
+    }
+
+    fn image(&self, name: &str) -> RuntimeImage {
+        let images = self.client.images().unwrap();
+        images.into_iter().find(|image| image.tags.iter().any(|tag| tag == name)).expect(name)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Problem> {
+        let id = self.image(name).id;
+        self.client.remove_image(&id, "").map_err(|error| error.problem)
+    }
+
+    /// Whether podman itself still has the image.
+    fn on_disk(&self, id: &str) -> bool {
+        support::program::run(self.store.podman_command().args(["image", "exists", id])).code == 0
+    }
+
+    fn inventory(&self) -> Inventory {
+        let request = Request {
+            sysroot: Sysroot::live(),
+            graphroots: vec![self.store.root().to_path_buf()],
+            containerd_roots: Vec::new(),
+            runroot: Some(self.store.runroot()),
+            environment: Environment::default(),
+            threads: 0,
+            weigh: layersweep::stores::Weigh::Nothing,
+            labels: layersweep::model::LabelsOf::Nobody,
+            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
+            now: jiff::Timestamp::now(),
+            remembered: None,
+            full: false,
+        };
+        layersweep::stores::run(&request, &Progress::default()).unwrap().inventory
+    }
+}
+
+fn listing_problem<T: std::fmt::Debug>(result: Result<T, CriError>) -> Problem {
+    let error = result.expect_err("nothing of this listing may be used");
+    assert!(error.to_string().starts_with("unix:///"), "{error}");
+    error.problem
+}
+
+#[test]
+fn an_honest_runtime() {
+    let Some(setup) = Setup::new() else { return };
+    let client = &setup.client;
+    assert_eq!(client.version().name, "cri-o");
+    assert_eq!(client.version().api_version, "v1");
+    let status = client.status().unwrap();
+    assert!(status.conditions.iter().all(|condition| condition.holds), "{status:?}");
+
+    // Where its images lie: it says so over HTTP on the same socket.
+    let place = client.store_place().unwrap().unwrap();
+    assert_eq!(place.store_type, StoreType::ContainersStorage);
+    assert_eq!(place.root, setup.store.root().canonicalize().unwrap());
+    assert_eq!((place.driver.as_deref(), place.origin.as_str()), (Some("overlay"), "CRI-O's /info"));
+    let filesystems = client.image_filesystems().unwrap();
+    assert!(filesystems.images[0].directory.ends_with("graphroot/overlay-images"), "{filesystems:?}");
+
+    setup.behave(|behaviour| behaviour.pinned = vec![PAUSE.into()]);
+    let images = client.images().unwrap();
+    assert_eq!(images.len(), 3);
+    let app = setup.image(APP);
+    assert_eq!(app.id, setup.image(ALIAS).id);
+    assert!(app.id.len() == 64 && app.digests[0].starts_with("reg.local/app@sha256:"), "{app:?}");
+    let pinned: Vec<_> = images.iter().filter(|image| image.pinned).flat_map(|image| &image.tags).collect();
+    assert_eq!(pinned, [PAUSE]);
+
+    // Pods: one container runs, one has ended.
+    let podman = setup.server.podman();
+    let sandbox = podman.sandbox("web", PAUSE);
+    let running = podman.container(&sandbox, "web", "main", USED);
+    let ended = podman.container(&sandbox, "web", "init", USED);
+    podman.set_state(&ended, "exited");
+    setup.store.podman(["create", "--network=host", "--name=people", USED, "true"]);
+    let containers = client.containers().unwrap();
+    assert_eq!(containers.len(), 2, "podman's own is none of CRI's: {containers:?}");
+    let of = |id: &str| containers.iter().find(|container| container.id == id).unwrap();
+    assert_eq!(of(&running).state, RuntimeContainerState::Running);
+    assert_eq!(of(&ended).state, RuntimeContainerState::Exited);
+    assert_eq!((of(&ended).name.as_str(), of(&ended).pod_uid.as_str()), ("init", "uid-web"));
+    assert!(containers.iter().all(|one| one.sandbox_id == sandbox && one.created.is_some()));
+    let details = client.container(&ended).unwrap().unwrap();
+    assert!(details.finished > details.created, "{details:?}");
+    assert_eq!(client.container(&"0".repeat(64)), Ok(None));
+    let sandboxes = client.sandboxes().unwrap();
+    assert!(matches!(&sandboxes[..], [one] if one.id == sandbox && one.ready && one.uid == "uid-web"));
+
+    // Which images they use, by the ids of today and by the digests of older releases.
+    let images = client.images().unwrap();
+    for old in [false, true] {
+        setup.behave(|behaviour| behaviour.old_image_ref = old);
+        let containers = client.containers().unwrap();
+        assert_eq!(containers[0].image_id.is_empty(), old);
+        let used = Names::new(&images).used_by(&containers[0]);
+        assert!(used.certain);
+        let ids: Vec<_> = used.images.iter().map(|at| images[*at].tags[0].as_str()).collect();
+        assert_eq!(ids, [USED], "old: {old}");
+    }
+
+    // The scan and the runtime mean the same things.
+    let inventory = setup.inventory();
+    let stores = RuntimeStores::find(&place, &inventory).unwrap();
+    let found = ImageMatch::new(&inventory, &stores, &images);
+    assert_eq!((found.known.len(), found.unknown.len(), found.unseen.len()), (3, 0, 0), "{found:?}");
+    let containers = client.containers().unwrap();
+    let match_now = ContainerMatch::new(&inventory, &stores, &containers, &sandboxes);
+    assert_eq!(match_now, ContainerMatch::default());
+    let owners: Vec<_> = inventory.containers.iter().map(|container| container.owner).collect();
+    assert_eq!(owners.iter().filter(|owner| **owner == Owner::CriO).count(), 3, "{owners:?}");
+
+    // Removing, from the inside out.
+    assert!(matches!(setup.remove(USED), Err(Problem::InUse(why)) if why.contains("in use")));
+    client.stop_container(&running, Duration::ZERO).unwrap();
+    for id in [&running, &ended] {
+        client.remove_container(id).unwrap();
+    }
+    client.remove_container(&running).unwrap();
+    client.stop_sandbox(&sandbox).unwrap();
+    assert!(!client.sandboxes().unwrap()[0].ready);
+    client.remove_sandbox(&sandbox).unwrap();
+    assert!(client.sandboxes().unwrap().is_empty() && client.containers().unwrap().is_empty());
+    setup.store.podman(["rm", "people"]);
+    setup.remove(USED).unwrap();
+
+    // Both names of an image go with its id, and what is gone may be removed again.
+    assert_eq!(client.still_listed(&app.id), Ok(true));
+    setup.server.take_calls();
+    client.remove_image(&app.id, "").unwrap();
+    assert_eq!(setup.server.take_calls(), [format!("RemoveImage {}", app.id)]);
+    assert_eq!(client.still_listed(&app.id), Ok(false));
+    assert!(!setup.on_disk(&app.id));
+    client.remove_image(&app.id, "").unwrap();
+
+    // The old scan knows more than is there now; that is no objection, but a new image is one.
+    let images = client.images().unwrap();
+    let found = ImageMatch::new(&inventory, &stores, &images);
+    assert_eq!((found.known.len(), found.unknown.len()), (1, 2));
+    assert_eq!(found.objection(&images), None);
+    setup.behave(|behaviour| behaviour.extra_images = 1);
+    let images = client.images().unwrap();
+    let found = ImageMatch::new(&inventory, &stores, &images);
+    assert!(found.objection(&images).unwrap().contains("stale"));
+
+    // Names and prefixes never reach the runtime.
+    setup.server.take_calls();
+    for wrong in ["", PAUSE, &app.id[..12], "reg.local/pause"] {
+        let error = client.remove_image(wrong, "").unwrap_err();
+        assert!(matches!(error.problem, Problem::BadRequest(_)), "{error}");
+        assert!(client.remove_container(wrong).is_err() && client.remove_sandbox(wrong).is_err());
+    }
+    assert!(setup.server.take_calls().is_empty());
+}
+
+#[test]
+fn listings_that_cannot_be_trusted() {
+    let Some(setup) = Setup::new() else { return };
+    let podman = setup.server.podman();
+    let sandbox = podman.sandbox("web", PAUSE);
+    podman.container(&sandbox, "web", "a", USED);
+    podman.container(&sandbox, "web", "b", USED);
+    podman.sandbox("db", PAUSE);
+    let client = setup.quick(Duration::from_millis(700));
+
+    let is_expected = |listing: &Listing, problem: &Problem| match listing {
+        Listing::SameId | Listing::EmptyId => matches!(problem, Problem::Contradiction(_)),
+        Listing::Hang => matches!(problem, Problem::Deadline(_)),
+        _ => matches!(problem, Problem::Other { message, .. } if message == "layers not known"),
+    };
+    for listing in [Listing::SameId, Listing::EmptyId, Listing::Hang, Listing::Error("layers not known")] {
+        setup.behave(|behaviour| {
+            behaviour.images = listing.clone();
+            behaviour.containers = listing.clone();
+            behaviour.sandboxes = listing.clone();
+        });
+        for problem in [
+            listing_problem(client.images()),
+            listing_problem(client.containers()),
+            listing_problem(client.sandboxes()),
+            listing_problem(client.still_listed("x")),
+        ] {
+            assert!(is_expected(&listing, &problem), "{listing:?}: {problem:?}");
+        }
+    }
+
+    // What no answer shows, the disk does.
+    let inventory = setup.inventory();
+    let place = client.store_place().unwrap().unwrap();
+    let stores = RuntimeStores::find(&place, &inventory).unwrap();
+    let objection = |listing: Listing| {
+        setup.behave(|behaviour| behaviour.images = listing);
+        let images = client.images().unwrap();
+        let found = ImageMatch::new(&inventory, &stores, &images);
+        (found.known.len(), found.unknown.len(), found.objection(&images))
+    };
+    assert_eq!(objection(Listing::Honest), (3, 0, None));
+    assert_eq!(objection(Listing::LeaveOut(1)), (2, 1, None));
+    let (_, _, why) = objection(Listing::LeaveOut(3));
+    assert!(why.unwrap().contains("partial"));
+    let (_, _, why) = objection(Listing::WrongIds);
+    assert!(why.unwrap().contains("stale"));
+
+    setup.behave(|behaviour| {
+        behaviour.containers = Listing::LeaveOut(1);
+        behaviour.sandboxes = Listing::Honest;
+    });
+    let (containers, sandboxes) = (client.containers().unwrap(), client.sandboxes().unwrap());
+    let found = ContainerMatch::new(&inventory, &stores, &containers, &sandboxes);
+    assert_eq!((found.unlisted.len(), found.unseen.len()), (1, 0));
+}
+
+#[test]
+fn removals_that_go_wrong() {
+    let Some(mut setup) = Setup::new() else { return };
+    let (app, pause) = (setup.image(APP).id, setup.image(PAUSE).id);
+    let with = |setup: &Setup, removal| setup.behave(|behaviour| behaviour.remove_all(removal));
+
+    with(&setup, Removal::Refuse);
+    assert!(matches!(setup.remove(APP), Err(Problem::InUse(_))));
+
+    with(&setup, Removal::Lie);
+    setup.remove(APP).unwrap();
+    assert!(setup.client.still_listed(&app).unwrap() && setup.on_disk(&app));
+
+    with(&setup, Removal::HalfFail);
+    let problem = setup.remove(APP).unwrap_err();
+    assert!(matches!(&problem, Problem::Other { message, .. } if message.contains("busy")), "{problem:?}");
+    assert!(problem.leaves_doubt());
+    assert_eq!(setup.client.images().unwrap().iter().find(|image| image.id == app).unwrap().tags.len(), 1);
+
+    // Given up: the runtime does nothing here, but the client cannot know.
+    with(&setup, Removal::Hang);
+    let error = setup.quick(Duration::from_millis(300)).remove_image(&app, "").unwrap_err();
+    assert!(matches!(&error.problem, problem @ Problem::Deadline(_) if problem.leaves_doubt()), "{error}");
+    assert!(error.to_string().ends_with("RemoveImage: no answer after 0.3 s"), "{error}");
+    assert!(setup.client.still_listed(&app).unwrap());
+
+    with(&setup, Removal::Late(Duration::from_millis(400)));
+    setup.remove(APP).unwrap();
+    assert!(setup.client.still_listed(&app).unwrap(), "not yet");
+    setup.server.finish_late();
+    assert!(!setup.client.still_listed(&app).unwrap());
+
+    // A signal in the middle of a removal: it is left, in doubt; then nothing more is begun.
+    with(&setup, Removal::Slow(Duration::from_millis(400)));
+    let used = setup.image(USED).id;
+    let cancel = Arc::new(AtomicBool::new(false));
+    let options = Options { cancel: Some(Arc::clone(&cancel)), ..Options::default() };
+    let client = setup.client.clone().with_options(options);
+    let signal = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(150));
+        cancel.store(true, Ordering::Relaxed);
+    });
+    let began = Instant::now();
+    let error = client.remove_image(&used, "").unwrap_err();
+    assert!(error.problem == Problem::Left && error.problem.leaves_doubt(), "{error}");
+    assert!(began.elapsed() < Duration::from_millis(390), "{:?}", began.elapsed());
+    signal.join().unwrap();
+    assert!(client.still_listed(&used).is_ok(), "what completes a deed is still asked");
+    std::thread::sleep(Duration::from_millis(500));
+    setup.server.take_calls();
+    assert_eq!(client.remove_image(&pause, "").unwrap_err().problem, Problem::Cancelled);
+    assert_eq!(client.images().unwrap_err().problem, Problem::Cancelled);
+    assert!(setup.server.take_calls().is_empty());
+
+    // The runtime is killed, before and after the deed; then it comes back.
+    with(&setup, Removal::DieBefore);
+    let client = setup.quick(Duration::from_secs(20));
+    let started = Instant::now();
+    let error = client.remove_image(&pause, "").unwrap_err();
+    assert!(matches!(&error.problem, problem @ Problem::HungUp(_) if problem.leaves_doubt()), "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    setup.server.wait_for_death();
+    assert_eq!(client.images().unwrap_err().problem, Problem::Refused);
+    setup.server.restart();
+    assert!(client.still_listed(&pause).unwrap(), "the same client goes on");
+    with(&setup, Removal::DieAfter);
+    assert!(matches!(client.remove_image(&pause, "").unwrap_err().problem, Problem::HungUp(_)));
+    setup.server.restart();
+    assert!(!client.still_listed(&pause).unwrap() && !setup.on_disk(&pause));
+
+    setup.server.stop();
+    assert!(matches!(client.images().unwrap_err().problem, Problem::NotRunning(_)));
+}
+
+#[test]
+fn long_listings() {
+    let Some(setup) = Setup::new() else { return };
+    // More than the 4 MiB that tonic takes by itself, and a good part of containerd's 16 MiB.
+    setup.behave(|behaviour| behaviour.extra_images = 40_000);
+    let images = setup.client.images().unwrap();
+    assert_eq!(images.len(), 40_003);
+    assert!(images.iter().any(|image| image.id == format!("{:064x}", 39_999)), "to the last");
+    assert!(images.is_sorted_by_key(|image| &image.id));
+
+    let narrow = Options { max_answer_bytes: 1 << 20, ..Options::default() };
+    let problem = listing_problem(setup.client.clone().with_options(narrow).images());
+    assert!(matches!(problem, Problem::TooLarge(_)), "{problem:?}");
+
+    // A delay that the deadline allows changes nothing.
+    setup.behave(|behaviour| {
+        behaviour.extra_images = 0;
+        behaviour.delay = Some(Duration::from_millis(200));
+    });
+    assert_eq!(setup.client.images().unwrap().len(), 3);
+}
+
+#[test]
+fn an_endpoint_is_found_where_the_node_says() {
+    let Some(setup) = Setup::new() else { return };
+    let node = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(node.path().join("etc")).unwrap();
+    std::fs::create_dir_all(node.path().join("run/crio")).unwrap();
+    std::fs::create_dir_all(node.path().join("run/containerd")).unwrap();
+    std::fs::write(node.path().join("run/containerd/containerd.sock"), "").unwrap();
+    std::fs::hard_link(setup.server.socket(), node.path().join("run/crio/crio.sock")).unwrap();
+    let found = layersweep::cri::discover::discover(&Sysroot::at(node.path()));
+    assert!(found.problems.is_empty(), "{found:?}");
+    let answers = layersweep::cri::discover::ask(found.candidates, &Options::default());
+    let [(candidate, client)] = &answers.runtimes[..] else { panic!("{answers:?}") };
+    assert_eq!(candidate.origin, "CRI-O's usual place");
+    assert_eq!(client.images().unwrap().len(), 3);
+    let [(candidate, error)] = &answers.silent[..] else { panic!("{answers:?}") };
+    assert!(!candidate.configured && matches!(error.problem, Problem::NotRunning(_)), "{error}");
+    assert_ne!(client.endpoint(), &setup.server.endpoint().parse::<Endpoint>().unwrap());
+}

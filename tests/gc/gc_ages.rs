@@ -1,0 +1,99 @@
+//! Ages: they count across restarts of the program and of the runtime, from the last use, and
+//! are honoured by the age pass.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::cri_server;
+use crate::support;
+use cri_server::gc_node::{GcNode, IN_USE, deleted, name, rule};
+use support::loopfs::Fs;
+use support::program::{list, text};
+
+fn names(at: impl IntoIterator<Item = usize>) -> Vec<String> {
+    at.into_iter().map(name).collect()
+}
+
+#[test]
+fn ages_outlive_the_program_and_the_runtime() {
+    let Some(mut node) = GcNode::new(Fs::Ext4, 9) else { return };
+    node.age(); // image 0 came 30 days ago, 1 came 29 days ago, ...
+    // Nothing is short of space; by default nothing is too old.
+    let nothing = node.json(0, &["gc"]);
+    assert_eq!(nothing["outcome"], "not_needed");
+    let old = ["gc", "--max-age", "684h"]; // 28 days and a half
+    let dry = node.json(0, &[&old[..], &["--dry-run"]].concat());
+    assert_eq!(deleted(&dry), names([0, 1]));
+    node.server.stop();
+    node.server.restart();
+    node.run(&["scan", "-q"]).expect_code(0);
+    let real = node.json(0, &old);
+    assert_eq!(deleted(&real), names([0, 1]));
+    assert_eq!(real["trigger"], serde_json::json!({"space": false, "age": true}));
+    assert_eq!(real["outcome"], "reached");
+    assert!(list(&real, "/deleted").iter().all(|one| one["reason"] == "age"));
+
+    // The same by configuration; and the flag wins over it.
+    let config = node.config("[images]\nmax_age = \"27d12h\"\n");
+    let real = node.json(0, &["gc", "--config", &config, "--max-age", "off"]);
+    assert_eq!((deleted(&real).len(), text(&real, "/outcome")), (0, "not_needed"));
+    let real = node.json(0, &["gc", "--config", &config]);
+    assert_eq!(deleted(&real), names([2]));
+    assert_eq!(node.names(), names(3..9));
+}
+
+#[test]
+fn a_use_makes_an_image_young_again() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    node.age();
+    // Used for a while, and now no more.
+    let made = node.server.podman().container(
+        &node.server.podman().sandbox("pod-2", &name(0)),
+        "pod-2",
+        "app",
+        &name(0),
+    );
+    let nobodys = node.store.pin(&name(1));
+    node.run(&["scan", "-q"]).expect_code(0);
+    let containers = node.store.storage(["containers", "--json"]);
+    let containers: serde_json::Value = serde_json::from_str(&containers).unwrap();
+    for container in containers.as_array().unwrap() {
+        if container["names"].to_string().contains("pod-2") {
+            node.store.unpin(text(container, "/id"));
+        }
+    }
+    assert!(!node.store.storage(["containers", "--json"]).contains(&made));
+    node.store.unpin(&nobodys);
+    let old = ["gc", "--max-age", "672h30m"]; // a little more than 28 days
+    let real = node.json(0, &old);
+    assert!(deleted(&real).is_empty(), "both came 29 days ago and more, and were used just now: {real:#}");
+    // Order by idleness: what was never used goes first, though it came later.
+    let all = ["gc", "--high", "1", "--low", "0"];
+    let real = node.json(4, &all);
+    let mut expected = names([2, 3, 4, 6, 7]);
+    let gone = deleted(&real);
+    assert_eq!(gone[..5], expected);
+    expected.extend(names([0, 1]));
+    let mut gone = gone;
+    gone[5..].sort();
+    assert_eq!(gone, expected);
+    assert_eq!(rule(&real, &name(IN_USE)), "in-use");
+}
+
+#[test]
+fn what_was_never_seen_in_use_is_not_infinitely_old() {
+    let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
+    node.age();
+    // Image 6 came yesterday and nothing has used it; image 0 was in use until two days ago.
+    node.set_first_detected(&name(6), 1);
+    let two_days_ago = jiff::Timestamp::now().as_microsecond() - 2 * 24 * 3600 * 1_000_000;
+    let changed = node
+        .database()
+        .execute(
+            "UPDATE images SET last_used = ?1, use_count = 1 WHERE names LIKE ?2",
+            rusqlite::params![two_days_ago, format!("%\"{}\"%", name(0))],
+        )
+        .unwrap();
+    assert_eq!(changed, 1);
+    let real = node.json(4, &["gc", "--high", "1", "--low", "0"]);
+    assert_eq!(deleted(&real), names([1, 2, 3, 4, 0, 6]));
+}

@@ -1,0 +1,128 @@
+//! `gc` with dead containers and logs, as an operator runs it: a podman store on a filesystem of
+//! its own, the test CRI server in front of it (a fake: see there), a kubelet's directories beside
+//! it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cri_server;
+use crate::support;
+use cri_server::gc_node::{GcNode, IN_USE, deleted, name};
+use serde_json::Value;
+use support::loopfs::Fs;
+use support::program::{list, text, texts};
+
+const UID: &str = "uid-done";
+
+struct Node {
+    node: GcNode,
+    directory: tempfile::TempDir,
+    config: PathBuf,
+    dead: String,
+    sandbox: String,
+}
+
+/// The pod of the node lives; beside it one that is gone, whose container holds image 0.
+fn node() -> Option<Node> {
+    let node = GcNode::new(Fs::Ext4, 6)?;
+    node.age();
+    let directory = tempfile::Builder::new().prefix("layersweep-gccc-").tempdir().unwrap();
+    let top = directory.path();
+    fs::create_dir_all(top.join("kubelet/pods/uid-pod-1")).unwrap();
+    fs::create_dir_all(top.join("containers")).unwrap();
+    let logs = top.join(format!("pods/default_done_{UID}/job"));
+    fs::create_dir_all(&logs).unwrap();
+    fs::write(logs.join("0.log"), [b'x'; 300_000]).unwrap();
+    let podman = node.server.podman();
+    let sandbox = podman.sandbox("done", &name(IN_USE));
+    let dead = podman.container(&sandbox, "done", "job", &name(0));
+    podman.set_state(&dead, "exited");
+    podman.set_state(&sandbox, "exited");
+    let config = top.join("layersweep.toml");
+    let text = format!(
+        "[containers]\nmin_age = \"0s\"\n[kubelet]\nroot_dir = \"{0}/kubelet\"\npod_logs_dir = \"{0}/pods\"\n\
+         container_logs_dir = \"{0}/containers\"\n[protect]\nstatic_pods = \"{0}/manifests\"\n",
+        top.display()
+    );
+    fs::write(&config, text).unwrap();
+    Some(Node { node, directory, config, dead, sandbox })
+}
+
+impl Node {
+    fn json(&self, code: i32, args: &[&str]) -> Value {
+        let config = self.config.to_str().unwrap();
+        let endpoint = self.node.server.endpoint();
+        let mut all = [args, &["--config", config]].concat();
+        if args[0] == "explain" {
+            all.extend(["--cri-endpoint", &endpoint]);
+        }
+        self.node.json(code, &all)
+    }
+
+    fn logs(&self) -> PathBuf {
+        Path::new(self.directory.path()).join(format!("pods/default_done_{UID}"))
+    }
+}
+
+fn kinds(document: &Value) -> Vec<&str> {
+    list(document, "/deleted").iter().map(|one| text(one, "/kind")).collect()
+}
+
+#[test]
+fn containers_go_first_and_free_their_images() {
+    let Some(node) = node() else { return };
+    let all = ["gc", "--high", "1", "--low", "0"];
+    // Off by default: the dead container holds its image.
+    let off = node.json(4, &[&all[..], &["--dry-run"]].concat());
+    assert!(kinds(&off).iter().all(|kind| *kind == "image"));
+    assert!(!deleted(&off).contains(&name(0)), "{off:#}");
+
+    let explained = node.json(0, &["explain", &node.dead]);
+    assert_eq!((text(&explained, "/subject"), &explained["fate"]["goes"]), ("container", &Value::Bool(true)));
+    assert_eq!(text(&explained, "/fate/detail"), "its pod is gone");
+    let explained = node.json(0, &["explain", &node.sandbox]);
+    assert_eq!(text(&explained, "/subject"), "container", "{explained:#}");
+
+    let everything = [&all[..], &["--only", "containers,logs,images"]].concat();
+    let dry = node.json(4, &[&everything[..], &["--dry-run"]].concat());
+    assert_eq!(kinds(&dry)[..3], ["container", "sandbox", "log"], "{dry:#}");
+    assert!(node.node.names().contains(&name(0)) && node.logs().exists(), "a dry run deletes nothing");
+    let real = node.json(4, &everything);
+    assert_eq!(kinds(&real), kinds(&dry), "{real:#}");
+    let ids = |document: &Value| texts(document, "/deleted/0/names");
+    assert_eq!((ids(&real), text(&real, "/deleted/0/reason")), (ids(&dry), "age"));
+    assert!(kinds(&real)[3..].iter().all(|kind| *kind == "image"));
+    // In the same run the image goes that only the dead container used.
+    assert!(list(&real, "/deleted").iter().any(|one| texts(one, "/names") == [name(0)]), "{real:#}");
+    assert_eq!(node.node.names(), [name(IN_USE)]);
+    assert!(!node.logs().exists());
+
+    let history = node.json(0, &["history"]);
+    let run = &list(&history, "/runs")[0];
+    assert_eq!(run["run_id"], real["run_id"]);
+    let recorded: Vec<_> = list(run, "/deleted").iter().map(|one| text(one, "/kind").to_owned()).collect();
+    assert_eq!(recorded, kinds(&real));
+    let sandboxes = node.json(0, &["history", "--kind", "sandbox"]);
+    assert_eq!(list(&sandboxes, "/runs").len(), 1, "{sandboxes:#}");
+}
+
+#[test]
+fn only_what_is_named_goes() {
+    let Some(node) = node() else { return };
+    let before = node.node.names();
+    let ran = node.json(0, &["gc", "--high", "1", "--low", "0", "--only", "logs"]);
+    assert_eq!(kinds(&ran), Vec::<&str>::new(), "its containers are still there: {ran:#}");
+    assert!(list(&ran, "/kept").iter().any(|kept| text(kept, "/rule") == "has-containers"));
+    let ran = node.json(0, &["gc", "--high", "1", "--low", "0", "--only", "containers"]);
+    assert_eq!(kinds(&ran), ["container", "sandbox"], "{ran:#}");
+    assert_eq!(text(&ran, "/outcome"), "reached");
+    assert_eq!(text(&ran, "/deleted/0/id"), node.dead);
+    assert!(list(&ran, "/kept").iter().all(|kept| text(kept, "/kind") != "image"));
+    let ran = node.json(0, &["gc", "--high", "1", "--low", "0", "--only", "logs"]);
+    assert_eq!(kinds(&ran), ["log"], "{ran:#}");
+    assert_eq!(node.node.names(), before);
+    let ran = node.json(0, &["gc", "--only", "containers,logs"]);
+    assert_eq!((text(&ran, "/outcome"), kinds(&ran).len()), ("not_needed", 0));
+}

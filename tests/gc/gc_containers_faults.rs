@@ -1,0 +1,365 @@
+//! Container collection against a runtime that errs, lies and dies: the test CRI server in front
+//! of a real podman store. What runs stays, and nothing is taken for done that is not.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::{CriServer, Listing, Removal};
+use jiff::SignedDuration;
+use layersweep::cri::{Client, Options};
+use layersweep::disk::Progress;
+use layersweep::execute::containers::{Collector, Deletion, Doomed, Ran, Scope, Stopped, Witness};
+use layersweep::execute::hands::Blind;
+use layersweep::execute::measure::Patience;
+use layersweep::node::places::Places;
+use layersweep::policy::containers::Decides;
+use layersweep::policy::containers::Policy;
+use layersweep::policy::containers::Reason;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::{Request, Weigh};
+use layersweep::sys::sysroot::Sysroot;
+use support::archive::{ImageSpec, LayerSpec};
+use support::store::{self, Store};
+
+const IMAGE: &str = "reg.local/app:1";
+const CONTAINERS: Scope = Scope { containers: true, logs: false };
+
+/// A pod `live` with a running container; the pods of a test besides.
+struct Node {
+    server: CriServer,
+    store: Arc<Store>,
+    kubelet: PathBuf,
+    running: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Option<Self> {
+        if !store::require_tools() {
+            return None;
+        }
+        let directory = tempfile::Builder::new().prefix("layersweep-gcc-").tempdir().unwrap();
+        let store = Arc::new(Store::at(&directory.path().join("graphroot"), "vfs"));
+        let layers = vec![LayerSpec { files: vec![10_000], small_files: 1, ..LayerSpec::new("app") }];
+        store.load(&[ImageSpec { names: vec![IMAGE.into()], layers, label: "app".into() }]);
+        let server = CriServer::start(&store);
+        let kubelet = directory.path().join("kubelet");
+        fs::create_dir_all(kubelet.join("pods/uid-live")).unwrap();
+        let sandbox = server.podman().sandbox("live", IMAGE);
+        let running = server.podman().container(&sandbox, "live", "app", IMAGE);
+        Some(Self { server, store, kubelet, running, _directory: directory })
+    }
+
+    /// A pod that is gone, with so many dead containers of different names: sandbox, containers.
+    fn gone(&self, pod: &str, containers: usize) -> (String, Vec<String>) {
+        let podman = self.server.podman();
+        let sandbox = podman.sandbox(pod, IMAGE);
+        let dead = |at: usize| {
+            let id = podman.container(&sandbox, pod, &format!("c{at}"), IMAGE);
+            podman.set_state(&id, "exited");
+            id
+        };
+        let dead = (0..containers).map(dead).collect();
+        podman.set_state(&sandbox, "exited");
+        (sandbox, dead)
+    }
+
+    fn run_with(&self, policy: &Policy, told: &mut Told, stop: &AtomicBool) -> Result<Ran, Blind> {
+        let request = Request {
+            sysroot: Sysroot::live(),
+            graphroots: vec![self.store.root().to_path_buf()],
+            containerd_roots: Vec::new(),
+            runroot: Some(self.store.runroot()),
+            environment: Environment::default(),
+            threads: 0,
+            weigh: Weigh::Everything,
+            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
+            now: jiff::Timestamp::now(),
+            remembered: None,
+            full: false,
+            labels: layersweep::model::LabelsOf::Nobody,
+        };
+        let second = Duration::from_secs(1);
+        let options = Options {
+            removing: second,
+            listing: 10 * second,
+            connecting: Duration::from_millis(100),
+            ..Options::default()
+        };
+        let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
+        let places = Places { roots: vec![self.kubelet.clone()], ..Places::default() };
+        let survey = layersweep::stores::run(&request, &Progress::default()).unwrap();
+        let mut collector = Collector::new(&client, &request, &places, policy, CONTAINERS, stop).unwrap();
+        // This store lies on the machine's own disk, where others write: nothing is measured.
+        collector.patience = Patience { deadline: Duration::ZERO, ..Patience::default() };
+        collector.run(&survey, told)
+    }
+
+    fn run(&self, told: &mut Told) -> Ran {
+        self.run_with(&now(), told, &AtomicBool::new(false)).unwrap()
+    }
+
+    /// What the store still has, whatever the server says.
+    fn standing(&self) -> BTreeSet<String> {
+        let output = self.store.storage(["containers", "--json"]);
+        let rows: Option<Vec<serde_json::Value>> = serde_json::from_str(output.trim()).unwrap_or_default();
+        rows.unwrap_or_default().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    deleted: Vec<String>,
+    refused: Vec<String>,
+    /// Done when the first deletion begins.
+    first: Option<Box<dyn FnOnce()>>,
+}
+
+impl Told {
+    fn first(act: impl FnOnce() + 'static) -> Self {
+        Self { first: Some(Box::new(act)), ..Self::default() }
+    }
+}
+
+impl Witness for Told {
+    fn begins(&mut self, _: &Doomed) {
+        if let Some(act) = self.first.take() {
+            act();
+        }
+    }
+
+    fn deleted(&mut self, deletion: &Deletion) {
+        self.deleted.push(deletion.doomed.id.clone());
+    }
+
+    fn refused(&mut self, _: &Doomed, message: &str) {
+        self.refused.push(message.into());
+    }
+}
+
+fn now() -> Policy {
+    Policy { min_age: SignedDuration::ZERO, ..Policy::default() }
+}
+
+fn rule<'a>(ran: &'a Ran, id: &str) -> &'a str {
+    ran.plan.kept.iter().rfind(|kept| kept.id == id).map_or("", |kept| kept.rule)
+}
+
+#[test]
+fn a_stale_listing_does_not_touch_what_runs() {
+    let Some(node) = Node::new() else { return };
+    let (sandbox, dead) = node.gone("gone", 3);
+    let podman = node.server.podman();
+    // The first runs in truth; of the second nobody but the kernel knows.
+    podman.set_state(&dead[0], "running");
+    let Some((mut process, group)) = in_group(&dead[1]) else { return };
+    node.server.behave(|behaviour| {
+        behaviour.listed_states = vec![(dead[0].clone(), "exited"), (node.running.clone(), "exited")];
+    });
+    let mut told = Told::default();
+    let ran = node.run(&mut told);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    fs::remove_dir(group).unwrap();
+    let standing = node.standing();
+    assert!(
+        [&dead[0], &dead[1], &node.running, &sandbox].iter().all(|id| standing.contains(*id)),
+        "{ran:#?}"
+    );
+    assert_eq!(told.deleted, [dead[2].clone()]);
+    assert_eq!((rule(&ran, &dead[0]), rule(&ran, &dead[1])), ("running", "running"));
+    assert_eq!((rule(&ran, &node.running), rule(&ran, &sandbox)), ("running", "has-containers"));
+    let calls = node.server.take_calls();
+    assert_eq!(calls.iter().filter(|call| call.starts_with("Remove")).count(), 1, "{calls:?}");
+}
+
+/// A process in a control group that is named after a container.
+fn in_group(id: &str) -> Option<(std::process::Child, PathBuf)> {
+    let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let tops = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+    for top in std::iter::once(PathBuf::from("/sys/fs/cgroup")).chain(tops) {
+        let group = top.join(format!("crio-{id}.scope"));
+        if top.join("cgroup.procs").exists()
+            && fs::create_dir(&group).is_ok()
+            && fs::write(group.join("cgroup.procs"), process.id().to_string()).is_ok()
+        {
+            return Some((process, group));
+        }
+        let _ = fs::remove_dir(&group);
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    support::skip("no control group can be made");
+    None
+}
+
+#[test]
+fn what_starts_between_listing_and_removal_stays() {
+    let Some(node) = Node::new() else { return };
+    let (_, dead) = node.gone("gone", 3);
+    let (podman, second) = (node.server.podman().clone(), dead[1].clone());
+    // While the first goes, the second starts, and the third's pod comes back.
+    let (other_sandbox, other) = node.gone("back", 1);
+    let directory = node.kubelet.join("pods/uid-back");
+    let act = move || {
+        podman.set_state(&second, "running");
+        fs::create_dir(directory).unwrap();
+    };
+    let mut told = Told::first(act);
+    let ran = node.run(&mut told);
+    let standing = node.standing();
+    for id in [&dead[1], &other[0], &other_sandbox, &node.running] {
+        assert!(standing.contains(id), "{ran:#?}");
+    }
+    assert_eq!(told.deleted, [dead[0].clone(), dead[2].clone()]);
+    assert_eq!((rule(&ran, &dead[1]), rule(&ran, &other[0])), ("running", "within-limits"));
+}
+
+#[test]
+fn of_unknown_state_is_stopped_first() {
+    let Some(node) = Node::new() else { return };
+    let (sandbox, dead) = node.gone("gone", 2);
+    dead.iter().for_each(|id| node.server.podman().set_state(id, "who knows"));
+    node.server.behave(|behaviour| behaviour.unstoppable = vec![dead[1].clone()]);
+    let mut told = Told::default();
+    node.server.take_calls();
+    let ran = node.run(&mut told);
+    assert_eq!(told.deleted, [dead[0].clone()]);
+    assert_eq!(told.refused.len(), 1, "{:?}", told.refused);
+    assert_eq!((ran.plan.problems.len(), ran.plan.problems[0].step), (1, "stop"));
+    assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
+    let calls = node.server.take_calls();
+    let place = |call: String| calls.iter().position(|one| *one == call);
+    assert!(place(format!("StopContainer {}", dead[0])) < place(format!("RemoveContainer {}", dead[0])));
+    assert_eq!(place(format!("RemoveContainer {}", dead[1])), None);
+    // A sandbox that does not stop is not removed.
+    node.server.behave(|behaviour| behaviour.unstoppable = vec![sandbox.clone()]);
+    let ran = node.run(&mut Told::default());
+    assert!(node.standing().contains(&sandbox));
+    assert_eq!(ran.plan.problems[0].step, "stop");
+    // When it does, all of it goes.
+    node.server.behave(|behaviour| behaviour.unstoppable.clear());
+    node.run(&mut Told::default());
+    assert!(!node.standing().contains(&sandbox));
+}
+
+#[test]
+fn answers_are_not_believed() {
+    let Some(mut node) = Node::new() else { return };
+    let (_, dead) = node.gone("gone", 5);
+    node.server.behave(|behaviour| {
+        behaviour.removals = vec![
+            (dead[0].clone(), Removal::Refuse),
+            (dead[1].clone(), Removal::Late(Duration::from_millis(800))),
+            (dead[2].clone(), Removal::Hang),
+            (dead[3].clone(), Removal::DieAfter),
+        ];
+    });
+    let mut told = Told::default();
+    let ran = node.run(&mut told);
+    node.server.wait_for_death();
+    node.server.restart();
+    let standing = node.standing();
+    // It has died after it had removed one: that one is gone, as the disk says. With nobody to ask,
+    // nothing more is done.
+    assert_eq!(told.deleted, [dead[1].clone(), dead[3].clone()], "{ran:#?}");
+    assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
+    assert!([&dead[0], &dead[2], &dead[4]].iter().all(|id| standing.contains(*id)));
+    assert_eq!(told.refused.len(), 2, "{:?}", told.refused);
+
+    node.server.behave(|behaviour| behaviour.removals = vec![(dead[0].clone(), Removal::DieBefore)]);
+    let mut told = Told::default();
+    let ran = node.run(&mut told);
+    node.server.wait_for_death();
+    node.server.restart();
+    assert_eq!((told.deleted.len(), told.refused.len()), (0, 1), "{ran:#?}");
+    assert_eq!(node.standing(), standing);
+    node.server.behave(|behaviour| behaviour.removals = vec![(dead[0].clone(), Removal::Lie)]);
+    let mut told = Told::default();
+    node.run(&mut told);
+    assert!(told.refused[0].contains("still there"), "{:?}", told.refused);
+    assert!(node.standing().contains(&dead[0]));
+    assert_eq!(told.deleted, [dead[2].clone(), dead[4].clone()], "one that lies holds up nobody");
+}
+
+#[test]
+fn a_listing_that_is_not_whole_takes_nothing_along() {
+    let Some(node) = Node::new() else { return };
+    let (sandbox, dead) = node.gone("gone", 1);
+    let before = node.standing();
+    let run = || node.run_with(&now(), &mut Told::default(), &AtomicBool::new(false));
+    for listing in [Listing::Error("no"), Listing::EmptyId] {
+        node.server.behave(|behaviour| behaviour.containers = listing.clone());
+        assert!(run().is_err(), "{listing:?}");
+        node.server.behave(|behaviour| {
+            behaviour.containers = Listing::Honest;
+            behaviour.sandboxes = listing.clone();
+        });
+        assert!(run().is_err(), "{listing:?}");
+        node.server.behave(|behaviour| behaviour.sandboxes = Listing::Honest);
+        assert_eq!(node.standing(), before);
+    }
+    // Without a word, the listing lacks the containers: a sandbox would take them along.
+    node.server.behave(|behaviour| behaviour.containers = Listing::LeaveOut(9));
+    let ran = run().unwrap();
+    assert_eq!((node.standing(), rule(&ran, &sandbox)), (before.clone(), "has-containers"));
+    // A listing with other ids names nothing that there is.
+    node.server.behave(|behaviour| behaviour.containers = Listing::WrongIds);
+    run().unwrap();
+    assert_eq!(node.standing(), before);
+    node.server.behave(|behaviour| behaviour.containers = Listing::Honest);
+    run().unwrap();
+    assert!(!node.standing().contains(&dead[0]) && !node.standing().contains(&sandbox));
+}
+
+#[test]
+fn a_signal_lets_nothing_more_begin() {
+    let Some(node) = Node::new() else { return };
+    let (sandbox, dead) = node.gone("gone", 2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let signal = Arc::clone(&stop);
+    let mut told = Told::first(move || signal.store(true, Ordering::Relaxed));
+    let ran = node.run_with(&now(), &mut told, &stop).unwrap();
+    assert_eq!(ran.stopped, Some(Stopped::Signal));
+    assert_eq!(told.deleted, [dead[0].clone()]);
+    assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
+}
+
+#[test]
+fn limits_by_both_policies() {
+    let Some(node) = Node::new() else { return };
+    let podman = node.server.podman();
+    let sandbox = podman.sandbox("batch", IMAGE);
+    fs::create_dir(node.kubelet.join("pods/uid-batch")).unwrap();
+    let made = |name: &str, attempt: u32| {
+        let id = podman.attempt(&sandbox, "batch", name, IMAGE, attempt);
+        podman.set_state(&id, "exited");
+        id
+    };
+    let a: Vec<_> = (0..3).map(|at| made("a", at)).collect();
+    let b: Vec<_> = (0..2).map(|at| made("b", at)).collect();
+    podman.set_state(&sandbox, "exited");
+    // 4 of 5 may stay: one goes, where most stand.
+    let four = Policy { max_per_unit: None, max_total: Some(4), ..now() };
+    let mut told = Told::default();
+    let ran = node.run_with(&four, &mut told, &AtomicBool::new(false)).unwrap();
+    assert_eq!((told.deleted, ran.deletions[0].doomed.reason), (vec![a[0].clone()], Reason::Total));
+    // The kubelet's floor: 3 over two units is one each.
+    let kubelets = Policy { decides: Decides::Kubelet, max_total: Some(3), max_per_unit: None, ..now() };
+    let mut told = Told::default();
+    node.run_with(&kubelets, &mut told, &AtomicBool::new(false)).unwrap();
+    told.deleted.sort();
+    let mut expected = [a[1].clone(), b[0].clone()];
+    expected.sort();
+    assert_eq!(told.deleted, expected, "it goes below its own limit");
+    let standing = node.standing();
+    assert!(standing.contains(&a[2]) && standing.contains(&b[1]) && standing.contains(&sandbox));
+}

@@ -1,0 +1,323 @@
+//! `gc --via direct` and `rm --via direct` as an operator runs them: no runtime, a disk without a
+//! free byte, a run that is killed.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::CriServer;
+use cri_server::gc_node::deleted;
+use serde_json::Value;
+use support::archive::{ImageSpec, LayerSpec};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::program::{self, Run, list, text};
+use support::store::{self, Store};
+use support::{edit, node};
+
+/// Images of 6 MiB each on a common base, and one that a container uses.
+const IMAGES: usize = 8;
+const IN_USE: usize = 5;
+
+fn name(at: usize) -> String {
+    format!("reg.local/old-{at}:1")
+}
+
+/// A node whose runtime is down.
+struct Down {
+    store: std::sync::Arc<Store>,
+    state: PathBuf,
+    loopfs: LoopFs,
+}
+
+const GC: [&str; 9] = ["gc", "--via", "direct", "--high", "75", "--low", "70", "--min-age", "0s"];
+
+impl Down {
+    fn new(fs: Fs, bytes: u64) -> Option<Self> {
+        if !store::require_tools() || !fs.require() {
+            return None;
+        }
+        Some(Self::on(LoopFs::new(fs, bytes)))
+    }
+
+    fn on(loopfs: LoopFs) -> Self {
+        let store = Store::at(&loopfs.path().join("graphroot"), "overlay");
+        let layer =
+            |name: &str, bytes| LayerSpec { files: vec![bytes], small_files: 20, ..LayerSpec::new(name) };
+        let images: Vec<_> = (0..IMAGES)
+            .map(|at| ImageSpec {
+                names: vec![name(at)],
+                layers: vec![layer("base", 4 * MIB), layer(&format!("old-{at}"), 6 * MIB)],
+                label: name(at),
+            })
+            .collect();
+        store.load(&images);
+        store.podman(["create", "--name", "app", "--network", "none", &name(IN_USE), "/x"]);
+        store.unmount();
+        let state = store.scratch().join("state");
+        Self { store: std::sync::Arc::new(store), state, loopfs }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = program::command();
+        command.args(words).arg("--graphroot").arg(self.store.root());
+        command.arg("--runroot").arg(self.store.runroot()).arg("--state-dir").arg(&self.state);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        program::run(&mut self.command(words)).expect_no_crash()
+    }
+
+    fn json(&self, code: i32, words: &[&str]) -> Value {
+        node::document(self.run(&[words, &["--format", "json"]].concat()).expect_code(code))
+    }
+
+    fn used_percent(&self) -> f64 {
+        let sizes = rustix::fs::statvfs(self.loopfs.path()).unwrap();
+        #[allow(clippy::cast_precision_loss)] // percents
+        let share = sizes.f_bavail as f64 / sizes.f_blocks as f64;
+        100.0 - share * 100.0
+    }
+
+    /// Writes until nothing more fits, in ever smaller pieces.
+    fn fill(&self) {
+        let mut noise = support::archive::Noise::new("filler");
+        for (at, size) in [1 << 20, 64 << 10, 4096, 512].into_iter().enumerate() {
+            for round in 0.. {
+                let path = self.loopfs.path().join(format!("filler-{at}-{round}"));
+                let Ok(mut file) = std::fs::File::create(path) else { break };
+                let block: Vec<u8> = (0..size / 8).flat_map(|_| noise.next().to_le_bytes()).collect();
+                let mut written = 0;
+                while written < 64 << 20 && file.write_all(&block).is_ok() {
+                    written += size;
+                }
+                // Delayed allocation finds out at the end.
+                if file.sync_all().is_err() || written == 0 {
+                    break;
+                }
+            }
+            self.loopfs.sync();
+        }
+        for at in 0..64 {
+            if std::fs::write(self.loopfs.path().join(format!("last-{at}")), [7; 3000]).is_err() {
+                break;
+            }
+        }
+        self.loopfs.sync();
+    }
+
+    fn is_full(&self) -> bool {
+        let probe = self.loopfs.path().join("probe");
+        let full = std::fs::File::create(&probe)
+            .and_then(|mut file| file.write_all(&[1; 8192]).and_then(|()| file.sync_all()))
+            .is_err();
+        let _ = std::fs::remove_file(probe);
+        full
+    }
+
+    /// podman works as on any other day.
+    fn podman_works(&self) {
+        let name = name(IN_USE);
+        self.store.podman(["create", "--name", "after", "--network", "none", &name, "/x"]);
+        self.store.podman(["rm", "after"]);
+        self.store.unmount();
+        let whole = edit::whole(&self.store);
+        assert_eq!(edit::podman_ids(&self.store), whole);
+        self.store.unmount();
+    }
+}
+
+/// From 0 bytes free to the low mark, with nothing but the ballast of an earlier run.
+fn from_zero(fs: Fs, bytes: u64) {
+    let Some(down) = Down::new(fs, bytes) else { return };
+    // A run with nothing to do leaves the ballast, and no scan takes it for anybody else's.
+    let quiet = down.json(0, &["gc", "--via", "direct", "--high", "99", "--low", "98"]);
+    assert_eq!(text(&quiet, "/outcome"), "not_needed", "{quiet:#}");
+    let ballast = down.store.root().join(".layersweep-ballast");
+    assert!(ballast.exists(), "{fs:?}");
+    let scan = down.store.json("scan");
+    assert!(list(&scan, "/leaks").is_empty(), "{:#}", scan["leaks"]);
+    let other =
+        list(&list(&scan, "/stores")[0], "/other").iter().any(|one| one["name"] == ".layersweep-ballast");
+    assert!(!other, "{scan:#}");
+
+    down.fill();
+    assert!(down.is_full(), "{fs:?}: {} % used", down.used_percent());
+    let low = format!("{}", LOW);
+    let words = ["gc", "--via", "direct", "--high", "90", "--low", &low, "--min-age", "0s"];
+    let real = down.json(0, &words);
+    println!("{fs:?}: {} deleted, now {:.2} %", deleted(&real).len(), down.used_percent());
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    assert!(down.used_percent() <= f64::from(LOW), "{fs:?}: {}", down.used_percent());
+    assert!(!deleted(&real).contains(&name(IN_USE)));
+    assert!(ballast.exists() || fs == Fs::Btrfs, "it is made again for the next time");
+    down.podman_works();
+    let history = down.json(0, &["history"]);
+    let run = list(&history, "/runs").iter().find(|run| run["run_id"] == real["run_id"]).unwrap();
+    assert_eq!(list(run, "/deleted").len(), list(&real, "/deleted").len());
+    assert_eq!(run["via"], "direct");
+}
+
+const LOW: u8 = 85;
+
+#[test]
+fn ext4_from_zero() {
+    from_zero(Fs::Ext4, 240 * MIB);
+}
+
+#[test]
+fn xfs_from_zero() {
+    from_zero(Fs::Xfs, 320 * MIB);
+}
+
+#[test]
+fn btrfs_from_zero() {
+    from_zero(Fs::Btrfs, 256 * MIB);
+}
+
+/// Without a free inode no record file can be written anew: the ballast's inode is the first.
+#[test]
+fn ext4_without_an_inode() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let down = Down::on(LoopFs::with(Fs::Ext4, 240 * MIB, &["-N", "1500"], &[]));
+    down.json(0, &["gc", "--via", "direct", "--high", "99", "--low", "98"]);
+    for at in 0.. {
+        if std::fs::File::create(down.loopfs.path().join(format!("inode-{at}"))).is_err() {
+            break;
+        }
+    }
+    let removed = down.json(0, &["rm", "--via", "direct", "--min-age", "0s", &name(0), &name(1)]);
+    assert_eq!(deleted(&removed), [name(0), name(1)], "{removed:#}");
+    down.podman_works();
+}
+
+/// Neither a free byte nor a ballast: what nothing uses makes the room, the images follow.
+#[test]
+fn without_ballast_leaks_make_room() {
+    let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
+    let orphan = down.store.root().join("overlay").join("0b".repeat(32));
+    std::fs::create_dir_all(orphan.join("diff")).unwrap();
+    std::fs::write(orphan.join("diff/file"), vec![9; 9 << 20]).unwrap();
+    store::succeed(Command::new("find").arg(&orphan).args(["-exec", "touch", "-d", "3 days ago", "{}", "+"]));
+    down.fill();
+    assert!(down.is_full());
+    let words = ["gc", "--via", "direct", "--high", "90", "--low", "80", "--min-age", "0s"];
+    let dry = down.json(0, &[&words[..], &["--dry-run"]].concat());
+    let real = down.json(0, &words);
+    assert_eq!(text(&real, "/outcome"), "reached", "{real:#}");
+    let first = &list(&real, "/deleted")[0];
+    assert_eq!((text(first, "/kind"), text(first, "/reason")), ("leak", "leak"), "{real:#}");
+    assert_eq!(deleted(&dry), deleted(&real), "the dry run knows of the room that the leak makes");
+    assert_eq!(dry["usage_before_percent"], real["usage_before_percent"]);
+    assert!(list(&real, "/deleted").len() > 1, "{real:#}");
+    assert!(down.used_percent() <= 80.0);
+    down.podman_works();
+}
+
+/// Killed at any moment: the tools work, and the next run finishes.
+#[test]
+fn killed_it_is_finished_by_the_next_run() {
+    let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
+    let all = ["gc", "--via", "direct", "--high", "2", "--low", "1", "--min-age", "0s"];
+    for round in 0..6_u64 {
+        let mut child = down.command(&all).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(120 + 90 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let listed = down.store.podman(["images", "--quiet"]).lines().count();
+        println!("killed after {} ms: {listed} images", 120 + 90 * round);
+        assert!(listed >= 1);
+        down.store.unmount();
+    }
+    // The one in use keeps it from 1 %.
+    let last = down.json(4, &all);
+    assert!(list(&last, "/errors").is_empty(), "{last:#}");
+    let left = down.store.images();
+    assert_eq!(left.len(), 1, "{left:#?}");
+    down.podman_works();
+}
+
+#[test]
+fn refused_while_the_owner_is_at_work() {
+    let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
+    let server = CriServer::start(&down.store);
+    let endpoint = server.endpoint();
+    let direct = ["rm", "--via", "direct", "--min-age", "0s", "--cri-endpoint", &endpoint];
+    let refused = down.json(5, &[&GC[..], &["--cri-endpoint", &endpoint]].concat());
+    assert_eq!(text(&refused, "/outcome"), "refused");
+    let [first, second, in_use] = [0, 1, IN_USE].map(name);
+    let told = down.run(&[&direct[..], &[&first]].concat()).expect_code(5);
+    assert!(told.stderr.contains("answers on") && told.stderr.contains("--while-runtime-runs"), "{told:?}");
+    let removed = down.json(0, &[&direct[..], &[&first, "--while-runtime-runs"]].concat());
+    assert_eq!(deleted(&removed), [first], "{removed:#}");
+    drop(server);
+    // Nobody listens there any more.
+    let removed = down.json(5, &[&direct[..], &[&second, &in_use]].concat());
+    assert_eq!(deleted(&removed), [second], "{removed:#}");
+    assert_eq!(list(&removed, "/kept")[0]["rule"], "in-use", "{removed:#}");
+    down.podman_works();
+}
+
+/// Ends with the test, whatever its end.
+struct Service(std::process::Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A service of podman sees what is gone at once, and writes nothing of it back.
+#[test]
+fn a_running_service_sees_it_at_once() {
+    let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
+    let socket = format!("unix://{}/podman.sock", down.store.scratch().display());
+    let mut service = down.store.podman_command();
+    let service = Service(service.args(["system", "service", "--time=0", &socket]).spawn().unwrap());
+    let remote = |args: &[&str]| {
+        let mut command = down.store.command("podman");
+        program::run(command.args(["--remote", "--url", &socket]).args(args))
+    };
+    for _ in 0..100 {
+        if remote(&["version"]).code == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let listed = || remote(&["images", "--quiet"]).expect_code(0).stdout.lines().count();
+    let before = listed();
+    let orphan = down.store.root().join("overlay").join("0c".repeat(32));
+    std::fs::create_dir_all(orphan.join("diff")).unwrap();
+    let swept = down.json(0, &["sweep", "--delete", "--min-age", "0s"]);
+    assert_eq!(list(&swept, "/deleted").len(), 1, "{swept:#}");
+    let removed = down.json(0, &["rm", "--via", "direct", "--min-age", "0s", &name(0), &name(2)]);
+    assert_eq!(deleted(&removed).len(), 2, "{removed:#}");
+    assert_eq!(listed(), before - 2);
+    // A collection takes leaks along where the configuration says so, if they are old enough.
+    for (id, age) in [("0d", "3 days ago"), ("0e", "1 hour ago")] {
+        let orphan = down.store.root().join("overlay").join(id.repeat(32));
+        std::fs::create_dir_all(orphan.join("diff")).unwrap();
+        store::succeed(Command::new("touch").args(["-d", age]).arg(&orphan));
+    }
+    let config = down.store.scratch().join("layersweep.toml");
+    std::fs::write(&config, "[leaks]\ndelete = true\n").unwrap();
+    let words =
+        ["gc", "--via", "direct", "--high", "99", "--low", "98", "--config", config.to_str().unwrap()];
+    let collected = down.json(0, &words);
+    let ids: Vec<_> = list(&collected, "/deleted").iter().map(|one| text(one, "/id").to_owned()).collect();
+    assert_eq!(ids, ["0d".repeat(32)], "{collected:#}");
+    down.json(0, &["sweep", "--delete", "--min-age", "0s"]);
+    remote(&["rmi", &name(1)]).expect_code(0);
+    assert_eq!(listed(), before - 3);
+    drop(service);
+    down.store.unmount();
+    assert_eq!(edit::whole(&down.store).len(), IMAGES - 3);
+}

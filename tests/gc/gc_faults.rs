@@ -1,0 +1,205 @@
+//! `gc` when the disk itself is the trouble: full to the last byte with our own records on it,
+//! read-only, or with no place for records at all. Nothing is lost, and all is told.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::gc_node::{GcNode, assert_recorded, deleted, name, rule};
+use serde_json::Value;
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::node;
+use support::program::{Run, list, text};
+
+const GC: [&str; 5] = ["gc", "--high", "75", "--low", "74"];
+
+fn json(node: &GcNode, words: &[&str]) -> Run {
+    node.run(&[words, &["--format", "json"]].concat())
+}
+
+fn available(node: &GcNode) -> u64 {
+    let sizes = rustix::fs::statvfs(node.loopfs.path()).unwrap();
+    sizes.f_bavail * sizes.f_frsize
+}
+
+#[track_caller]
+fn assert_warned(run: &Run, parts: &[&str]) {
+    let warnings: Vec<_> = run.stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+    for part in parts {
+        assert!(warnings.iter().any(|line| line.contains(part)), "{part:?}: {run:?}");
+    }
+}
+
+/// 0 bytes free, and our database on that disk. What the runtime can still do there is its own
+/// affair; ours is that nothing is lost, that it is told, and that the disk is freed as soon as
+/// it can be.
+///
+/// On ext4 podman, which stands for CRI-O here, cannot even write its small record files, and nothing
+/// goes; on XFS they still fit where no file of any size could be laid by, and the run gets through.
+///
+/// Not on btrfs: once all of a small one is set aside for data, no file could be made there in our
+/// trials, however much was deleted.
+#[test]
+fn a_disk_that_is_full_to_the_last_byte() {
+    for (fs, code) in [(Fs::Ext4, 1), (Fs::Xfs, 0)] {
+        let Some(node) = GcNode::new(fs, 8).map(GcNode::state_beside_store) else { return };
+        node.age();
+        // Room for deletions to matter: 60 MiB of 400 are ours.
+        node.fill_to_the_last_byte();
+        assert!(available(&node) < 8 * MIB, "{fs:?}: {}", available(&node));
+        let low = "94";
+        let words = ["gc", "--high", "99", "--low", low];
+        let run = json(&node, &words).expect_code(code);
+        let document = node::document(run.clone());
+        let gone = deleted(&document);
+        assert_eq!(node.names().len() + gone.len(), 8, "{fs:?}: {document:#}");
+        let errors = list(&document, "/errors");
+        if code == 0 {
+            assert_eq!(document["outcome"], "reached", "{fs:?}");
+            assert!(errors.is_empty() && !gone.is_empty(), "{fs:?}: {document:#}");
+            assert!(node.used_percent() <= low.parse::<f64>().unwrap(), "{fs:?}");
+        } else {
+            // Want of room is no fault of an image: the run ends at the first, and says why.
+            assert_eq!(document["outcome"], "failed", "{fs:?}");
+            assert_eq!((gone.len(), errors.len()), (0, 1), "{fs:?}: {document:#}");
+            let full = |error: &Value| text(error, "/message").contains("no space left on device");
+            assert!(errors.iter().all(full), "{fs:?}: {document:#}");
+        }
+        assert!(run.took < Duration::from_secs(30), "{fs:?}: no waiting for what has failed: {:?}", run.took);
+        // With room again, everything that waited is in the database, once.
+        node.make_room();
+        let scan = node.run(&["scan", "-q"]).expect_code(0);
+        assert!(!scan.stderr.contains("not saved"), "{fs:?}: {scan:?}");
+        let history = node.history();
+        assert_eq!(history.len(), 1, "{fs:?}: {history:#?}");
+        assert_eq!(history[0]["unsaved"], false);
+        assert_recorded(&history[0], &document);
+        node.run(&["scan", "-q"]).expect_code(0);
+        assert_eq!(node.history(), history, "{fs:?}: none is saved twice");
+        let unsaved = node.state.join("unsaved-runs");
+        let waits = std::fs::read_dir(unsaved).map_or(0, Iterator::count);
+        assert_eq!(waits, 0, "{fs:?}");
+    }
+}
+
+/// The images are as old as they were, though the records could not be written for a while.
+fn ages(node: &GcNode) -> Vec<(String, String)> {
+    let images = node.json(0, &["images"]);
+    let age = |image: &Value| (text(image, "/id").to_owned(), text(image, "/first_detected").to_owned());
+    let mut ages: Vec<_> = list(&images, "/images").iter().map(age).collect();
+    ages.sort();
+    ages
+}
+
+#[test]
+fn records_on_a_disk_that_is_read_only_or_full() {
+    let Some(mut node) = GcNode::new(Fs::Ext4, 10) else { return };
+    let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+    node.state = disk.path().join("state");
+    node.age();
+    let before = ages(&node);
+    node.fill(80.0);
+    disk.remount_with("ro");
+    let run = json(&node, &GC).expect_code(0);
+    assert_warned(&run, &["read-only"]);
+    let first = node::document(run);
+    assert_eq!(first["outcome"], "reached");
+    assert!(!deleted(&first).is_empty());
+    // What waits is known already, and told to be waiting.
+    let history = node.history();
+    assert_eq!(history[0]["unsaved"], true, "{history:#?}");
+    assert_recorded(&history[0], &first);
+
+    disk.remount_with("rw");
+    let filler = disk.path().join("filler");
+    std::fs::write(&filler, vec![1; 15 << 20]).unwrap_err();
+    node.fill(80.0);
+    let run = json(&node, &GC);
+    let second = node::document(run.clone().expect_code(0));
+    assert_eq!(second["outcome"], "reached");
+    std::fs::remove_file(&filler).unwrap();
+
+    node.run(&["scan", "-q"]).expect_code(0);
+    let history = node.history();
+    assert_eq!(history.len(), 2, "{history:#?}");
+    assert_recorded(&history[0], &second);
+    assert_recorded(&history[1], &first);
+    assert!(history.iter().all(|run| run["unsaved"] == false), "{history:#?}");
+    let after = ages(&node);
+    assert!(after.iter().all(|age| before.contains(age)), "ages moved: {before:?} {after:?}");
+    assert!(after.len() < before.len());
+    node.state = node.store.scratch().join("elsewhere");
+}
+
+#[test]
+fn without_records_the_disk_tells_the_ages() {
+    let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
+    // A state directory several directories deep, of which none is there.
+    node.state = node.store.scratch().join("a/b/state");
+    let all = ["gc", "--high", "1", "--low", "0"];
+    let young = node.json(4, &all);
+    assert!(deleted(&young).is_empty());
+    assert_eq!(rule(&young, &name(0)), "min-age", "what came a moment ago");
+    assert!(node.state.join("layersweep.db").exists());
+    assert_eq!(node.history().len(), 1);
+    // A file where the state directory should be.
+    let blocked = node.store.scratch().join("file");
+    std::fs::write(&blocked, "").unwrap();
+    node.state.clone_from(&blocked);
+    let run = json(&node, &all);
+    // What is in its way may be anything, a keep-list too.
+    assert_eq!(run.code, 5, "{run:?}");
+    assert!(run.stderr.contains(&blocked.display().to_string()), "{run:?}");
+    assert_eq!(node.names().len(), 6);
+    assert_eq!(std::fs::read(&blocked).unwrap(), b"");
+}
+
+#[test]
+fn a_database_that_somebody_else_is_writing_to() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    node.age();
+    node.fill(80.0);
+    let database = node.database();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let run = json(&node, &GC);
+    let document = node::document(run.clone().expect_code(0));
+    assert_eq!(document["outcome"], "reached");
+    assert!(node.used_percent() <= 74.0);
+    assert_warned(&run, &["layersweep.db"]);
+    database.execute_batch("ROLLBACK").unwrap();
+    drop(database);
+    node.run(&["scan", "-q"]).expect_code(0);
+    let history = node.history();
+    assert_eq!(history.len(), 1, "{history:#?}");
+    assert_recorded(&history[0], &document);
+}
+
+/// The node that calls for us is full, and we were never there before.
+#[test]
+fn the_first_run_of_all_where_no_records_can_be_made() {
+    let Some(mut node) = GcNode::new(Fs::Ext4, 10) else { return };
+    let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+    let there = disk.path().join("there");
+    std::fs::create_dir(&there).unwrap();
+    support::ballast::fill_to_the_last_byte(&disk);
+    let words = [&GC[..], &["--min-age", "0s"]].concat();
+    let mut left = 10;
+    for (state, read_only) in [(&there, false), (&disk.path().join("none"), false), (&there, true)] {
+        if read_only {
+            disk.remount_with("ro");
+        }
+        node.state.clone_from(state);
+        node.fill(78.0);
+        let run = json(&node, &words).expect_code(0);
+        assert_warned(&run, &[if read_only { "read-only" } else { "is full" }]);
+        let document = node::document(run);
+        assert_eq!(document["outcome"], "reached", "{document:#}");
+        left -= deleted(&document).len();
+        assert_eq!(node.names().len(), left);
+        assert_recorded(&node.history()[0], &document);
+        assert_eq!(node.history()[0]["unsaved"], true);
+    }
+    node.state = node.store.scratch().join("elsewhere");
+}

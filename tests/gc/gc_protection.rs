@@ -1,0 +1,199 @@
+//! What `gc` never deletes, whoever protects it: containers of every owner, keep-lists, the
+//! configuration and age, at the beginning of a run and in the middle of it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::Removal;
+use cri_server::gc_node::{GcNode, IN_USE, deleted, events, kept, name, rule};
+use serde_json::Value;
+use support::loopfs::Fs;
+use support::node;
+use support::program::{list, text};
+use support::store::Store;
+
+/// Everything that nothing protects is to go, and still it is not enough.
+const ALL: [&str; 5] = ["gc", "--high", "1", "--low", "0"];
+
+/// A container that runs, made from an image with a program in it. It ends when dropped: while it
+/// runs, its store cannot be unmounted.
+struct Runner(Arc<Store>);
+
+impl Runner {
+    /// `None` where none can run here.
+    fn start(node: &GcNode) -> Option<Self> {
+        let buildah = |words: &[&str]| node.store.buildah(words.iter().copied());
+        let made = buildah(&["from", "scratch"]);
+        let busybox = which("busybox");
+        buildah(&["copy", made.trim(), &busybox, "/busybox"]);
+        buildah(&["commit", "--quiet", made.trim(), "reg.local/busy:1"]);
+        buildah(&["rm", made.trim()]);
+        // Limits that any user may set, and the one runtime that takes every arrangement of cgroups.
+        let mut podman = node.store.podman_command();
+        podman.args(["run", "-d", "--name", "runner", "--network", "none", "--log-driver", "none"]);
+        podman.args(["--runtime", "runc", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]);
+        podman.args(["reg.local/busy:1", "/busybox", "sleep", "600"]);
+        let runner = Self(Arc::clone(&node.store));
+        let run = support::program::run(&mut podman);
+        let runs = run.code == 0 || support::skip(&format!("podman runs no container here: {run:?}"));
+        runs.then_some(runner)
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let mut podman = self.0.podman_command();
+        support::program::run(podman.args(["rm", "--force", "--time", "0", "runner"]));
+    }
+}
+
+fn which(program: &str) -> String {
+    let path = std::env::var_os("PATH").unwrap();
+    let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| path.is_file());
+    found.unwrap().to_string_lossy().into_owned()
+}
+
+#[track_caller]
+fn assert_kept(document: &Value, image: &str, expected_rule: &str, detail: &[&str]) {
+    let kept = kept(document, image);
+    assert_eq!(kept["rule"], expected_rule, "{kept:#}");
+    for part in detail {
+        assert!(text(kept, "/detail").contains(part), "{part:?}: {kept:#}");
+    }
+}
+
+#[test]
+fn whoever_uses_or_names_an_image_keeps_it() {
+    let Some(node) = GcNode::new(Fs::Ext4, 13) else { return };
+    node.age();
+    let running = Runner::start(&node);
+    node.store.podman(["create", "--name", "waiting", "--network", "none", &name(0), "/x"]);
+    node.store.buildah(["from", "--name", "building", "--pull-never", &name(1)]);
+    let nobodys = node.store.pin(&name(2));
+    node.run(&["pin", "add", &name(3), "--note", "for a rollback"]).expect_code(0);
+    node.server.behave(|behaviour| behaviour.pinned = vec![name(6)]);
+    let config = node.config(
+        "[protect]\nnames = [\"reg.local/old-4:*\"]\nkeep_newest = 1\n[images]\nhigh_percent = 1\nlow_percent = 0\n",
+    );
+    // Three of one repository: the one that came last is its newest.
+    node.store.podman(["tag", &name(7), "reg.local/app:7"]);
+    node.store.podman(["tag", &name(8), "reg.local/app:8"]);
+    for at in (0..13).filter(|at| ![4, 9].contains(at)) {
+        // Each other repository has one image only, which is its newest: it needs a second one.
+        node.store.podman(["tag", &name(12), &format!("reg.local/old-{at}:newer")]);
+    }
+    node.store.podman(["untag", &name(9)]);
+    let words = ["gc", "--config", &config];
+    let dry = node.json(4, &[&words[..], &["--dry-run"]].concat());
+    let real = node.json(4, &words);
+    for document in [&dry, &real] {
+        if running.is_some() {
+            assert_kept(document, "reg.local/busy:1", "in-use", &["podman container runner (running)"]);
+        }
+        assert_kept(document, &name(0), "in-use", &["podman container waiting (created)"]);
+        assert_kept(document, &name(1), "in-use", &["buildah container building"]);
+        assert_kept(document, &name(2), "in-use", &["used by"]);
+        assert_kept(document, &name(3), "pinned", &[&name(3)]);
+        assert_kept(document, &name(4), "protected-name", &["reg.local/old-4:*"]);
+        assert_kept(document, &name(IN_USE), "in-use", &["cri-o container"]);
+        assert_kept(document, &name(6), "pinned", &["the runtime's list"]);
+        assert_kept(document, &name(12), "newest-of-repository", &["newest 1"]);
+        assert_kept(document, &name(8), "newest-of-repository", &["reg.local/app"]);
+        assert_eq!(document["outcome"], "not_reached");
+        let mut gone: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/id")).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        assert_eq!(gone.len(), 4, "{document:#}");
+    }
+    let there = node.names();
+    for at in [0, 1, 2, 3, 4, IN_USE, 6, 8, 12] {
+        assert!(there.contains(&name(at)), "{at}: {there:?}");
+    }
+    assert!(!there.contains(&name(7)) && !there.contains(&name(10)) && !there.contains(&name(11)));
+    // Nobody's container protects as long as it is there.
+    node.store.unpin(&nobodys);
+    node.store.buildah(["rm", "building"]);
+    drop(running);
+    node.store.podman(["rm", "--all"]);
+    node.run(&["pin", "remove", &name(3)]).expect_code(0);
+    let later = node.json(4, &[&ALL[..], &["--min-age", "0s"]].concat());
+    assert_eq!(rule(&later, &name(IN_USE)), "in-use");
+    assert_eq!(rule(&later, &name(6)), "pinned");
+    assert_eq!(list(&later, "/kept").len(), 2, "{later:#}");
+}
+
+#[test]
+fn what_comes_to_protect_an_image_during_the_run_keeps_it() {
+    let Some(node) = GcNode::new(Fs::Ext4, 10) else { return };
+    node.age();
+    node.server.behave(|behaviour| {
+        behaviour.removals = vec![(name(0), Removal::Slow(Duration::from_secs(4)))];
+    });
+    let running = node.start(&ALL);
+    node.wait_for_a_removal();
+    // The plan has them all; the first is being deleted.
+    node.run(&["pin", "add", &name(1)]).expect_code(0);
+    node.store.podman(["create", "--name", "quick", "--network", "none", &name(2), "/x"]);
+    node.server.behave(|behaviour| behaviour.pinned = vec![name(3)]);
+    node.store.buildah(["from", "--name", "builder", "--pull-never", &name(4)]);
+    let real = node::document(running.end().expect_no_crash().expect_code(4));
+    assert_eq!(deleted(&real), [name(0), name(6), name(7), name(8), name(9)]);
+    for (at, expected, detail) in [
+        (1, "pinned", "pin reg.local/old-1:1"),
+        (2, "in-use", "podman container quick (created)"),
+        (3, "pinned", "the runtime's list"),
+        (4, "in-use", "buildah container builder"),
+    ] {
+        assert_kept(&real, &name(at), expected, &["since the run began", detail]);
+    }
+    assert_eq!(node.names(), [1, 2, 3, 4, IN_USE].map(name));
+    node.store.remove_containers();
+}
+
+#[test]
+fn an_image_that_came_a_moment_ago_goes_neither_for_space_nor_by_age() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    // All of its layers are those of an old image.
+    let young = "reg.local/young:1";
+    node.load(&[young], "old-1");
+    let strict = [&ALL[..], &["--max-age", "1s"]].concat();
+    let real = node.json(4, &strict);
+    assert_eq!(rule(&real, young), "min-age");
+    assert_eq!(deleted(&real), (0..5).map(name).collect::<Vec<_>>());
+    assert_eq!(events(&real), ["FreeDiskSpaceFailed"]);
+    // A node that we have never seen: its disk tells how old the image is, and not the layers.
+    std::thread::sleep(Duration::from_secs(6));
+    let newest = "reg.local/newest:1";
+    node.load(&[newest], "old-1");
+    #[allow(clippy::disallowed_methods)] // our own directory
+    std::fs::remove_dir_all(&node.state).unwrap();
+    let real = node.json(4, &[&strict[..], &["--min-age", "5s"]].concat());
+    assert_eq!(rule(&real, newest), "min-age", "{real:#}");
+    assert_eq!(deleted(&real), [young]);
+    // And by name it is no different, until it is old enough.
+    let refused = node.json(5, &["rm", newest]);
+    assert_eq!(rule(&refused, newest), "min-age");
+    node.json(0, &["rm", newest, "--min-age", "0s"]);
+    assert_eq!(node.names(), [name(IN_USE)]);
+}
+
+/// A run must not guess what static pods name; whoever only asks is told that nobody knows.
+#[test]
+fn static_pods_that_cannot_be_read_keep_everything() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    let manifests = node.store.scratch().join("manifests");
+    std::os::unix::fs::symlink(&manifests, &manifests).unwrap();
+    let config = node.config(&format!("[protect]\nstatic_pods = {manifests:?}\n"));
+    let run = node.run(&["gc", "--high", "1", "--low", "0", "--config", &config]).expect_code(5);
+    assert!(run.stderr.contains("static pods"), "{run:?}");
+    assert_eq!(node.names().len(), 6);
+    let explained = node.json(0, &["explain", &name(0), "--config", &config]);
+    assert_eq!(explained["fate"]["goes"], false, "{explained:#}");
+    assert!(explained["fate"]["detail"].as_str().unwrap().contains("static pods"), "{explained:#}");
+}

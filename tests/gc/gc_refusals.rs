@@ -1,0 +1,368 @@
+//! `gc` and `rm` where it is not proven that nothing would be lost: nothing is deleted, and one
+//! line says why. And what is asked for in a wrong way.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::gc_node::{GcNode, IN_USE, deleted, name, rule};
+use cri_server::{Listing, Removal};
+use rusqlite::Connection;
+use support::loopfs::Fs;
+use support::node;
+use support::program::{self, Run, list, text};
+
+const GC: [&str; 5] = ["gc", "--high", "1", "--low", "0"];
+
+/// One error in one line, that names all of `parts`, and a hint where there is to be one.
+#[track_caller]
+fn assert_told(run: &Run, parts: &[&str], hint: Option<&str>) {
+    let errors: Vec<_> = run.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{run:?}");
+    for part in parts {
+        assert!(errors[0].contains(part), "{part:?}: {run:?}");
+    }
+    let hints: Vec<_> = run.stderr.lines().filter(|line| line.starts_with("hint: ")).collect();
+    if let Some(hint) = hint {
+        assert!(hints.iter().any(|line| line.contains(hint)), "{hint:?}: {run:?}");
+    }
+}
+
+/// A refusal: exit code 5, a document that says so, and every image is still there.
+#[track_caller]
+fn assert_refused(node: &GcNode, words: &[&str], parts: &[&str], hint: Option<&str>) -> Run {
+    let images = node.names();
+    let run = node.run(&[words, &["--format", "json"]].concat()).expect_code(5);
+    let document = node::document(run.clone());
+    assert_eq!(document["outcome"], "refused", "{document:#}");
+    assert_eq!(list(&document, "/deleted").len(), 0);
+    let message = text(&document, "/errors/0/message").to_owned();
+    for part in parts {
+        assert!(message.contains(part), "{part:?}: {message:?}");
+    }
+    assert_told(&run, parts, hint);
+    assert_eq!(node.names(), images, "something was deleted");
+    run
+}
+
+#[test]
+fn a_listing_that_may_be_partial_deletes_nothing() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    for words in [&GC[..], &["rm", "reg.local/old-0:1"]] {
+        for listing in [Listing::Error("out of order"), Listing::WrongIds, Listing::SameId, Listing::EmptyId]
+        {
+            for which in ["images", "containers", "sandboxes"] {
+                if which != "images" && listing == Listing::SameId {
+                    continue; // there is one only
+                }
+                node.server.behave(|behaviour| {
+                    let field = match which {
+                        "images" => &mut behaviour.images,
+                        "containers" => &mut behaviour.containers,
+                        _ => &mut behaviour.sandboxes,
+                    };
+                    *field = listing.clone();
+                });
+                assert_refused(&node, words, &["nothing was deleted"], None);
+                node.server.behave(|behaviour| *behaviour = cri_server::Behaviour::default());
+            }
+        }
+    }
+    // Dry runs know no more.
+    node.server.behave(|behaviour| behaviour.images = Listing::Error("out of order"));
+    assert_refused(&node, &[&GC[..], &["--dry-run"]].concat(), &["out of order"], None);
+    assert_eq!(node.removals(), 0);
+    node.server.behave(|behaviour| behaviour.images = Listing::Honest);
+    // None of what is on the disk: that is another store's listing, or none.
+    node.server.behave(|behaviour| behaviour.unlisted = node.names());
+    assert_refused(&node, &GC, &["none of the 6 images", "partial"], None);
+    assert_eq!(node.removals(), 0);
+    // What the runtime leaves out is out of its reach, as with containerd, which lists no image whose
+    // manifest is gone. The others go, and nothing is proven wrong by it: the low mark is not reached.
+    node.server.behave(|behaviour| behaviour.unlisted = vec![name(0), name(1)]);
+    let document = node.json(4, &GC);
+    assert_eq!(document["outcome"], "not_reached", "{document:#}");
+    assert_eq!(deleted(&document), [name(2), name(3), name(4)], "{document:#}");
+    for at in [0, 1] {
+        assert_eq!(rule(&document, &name(at)), "out-of-reach", "{document:#}");
+    }
+    // An image in use stays by what the disk says, whether the runtime lists it or not.
+    node.server.behave(|behaviour| behaviour.unlisted = vec![name(IN_USE)]);
+    let document = node.json(4, &GC);
+    assert_eq!(deleted(&document), [name(0), name(1)], "{document:#}");
+    assert_eq!(rule(&document, &name(IN_USE)), "in-use", "{document:#}");
+    assert_eq!(node.names(), [name(IN_USE)]);
+}
+
+#[test]
+fn a_listing_that_breaks_in_the_middle_ends_the_run() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    node.age();
+    node.server.behave(|behaviour| {
+        behaviour.removals = vec![(name(1), Removal::Slow(Duration::from_secs(2)))];
+    });
+    let running = node.start(&GC);
+    node.wait_for_a_removal();
+    node.wait_for_a_removal();
+    node.server.behave(|behaviour| behaviour.containers = Listing::Error("too busy to tell"));
+    let document = node::document(running.end().expect_no_crash().expect_code(1));
+    assert_eq!(document["outcome"], "failed");
+    assert_eq!(deleted(&document), [name(0), name(1)]);
+    assert!(text(&document, "/errors/0/message").contains("too busy to tell"), "{document:#}");
+    let ended = list(&document, "/kept").iter().filter(|kept| kept["rule"] == "run-ended");
+    assert_eq!(ended.count(), 5, "{document:#}");
+    assert_eq!(node.names().len(), 6);
+}
+
+#[test]
+fn no_runtime_no_deletion() {
+    let Some(mut node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    // A socket that nobody made.
+    let missing = node.store.scratch().join("none.sock").display().to_string();
+    let gc_at = |endpoint: &str| {
+        let mut command = program::command();
+        command.args(GC).arg("--graphroot").arg(node.store.root()).arg("--state-dir").arg(&node.state);
+        command.args(["--runroot"]).arg(node.store.runroot()).args(["--cri-endpoint", endpoint]);
+        program::run(&mut command).expect_no_crash()
+    };
+    let run = gc_at(&format!("unix://{missing}")).expect_code(5);
+    assert_told(&run, &[&missing], Some("--cri-endpoint"));
+    assert!(run.took < Duration::from_secs(3), "{run:?}");
+    for endpoint in ["tcp://127.0.0.1:1", "crio.sock", "unix://"] {
+        let run = gc_at(endpoint).expect_code(2);
+        assert_told(&run, &["--cri-endpoint"], Some("unix:///run/crio/crio.sock"));
+    }
+    // A directory, a plain file, and a socket with something else behind it.
+    let run = gc_at(&format!("unix://{}", node.store.scratch().display())).expect_code(5);
+    assert_told(&run, &[&node.store.scratch().display().to_string()], None);
+    let other = node.store.scratch().join("other.sock");
+    let listener = UnixListener::bind(&other).unwrap();
+    let speaks = std::thread::spawn(move || {
+        // Something that answers whatever comes, and is no gRPC.
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { break };
+            let mut bytes = [0; 1024];
+            if matches!(stream.read(&mut bytes), Ok(0) | Err(_)) {
+                break;
+            }
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let run = gc_at(&format!("unix://{}", other.display())).expect_code(5);
+    assert_told(&run, &["other.sock"], Some("CRI socket"));
+    drop(std::os::unix::net::UnixStream::connect(&other));
+    speaks.join().unwrap();
+    // The runtime has been stopped: its socket is gone; or it was killed: its socket is there.
+    let endpoint = node.server.endpoint();
+    node.server.stop();
+    assert_told(&gc_at(&endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
+    drop(UnixListener::bind(node.server.socket()).unwrap());
+    let run = gc_at(&endpoint).expect_code(5);
+    assert_told(&run, &["cri.sock"], Some("start the runtime"));
+    std::fs::remove_file(node.server.socket()).unwrap();
+    node.server.restart();
+    // A store is named, its runtime is not.
+    let run = program::run(
+        program::command()
+            .args(GC)
+            .arg("--graphroot")
+            .arg(node.store.root())
+            .arg("--state-dir")
+            .arg(&node.state),
+    )
+    .expect_no_crash()
+    .expect_code(2);
+    assert_told(&run, &["a store is named"], Some("--cri-endpoint"));
+    assert_eq!(node.names().len(), 6);
+    // The runtime serves another store than the one that is named.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = support::small::store(&elsewhere.path().join("other"));
+    let run = program::run(
+        program::command()
+            .args(GC)
+            .args(["--format", "json", "--cri-endpoint", &node.server.endpoint()])
+            .arg("--graphroot")
+            .arg(other.root())
+            .arg("--state-dir")
+            .arg(&node.state),
+    )
+    .expect_no_crash()
+    .expect_code(5);
+    assert_told(&run, &["which was not read"], None);
+    assert_eq!(node::document(run)["outcome"], "refused");
+    other.remove_containers();
+}
+
+#[test]
+fn a_user_who_may_not_is_told_so() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    if !support::require_program("setpriv") {
+        return;
+    }
+    // The program where this user can reach it.
+    let public = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let program = public.path().join("layersweep");
+    std::fs::copy(env!("CARGO_BIN_EXE_layersweep"), &program).unwrap();
+    let mut command = std::process::Command::new("setpriv");
+    program::hermetic(&mut command);
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program).args(GC);
+    command.arg("--graphroot").arg(node.store.root()).arg("--state-dir").arg(public.path().join("state"));
+    command.args(["--cri-endpoint", &node.server.endpoint()]);
+    let run = program::run(&mut command).expect_no_crash().expect_code(5);
+    assert_told(&run, &[], None);
+    assert_eq!(node.names().len(), 6);
+}
+
+#[test]
+fn records_that_cannot_be_read_pin_everything() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    node.run(&["pin", "add", &name(0)]).expect_code(0);
+    let database = node.state.join("layersweep.db");
+    let good = std::fs::read(&database).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(node.state.join(format!("layersweep.db{suffix}")));
+    }
+    std::fs::write(&database, vec![0x5a; good.len()]).unwrap();
+    let dry = [&GC[..], &["--dry-run"]].concat();
+    assert_refused(&node, &dry, &["pinned"], Some("layersweep scan"));
+    assert_refused(&node, &["rm", &name(0)], &["pinned"], None);
+    let run = assert_refused(&node, &GC, &["pinned"], None);
+    assert!(run.stderr.contains("layersweep.db"), "{run:?}");
+    assert_eq!(node.removals(), 0);
+    // A scan sets it aside. What was pinned nobody knows, so everything is until somebody says otherwise.
+    node.run(&["scan", "-q"]);
+    let names: Vec<_> = std::fs::read_dir(&node.state).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(names.iter().any(|name| name.to_string_lossy().contains("corrupt")), "{names:?}");
+    let kept = node.json(4, &[&GC[..], &["--min-age", "0s"]].concat());
+    assert_eq!(deleted(&kept).len(), 0, "{kept:#}");
+    assert!(node.run(&["pin", "list"]).expect_code(0).stdout.contains("corrupt"), "it says why");
+    node.run(&["pin", "remove", "*"]).expect_code(0);
+    node.run(&["pin", "add", &name(1)]).expect_code(0);
+    let real = node.json(4, &[&GC[..], &["--min-age", "0s"]].concat());
+    assert_eq!(deleted(&real).len(), 4, "{real:#}");
+    assert!(node.names().contains(&name(1)));
+}
+
+#[test]
+fn records_of_a_newer_version_are_not_touched() {
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    node.age();
+    let database = Connection::open(node.state.join("layersweep.db")).unwrap();
+    database.execute_batch("PRAGMA user_version = 999").unwrap();
+    drop(database);
+    for words in [&GC[..], &["gc", "--dry-run"], &["rm", "reg.local/old-0:1"]] {
+        let run = node.run(words).expect_code(2);
+        assert_told(&run, &["999"], Some("newer layersweep"));
+    }
+    assert_eq!(node.removals(), 0);
+    assert_eq!(node.names().len(), 6);
+}
+
+#[test]
+fn two_runs_at_once() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    node.age();
+    node.server.behave(|behaviour| {
+        behaviour.removals = vec![(name(0), Removal::Slow(Duration::from_secs(6)))];
+    });
+    let first = node.start(&GC);
+    node.wait_for_a_removal();
+    let pid = first.pid().to_string();
+    for words in [&GC[..], &["rm", "reg.local/old-1:1"]] {
+        let second = node.run(&[words, &["--format", "json"]].concat()).expect_code(5);
+        assert!(second.took < Duration::from_secs(1), "{:?}", second.took);
+        assert_told(&second, &["run.lock", &pid, "layersweep gc"], Some("wait"));
+        assert_eq!(node::document(second)["outcome"], "refused");
+    }
+    // Looking is no run.
+    let dry = node.json(4, &[&GC[..], &["--dry-run"]].concat());
+    assert!(!deleted(&dry).is_empty());
+    node.json(0, &["images"]);
+    let done = node::document(first.end().expect_no_crash().expect_code(4));
+    assert_eq!(deleted(&done).len(), 7);
+    // Afterwards the lock is free.
+    node.json(4, &GC);
+}
+
+#[test]
+fn arguments_and_configurations_that_make_no_sense() {
+    let bad = |words: &[&str]| program::layersweep(words).expect_no_crash().expect_code(2);
+    for (words, parts) in [
+        (&["gc", "--high", "101"][..], &["--high", "101"][..]),
+        (&["gc", "--high", "many"], &["--high", "many"]),
+        (&["gc", "--high", "70", "--low", "71"], &["--low", "71", "70"]),
+        (&["gc", "--low", "76"], &["--low", "76", "75"]),
+        (&["gc", "--min-age", "soon"], &["--min-age", "soon"]),
+        (&["gc", "--min-age=-3m"], &["--min-age"]),
+        (&["gc", "--high=-1"], &["--high", "-1"]),
+        (&["gc", "--max-age", "5"], &["--max-age", "5"]),
+        (&["gc", "--min-free", "lots"], &["--min-free", "lots"]),
+        (&["rm", "x", "--min-age", "never"], &["--min-age", "never"]),
+    ] {
+        let run = bad(words);
+        assert!(run.stdout.is_empty(), "{run:?}");
+        let first = run.stderr.lines().next().unwrap();
+        assert!(first.starts_with("error: "), "{run:?}");
+        for part in parts {
+            assert!(first.contains(part), "{part:?}: {run:?}");
+        }
+    }
+    for words in
+        [&["gc", "--policy", "mine"][..], &["gc", "--via", "hope"], &["gc", "reg.local/a:1"], &["rm"]]
+    {
+        bad(words);
+    }
+    // A disk that is looked at is never deleted from.
+    assert_told(&bad(&["gc", "--sysroot", "/"]), &["--sysroot"], Some("explain"));
+
+    // Everything wrong in a file is told at once, each with its line.
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("layersweep.toml");
+    let text = "[images]\nhigh_percent = 101\nlow_percent = \"low\"\nmin_age = \"soon\"\n\
+                colour = \"red\"\n[protect]\nnames = [\"[\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let file = file.to_string_lossy().into_owned();
+    let run = bad(&["gc", "--config", &file]);
+    let errors: Vec<_> = run.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    let expected = [
+        ("line 2", "high_percent"),
+        ("line 3", "low_percent"),
+        ("line 4", "min_age"),
+        ("line 5", "colour"),
+        ("line 7", "names"),
+    ];
+    assert_eq!(errors.len(), expected.len(), "{run:?}");
+    for (line, key) in expected {
+        let told = errors
+            .iter()
+            .any(|error| error.contains(&file) && error.contains(&format!("{line},")) && error.contains(key));
+        assert!(told, "{line} {key}: {run:?}");
+    }
+    let missing = dir.path().join("none.toml").to_string_lossy().into_owned();
+    assert!(bad(&["gc", "--config", &missing]).stderr.contains(&missing));
+}
+
+#[test]
+fn no_store_no_collection() {
+    let empty = tempfile::tempdir().unwrap();
+    let root = empty.path().to_string_lossy().into_owned();
+    let socket = format!("unix://{root}/none.sock");
+    // Whatever is found missing first: nothing is done, and it is told in a line.
+    let run = program::layersweep(["gc", "--graphroot", &root, "--cri-endpoint", &socket]);
+    let run = run.expect_no_crash().expect_code(5);
+    assert_told(&run, &["none.sock"], Some("--cri-endpoint"));
+    // The runtime is there, and the store is none.
+    let Some(node) = GcNode::new(Fs::Ext4, 6) else { return };
+    let run = program::layersweep(["gc", "--graphroot", &root, "--cri-endpoint", &node.server.endpoint()]);
+    let run = run.expect_no_crash().expect_code(10);
+    assert_told(&run, &[&root], None);
+    assert_eq!(node.names().len(), 6);
+}

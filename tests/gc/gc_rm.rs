@@ -1,0 +1,210 @@
+//! `rm` by name, and the question that a person is asked.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Stdio;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::Removal;
+use cri_server::gc_node::{GcNode, IN_USE, assert_exact, assert_recorded, deleted, kept, name, rule};
+use support::loopfs::Fs;
+use support::node;
+use support::program::{self, Run, list, text};
+use support::running::Running;
+
+fn names(at: impl IntoIterator<Item = usize>) -> Vec<String> {
+    at.into_iter().map(name).collect()
+}
+
+#[test]
+fn images_are_removed_by_every_kind_of_name() {
+    let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
+    node.age();
+    node.store.podman(["tag", &name(3), "reg.local/also-3:1"]);
+    let images = node.json(0, &["images"]);
+    let digest = text(node::image(&images, &name(2)), "/digests/0").to_owned();
+    let id = node.id(&name(1));
+    let before = node.names().len();
+
+    // A dry run says what the run then does, in the order given.
+    let by_many = ["rm", &name(8), &id[..12], &digest, &name(3), "reg.local/also-3:1"];
+    let dry = node.json(0, &[&by_many[..], &["--dry-run"]].concat());
+    assert_eq!(node.names().len(), before);
+    let real = node.json(0, &by_many);
+    for document in [&dry, &real] {
+        let first: Vec<_> = list(document, "/deleted").iter().map(|one| text(one, "/names/0")).collect();
+        assert_eq!(first[..3], names([8, 1, 2]), "{document:#}");
+        assert!(list(document, "/deleted").iter().all(|one| one["reason"] == "request"));
+        assert_eq!(document["kind"], "rm");
+        assert_eq!(document["outcome"], "reached");
+    }
+    assert_exact(&real);
+    let mut both = support::program::texts(&real, "/deleted/3/names");
+    both.sort();
+    assert_eq!(both, ["reg.local/also-3:1".to_owned(), name(3)], "an image goes with all its names");
+    assert_eq!(node.names(), names([0, 4, 5, 6, 7]));
+    assert_recorded(&node.history()[0], &real);
+    assert_eq!(node.history()[0]["command"], "rm");
+
+    // The same image twice, by two names.
+    let id = node.id(&name(4));
+    let real = node.json(0, &["rm", &name(4), &id]);
+    assert_eq!(deleted(&real), names([4]));
+}
+
+#[test]
+fn what_is_unknown_or_kept_is_said_and_stays() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    node.age();
+    node.store.podman(["create", "--name", "waiting", "--network", "none", &name(1), "/x"]);
+    // One that is not there: none of the others goes.
+    let run = node.run(&["rm", &name(0), "reg.local/none:1", "--format", "json"]).expect_code(1);
+    assert!(run.stderr.contains("reg.local/none:1"), "{run:?}");
+    assert!(run.stderr.contains("hint: "), "{run:?}");
+    assert_eq!(node.names().len(), 8);
+    assert_eq!(node.removals(), 0);
+    // The start of several ids; a container is no image.
+    let run = node.run(&["rm", "waiting"]).expect_code(1);
+    assert!(run.stderr.contains("is no image"), "{run:?}");
+
+    // One that is in use stays, and who uses it is named; the others go.
+    let real = node.json(5, &["rm", &name(0), &name(1), &name(IN_USE)]);
+    assert_eq!(deleted(&real), names([0]));
+    assert_eq!((rule(&real, &name(1)), rule(&real, &name(IN_USE))), ("in-use", "in-use"));
+    assert!(text(kept(&real, &name(1)), "/detail").contains("podman container waiting"));
+    assert!(text(kept(&real, &name(IN_USE)), "/detail").contains("cri-o container"));
+    let table = node.run(&["rm", &name(1)]).expect_code(5);
+    assert!(table.stdout.contains("podman container waiting"), "{table:?}");
+    let dry = node.json(5, &["rm", &name(1), "--dry-run"]);
+    assert_eq!(rule(&dry, &name(1)), "in-use");
+
+    // The runtime calls it in use: kept, as if that had been seen before.
+    node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Refuse)]);
+    let kept = node.json(5, &["rm", &name(2)]);
+    assert_eq!(rule(&kept, &name(2)), "in-use");
+    // It fails: told, set aside for gc, and tried again when it is asked for by name.
+    node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Fail)]);
+    let refused = node.json(1, &["rm", &name(2)]);
+    assert_eq!(rule(&refused, &name(2)), "refused");
+    let gc = node.json(4, &["gc", "--dry-run", "--high", "1", "--low", "0"]);
+    assert_eq!(rule(&gc, &name(2)), "backing-off");
+    node.server.behave(|behaviour| behaviour.removals.clear());
+    let real = node.json(0, &["rm", &name(2)]);
+    assert_eq!(deleted(&real), names([2]));
+    node.store.remove_containers();
+}
+
+/// The program on a terminal, on which `answer` is typed.
+fn on_terminal(node: &GcNode, words: &[&str], answer: &str) -> Run {
+    typed(node, words, answer, "")
+}
+
+/// The same with something more for the shell behind the command.
+fn typed(node: &GcNode, words: &[&str], answer: &str, behind: &str) -> Run {
+    let line = node.command(words);
+    let quote = |word: &std::ffi::OsStr| format!("'{}'", word.to_string_lossy());
+    let mut all = vec![quote(line.get_program())];
+    all.extend(line.get_args().map(quote));
+    let input = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(input.path(), answer).unwrap();
+    let mut command = std::process::Command::new("script");
+    program::hermetic(&mut command);
+    let inner = format!("stty cols 120; {} {behind}", all.join(" "));
+    command.args(["-qec", &inner, "/dev/null"]);
+    // Typed once the question is there: what comes before is typed ahead, as with a person.
+    command.stdin(Stdio::from(std::fs::File::open(input.path()).unwrap()));
+    Running::start(&mut command).end().expect_no_crash()
+}
+
+#[test]
+fn a_person_is_shown_the_plan_and_asked() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    if !support::require_program("script") {
+        return;
+    }
+    node.age();
+    let gc = ["gc", "--high", "1", "--low", "0", "--no-progress", "--color", "never"];
+    for answer in ["n\n", "\n", "nonsense\n"] {
+        let run = on_terminal(&node, &gc, answer).expect_code(0);
+        assert!(run.stdout.contains("Delete 7 images? [y/N]"), "{run:?}");
+        assert!(run.stdout.contains(&name(0)), "the plan: {run:?}");
+        assert_eq!(node.names().len(), 8, "{answer:?}");
+    }
+    assert_eq!(node.removals(), 0);
+    assert!(node.history().is_empty(), "what was not begun is no run");
+    let rm = ["rm", &name(0), "--no-progress", "--color", "never"];
+    let run = on_terminal(&node, &rm, "n\n").expect_code(0);
+    assert!(run.stdout.contains("Delete 1 image? [y/N]"), "{run:?}");
+    let run = on_terminal(&node, &rm, "y\n").expect_code(0);
+    assert!(run.stdout.contains("[y/N]") && run.stdout.contains("Done: 1 image"), "{run:?}");
+    assert_eq!(node.names(), names(1..8));
+    // Nobody is asked who has said yes already, or where there is nothing to ask about.
+    let run = on_terminal(&node, &["rm", "-y", &name(1), "--no-progress"], "").expect_code(0);
+    assert!(!run.stdout.contains("[y/N]"), "{run:?}");
+    let run = on_terminal(&node, &["gc", "--dry-run", "--high", "1", "--low", "0"], "").expect_code(4);
+    assert!(!run.stdout.contains("[y/N]"), "{run:?}");
+    let run = on_terminal(&node, &["gc", "--no-progress"], "").expect_code(0);
+    assert!(!run.stdout.contains("[y/N]") && run.stdout.contains("Nothing was deleted"), "{run:?}");
+    assert_eq!(node.names(), names(2..8));
+    // Off a terminal nobody is there to be asked; -y changes nothing.
+    node.json(0, &["rm", &name(2)]);
+    node.json(0, &["rm", "-y", &name(3)]);
+    let run = on_terminal(&node, &gc, "yes\n").expect_code(4);
+    assert!(run.stdout.contains("Low mark NOT reached"), "{run:?}");
+    // Table and log are on one screen: an event stands there once.
+    assert_eq!(run.stdout.matches("FreeDiskSpaceFailed").count(), 1, "{run:?}");
+    let elsewhere = node.run(&gc).expect_code(4);
+    assert_eq!(elsewhere.stderr.matches("FreeDiskSpaceFailed").count(), 1, "the log has it: {elsewhere:?}");
+    assert_eq!(node.names(), names([IN_USE]));
+}
+
+#[test]
+fn foreign_words_do_not_act_on_the_terminal() {
+    let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
+    node.age();
+    let hostile = "\u{1b}[31mred\u{7}\u{9b}2J\u{202e}gpj.use";
+    // The runtime stands on podman, which lists no image with such a name, so it is a container's.
+    node.store.storage(["create-container", "--name", hostile, &name(0)]);
+    let shown = |run: &Run| {
+        let shown = format!("{}{}", run.stdout, run.stderr).replace('\r', "");
+        for character in ['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}'] {
+            assert!(!shown.contains(character), "{character:?}: {run:?}");
+        }
+        shown
+    };
+    let plain = ["--no-progress", "--color", "never"];
+    let kept = node.run(&["rm", &name(0)]).expect_code(5);
+    assert!(shown(&kept).contains("gpj.use"), "{kept:?}");
+    let kept = on_terminal(&node, &[&["rm", &name(0)][..], &plain].concat(), "y\n").expect_code(5);
+    assert!(shown(&kept).contains("gpj.use"), "{kept:?}");
+    let unknown = node.run(&["rm", hostile]);
+    assert!(shown(&unknown).contains("gpj.use"), "{unknown:?}");
+    // Whatever the runtime says is one line.
+    node.server.behave(|behaviour| {
+        behaviour.images = cri_server::Listing::Error("\u{1b}[31mno\u{7}\nerror: forged\u{202e}");
+    });
+    let refused = node.run(&["gc", "--high", "1", "--low", "0"]).expect_code(5);
+    let shown = shown(&refused);
+    assert!(
+        shown.contains("forged") && !shown.lines().any(|line| line.starts_with("error: forged")),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_document_asked_for_on_a_terminal_is_one_document() {
+    let Some(node) = GcNode::new(Fs::Ext4, 7) else { return };
+    node.age();
+    let file = node.store.scratch().join("document.json");
+    let gc = ["gc", "--high", "1", "--low", "0", "--format", "json", "--no-progress"];
+    for (answer, code, left, dry_run) in [("n\n", 0, 7, true), ("y\n", 4, 1, false)] {
+        let run = typed(&node, &gc, answer, &format!("> {}", file.display())).expect_code(code);
+        assert!(run.stdout.contains("[y/N]") && run.stdout.contains(&name(0)), "the plan is shown: {run:?}");
+        let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        node::assert_fits(&document);
+        assert_eq!(document["dry_run"], dry_run);
+        assert_eq!(list(&document, "/deleted").len(), 6);
+        assert_eq!(node.names().len(), left);
+    }
+}

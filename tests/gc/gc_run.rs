@@ -1,0 +1,562 @@
+//! The run: real podman stores on real filesystems behind the test CRI server, one deletion at
+//! a time, each proven and measured.
+
+#![allow(clippy::unwrap_used)]
+
+mod by_kubelet;
+mod in_between;
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::{Answers, CriServer, Listing, Removal};
+use jiff::{SignedDuration, Timestamp};
+use layersweep::cri::{Client, Options};
+use layersweep::disk::Progress;
+use layersweep::execute::hands::{Blind, Hands};
+use layersweep::execute::measure::{NOISE_BYTES, Patience};
+use layersweep::execute::through_cri::ThroughCri;
+use layersweep::execute::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
+use layersweep::model::{Image, Inventory};
+use layersweep::policy::Ages;
+use layersweep::policy::Known;
+use layersweep::policy::Marks;
+use layersweep::policy::Policy;
+use layersweep::policy::Targets;
+use layersweep::policy::plan::{Reason, Verdict};
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::{Request, Survey, Weigh};
+use layersweep::sys::sysroot::Sysroot;
+use support::archive::{ImageSpec, LayerSpec};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::store::{self, Store};
+
+/// Images of 6 MiB each on a common base, the first one longest idle; `old-5` is in use.
+const IMAGES: usize = 8;
+const IN_USE: usize = 5;
+/// Record time is this far ahead of the wall clock.
+const AHEAD: SignedDuration = SignedDuration::from_hours(24 * 365);
+
+struct Node {
+    server: CriServer,
+    store: Arc<Store>,
+    loopfs: LoopFs,
+    /// The id of the container in the pod.
+    container: String,
+}
+
+fn name(at: usize) -> String {
+    format!("reg.local/old-{at}:1")
+}
+
+impl Node {
+    fn new(fs: Fs) -> Option<Self> {
+        if !store::require_tools() || !fs.require() {
+            return None;
+        }
+        let loopfs = LoopFs::new(fs, 400 * MIB);
+        let store = Arc::new(Store::at(&loopfs.path().join("graphroot"), "overlay"));
+        let layer = |name: &str, bytes: u64| LayerSpec {
+            files: vec![bytes],
+            small_files: 20,
+            ..LayerSpec::new(name)
+        };
+        let images: Vec<_> = (0..IMAGES)
+            .map(|at| ImageSpec {
+                names: vec![name(at)],
+                layers: vec![layer("base", 4 * MIB), layer(&format!("old-{at}"), 6 * MIB)],
+                label: name(at),
+            })
+            .collect();
+        store.load(&images);
+        let server = CriServer::start(&store);
+        let pause = name(IN_USE);
+        let sandbox = server.podman().sandbox("pod-1", &pause);
+        let container = server.podman().container(&sandbox, "pod-1", "app", &pause);
+        Some(Self { server, store, loopfs, container })
+    }
+
+    fn hands(&self) -> ThroughCri {
+        let options = Options { removing: Duration::from_secs(2), ..Options::default() };
+        let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
+        ThroughCri::new(client).unwrap()
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            sysroot: Sysroot::live(),
+            graphroots: vec![self.store.root().to_path_buf()],
+            containerd_roots: Vec::new(),
+            runroot: Some(self.store.runroot()),
+            environment: Environment::default(),
+            threads: 0,
+            weigh: Weigh::Everything,
+            labels: layersweep::model::LabelsOf::Everybody,
+            patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
+            now: Timestamp::now(),
+            remembered: None,
+            full: false,
+        }
+    }
+
+    fn survey(&self) -> Survey {
+        layersweep::stores::run(&self.request(), &Progress::default()).unwrap()
+    }
+
+    /// Fills the filesystem up, until `used` percent of it are not available.
+    fn fill(&self, used: f64) {
+        let file = File::create(self.loopfs.path().join("ballast")).unwrap();
+        let mut length = 0;
+        while self.used_percent() < used {
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), length, MIB).unwrap();
+            length += MIB;
+            if length % (16 * MIB) == 0 {
+                self.loopfs.sync();
+            }
+        }
+        // btrfs takes another piece of the disk for its metadata as soon as something is deleted
+        // on a filesystem that is rather full, and calls all of it used at once.
+        let junk = self.loopfs.path().join("junk");
+        for round in 0..3 {
+            std::fs::create_dir(&junk).unwrap();
+            for at in 0..500 {
+                std::fs::write(junk.join(format!("{round}-{at}")), [7; 1000]).unwrap();
+            }
+            self.loopfs.sync();
+            #[allow(clippy::disallowed_methods)] // our own files
+            std::fs::remove_dir_all(&junk).unwrap();
+            self.loopfs.sync();
+        }
+        while self.used_percent() > used + 0.5 {
+            length -= MIB;
+            file.set_len(length).unwrap();
+            self.loopfs.sync();
+        }
+    }
+
+    fn used_percent(&self) -> f64 {
+        let sizes = rustix::fs::statvfs(self.loopfs.path()).unwrap();
+        #[allow(clippy::cast_precision_loss)] // percents
+        let share = sizes.f_bavail as f64 / sizes.f_blocks as f64;
+        100.0 - share * 100.0
+    }
+
+    fn run(&self, policy: &Policy, witness: &mut Told) -> Result<Ran, Blind> {
+        self.run_task(policy, Task::Policy, witness, &self.survey())
+    }
+
+    fn run_task(
+        &self,
+        policy: &Policy,
+        task: Task<'_>,
+        witness: &mut Told,
+        survey: &Survey,
+    ) -> Result<Ran, Blind> {
+        self.run_by(&mut self.hands(), policy, task, witness, survey)
+    }
+
+    fn run_by(
+        &self,
+        hands: &mut dyn Hands,
+        policy: &Policy,
+        task: Task<'_>,
+        witness: &mut Told,
+        survey: &Survey,
+    ) -> Result<Ran, Blind> {
+        let request = self.request();
+        let mut runner = Runner {
+            request: &request,
+            policy,
+            task,
+            memory: &ByName,
+            hands,
+            witness,
+            stop: &AtomicBool::new(false),
+            patience: Patience { still: Duration::from_millis(500), ..Patience::default() },
+        };
+        runner.run(survey)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let images = self.survey().inventory.images;
+        let mut names: Vec<_> = images.into_iter().flat_map(|image| image.names).collect();
+        names.sort();
+        names
+    }
+}
+
+/// `old-0` is oldest; what is called `young` came just now.
+struct ByName;
+
+impl Memory for ByName {
+    fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
+        let day = |image: &Image| {
+            let name = image.names.first().map(String::as_str).unwrap_or_default();
+            let at = name.strip_prefix("reg.local/old-").and_then(|rest| rest.strip_suffix(":1"));
+            at.and_then(|at| at.parse().ok()).map_or(0, |at: i64| 30 - at)
+        };
+        let of = |image: &Image| Ages::new(self.now() - SignedDuration::from_hours(24 * day(image)), None, 0);
+        inventory.images.iter().map(of).collect()
+    }
+
+    fn known(&self, inventory: &Inventory) -> Vec<Known> {
+        vec![Known::default(); inventory.images.len()]
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + AHEAD
+    }
+
+    fn scanned(&self) -> Timestamp {
+        self.now()
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    deleted: Vec<String>,
+    refused: Vec<String>,
+    /// Calls in their order.
+    calls: Vec<&'static str>,
+    /// Done before the deletion of the image of this name.
+    before: Option<(String, Box<dyn FnOnce()>)>,
+}
+
+impl Witness for Told {
+    fn gone(&mut self, _: &Image, _: &layersweep::policy::Step) {
+        self.calls.push("gone");
+    }
+
+    fn spared(&mut self, _: &Image) {
+        self.calls.push("spared");
+    }
+
+    fn unproven(&mut self, _: &Image, _: &str) {
+        self.calls.push("unproven");
+    }
+
+    fn begins(&mut self, image: &Image, _: &layersweep::policy::Step) {
+        self.calls.push("begins");
+        if self.before.as_ref().is_some_and(|(name, _)| image.names.contains(name))
+            && let Some((_, act)) = self.before.take()
+        {
+            act();
+        }
+    }
+
+    fn deleted(&mut self, deletion: &Deletion) {
+        self.calls.push("deleted");
+        self.deleted.extend(deletion.names.iter().cloned());
+    }
+
+    fn refused(&mut self, image: &Image, message: &str) {
+        self.calls.push("refused");
+        self.refused.push(format!("{}: {message}", image.names.join(" ")));
+    }
+}
+
+fn policy(high: u8, low: u8) -> Policy {
+    Policy {
+        targets: Targets { used: Some(Marks { high, low }), ..Targets::default() },
+        min_age: SignedDuration::from_mins(2),
+        ..Policy::default()
+    }
+}
+
+#[track_caller]
+fn assert_exact(ran: &Ran) {
+    for deletion in &ran.deletions {
+        let predicted = i64::try_from(deletion.step.predicted_bytes()).unwrap();
+        let allowed = (predicted / 100).max(i64::try_from(NOISE_BYTES).unwrap());
+        let off = (deletion.measured_bytes - predicted).abs();
+        assert!(off <= allowed, "{:?}: predicted {predicted}, off by {off}", deletion.names);
+        assert!(!deletion.is_off());
+    }
+}
+
+/// The proof right before a deletion reads the labels of that image alone.
+#[test]
+fn a_label_protects_and_the_others_go() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    let mut policy = policy(75, 74);
+    policy.protect.labels = vec![("label".into(), Some(name(0)))];
+    let mut told = Told::default();
+    let ran = node.run(&policy, &mut told).unwrap();
+    assert_eq!(told.deleted.first(), Some(&name(1)), "the oldest after the one that is labelled");
+    let kept = ran.plan.kept.iter().find(|kept| kept.rule.as_str() == "protected-label").unwrap();
+    assert_eq!(kept.detail, format!("it has the protected label label={}", name(0)));
+    assert!(node.names().contains(&name(0)));
+}
+
+#[test]
+fn one_run_ends_at_the_low_mark() {
+    for fs in Fs::ALL {
+        let Some(node) = Node::new(fs) else { return };
+        node.fill(80.0);
+        let mut told = Told::default();
+        let ran = node.run(&policy(75, 74), &mut told).unwrap();
+        let course: Vec<_> = ran
+            .deletions
+            .iter()
+            .map(|one| (one.measured_bytes, one.step.predicted_bytes(), one.usage_after_percent))
+            .collect();
+        assert_eq!(ran.plan.verdict, Verdict::Reached, "{fs:?}: {:?} {course:?}", ran.before);
+        assert!(ran.stopped.is_none());
+        let used = node.used_percent();
+        assert!(used <= 74.0, "{fs:?}: {used}");
+        // No more than needed: without the last one it would not have been enough.
+        let last = ran.deletions.last().unwrap();
+        let before_last = ran.deletions.iter().rev().nth(1).unwrap().usage_after_percent.unwrap();
+        assert!(before_last > 74.0, "{fs:?}: {before_last} before {:?}", last.names);
+        let expected: Vec<_> = (0..ran.deletions.len()).map(name).collect();
+        assert_eq!(told.deleted, expected, "{fs:?}: the longest idle first");
+        if fs != Fs::Btrfs {
+            assert_exact(&ran);
+        }
+        assert!(node.names().contains(&name(IN_USE)));
+        assert!(ran.deletions.iter().all(|deletion| deletion.step.reason == Reason::Space));
+    }
+}
+
+#[test]
+fn a_dry_run_is_the_run_to_come() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    let policy = policy(75, 74);
+    let survey = node.survey();
+    let (plan, _) =
+        execute::dry(&[], &survey, &node.request(), &policy, Task::Policy, &ByName, &mut node.hands())
+            .unwrap();
+    let planned: Vec<_> =
+        plan.steps.iter().flat_map(|step| survey.inventory.images[step.image.get()].names.clone()).collect();
+    assert!(!planned.is_empty());
+    assert_eq!(node.names().len(), IMAGES, "a dry run deletes nothing");
+    let mut told = Told::default();
+    let ran = node.run(&policy, &mut told).unwrap();
+    assert_eq!(told.deleted, planned);
+    let predicted = |plan: &layersweep::policy::Plan| -> Vec<_> {
+        plan.steps.iter().map(|step| (step.image, step.reason, step.gains.clone())).collect()
+    };
+    assert_eq!(predicted(&ran.plan), predicted(&plan));
+}
+
+#[test]
+fn nothing_to_do_does_nothing() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let ran = node.run(&policy(75, 70), &mut Told::default()).unwrap();
+    assert_eq!((ran.plan.verdict, ran.deletions.len()), (Verdict::NotNeeded, 0));
+    assert_eq!(node.names().len(), IMAGES);
+}
+
+#[test]
+fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    node.server.behave(|behaviour| {
+        behaviour.removals =
+            vec![(name(0), Removal::Lie), (name(1), Removal::Refuse), (name(2), Removal::HalfFail)];
+    });
+    let mut told = Told::default();
+    let ran = node.run(&policy(75, 74), &mut told).unwrap();
+    let names = node.names();
+    assert!(names.contains(&name(0)) && names.contains(&name(1)), "{names:?}");
+    assert!(told.refused.iter().any(|line| line.contains("still there")), "{:?}", told.refused);
+    assert_eq!(told.refused.len(), 2, "{:?}", told.refused);
+    assert_eq!(
+        told.calls[..8],
+        ["begins", "refused", "begins", "spared", "begins", "refused", "begins", "gone"]
+    );
+    let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("in use by a container"));
+    assert_eq!(kept.map(|kept| kept.rule.as_str()), Some("in-use"));
+    assert_eq!(told.calls[8], "deleted", "each as it happens");
+    assert!(told.deleted.contains(&name(3)), "the others go: {:?}", told.deleted);
+    assert!(!told.deleted.contains(&name(IN_USE)));
+    assert_exact(&ran);
+}
+
+#[test]
+fn a_container_that_comes_in_between_protects_its_image() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    let podman = Arc::clone(&node.store);
+    // While the first image goes, a container of the second is made.
+    let act = move || drop(podman.pin(&name(1)));
+    let mut told = Told { before: Some((name(0), Box::new(act))), ..Told::default() };
+    let ran = node.run(&policy(75, 74), &mut told).unwrap();
+    assert!(node.names().contains(&name(1)));
+    let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("since the run began"));
+    assert!(kept.is_some_and(|kept| kept.rule.as_str() == "in-use"), "{:?}", ran.plan.kept);
+    assert!(told.deleted.contains(&name(2)), "{:?}", told.deleted);
+}
+
+#[test]
+fn a_runtime_that_dies_ends_the_run_with_what_was_done() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::DieAfter)]);
+    let mut told = Told::default();
+    let ran = node.run(&policy(75, 74), &mut told).unwrap();
+    // The third one is gone, as the disk says, though nobody answered.
+    assert_eq!(told.deleted, [name(0), name(1), name(2)]);
+    assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
+    assert!(!ran.plan.problems.is_empty());
+    assert_exact(&ran);
+}
+
+#[test]
+fn listings_that_are_not_whole_delete_nothing() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    for listing in [Listing::Error("no"), Listing::WrongIds, Listing::SameId, Listing::EmptyId] {
+        node.server.behave(|behaviour| behaviour.images = listing.clone());
+        let blind = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
+        assert!(!blind.what.is_empty(), "{listing:?}");
+        assert_eq!(node.names().len(), IMAGES, "{listing:?}");
+    }
+    node.server.behave(|behaviour| {
+        behaviour.images = Listing::Honest;
+        behaviour.containers = Listing::LeaveOut(9);
+    });
+    // A container that the runtime leaves out is still on the disk.
+    let mut told = Told::default();
+    node.run(&policy(75, 40), &mut told).unwrap();
+    assert_eq!(node.names(), [name(IN_USE)]);
+    assert_eq!(told.deleted.len(), IMAGES - 1);
+}
+
+#[test]
+fn a_signal_lets_nothing_more_begin() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    let stop = Arc::new(AtomicBool::new(false));
+    let signal = Arc::clone(&stop);
+    let act = move || signal.store(true, std::sync::atomic::Ordering::Relaxed);
+    let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
+    let (policy, request, mut hands) = (policy(75, 74), node.request(), node.hands());
+    let mut runner = Runner {
+        request: &request,
+        policy: &policy,
+        task: Task::Policy,
+        memory: &ByName,
+        hands: &mut hands,
+        witness: &mut told,
+        stop: &stop,
+        patience: Patience::default(),
+    };
+    let ran = runner.run(&node.survey()).unwrap();
+    assert_eq!(ran.stopped, Some(Stopped::Signal));
+    assert_eq!(told.deleted, [name(0), name(1)]);
+    assert!(!node.names().contains(&name(1)), "it was finished");
+}
+
+#[test]
+fn named_images_go_and_protected_ones_stay() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    let ix = |wanted: &str| {
+        let mut images = survey.inventory.images.iter();
+        images.position(|image| image.names.contains(&wanted.to_owned())).unwrap().into()
+    };
+    let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
+    let policy = policy(99, 98);
+    let (plan, _) =
+        execute::dry(&[], &survey, &node.request(), &policy, Task::Named(&named), &ByName, &mut node.hands())
+            .unwrap();
+    let mut told = Told::default();
+    let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
+    assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
+    assert_eq!(node.names().len(), IMAGES - 2);
+    for plan in [&plan, &ran.plan] {
+        assert!(plan.steps.iter().all(|step| step.reason == Reason::Request));
+        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image, kept.rule.as_str())).collect();
+        assert_eq!(kept, [(named[1], "in-use")]);
+        assert_eq!(plan.verdict, Verdict::NotReached);
+    }
+    let predicted = |plan: &layersweep::policy::Plan| -> Vec<_> {
+        plan.steps.iter().map(|step| (step.image, step.gains.clone())).collect()
+    };
+    assert_eq!(predicted(&ran.plan), predicted(&plan));
+    assert_exact(&ran);
+    // The second goes by another's hand while the first does.
+    let podman = Arc::clone(&node.store);
+    let act = move || drop(podman.podman(["rmi", "--no-prune", &name(1)]));
+    told.before = Some((name(0), Box::new(act)));
+    let left = [ix(&name(0)), ix(&name(1))];
+    let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
+    assert_eq!((ran.plan.verdict, ran.deletions.len(), told.deleted.len()), (Verdict::Reached, 1, 3));
+    assert!(ran.plan.kept.is_empty());
+}
+
+/// A named image that stays, and why.
+fn why_kept(ran: &Ran, survey: &Survey, wanted: &str) -> (&'static str, String) {
+    let named = |kept: &&layersweep::policy::plan::Kept| {
+        survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
+    };
+    let kept = ran.plan.kept.iter().find(named).unwrap();
+    (kept.rule.as_str(), kept.detail.clone())
+}
+
+#[test]
+fn an_image_mounted_as_a_volume_is_in_use() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    let images = &survey.inventory.images;
+    let by_id = images.iter().find(|image| image.names == [name(0)]).unwrap().id.clone();
+    node.server.behave(|behaviour| {
+        let mounted = |reference: String| (node.container.clone(), reference);
+        behaviour.image_volumes = vec![mounted(by_id.to_string()), mounted(name(1))];
+    });
+    let all: Vec<_> = (0..images.len()).map(Into::into).collect();
+    let mut hands = node.hands();
+    node.server.take_calls();
+    for _ in 0..2 {
+        execute::dry(&[], &survey, &node.request(), &policy(99, 98), Task::Named(&all), &ByName, &mut hands)
+            .unwrap();
+    }
+    let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
+    assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");
+
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
+    assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
+    for mounted in [0, 1] {
+        let (rule, detail) = why_kept(&ran, &survey, &name(mounted));
+        assert_eq!(rule, "in-use");
+        assert!(detail.contains("app, which has it mounted as a volume"), "{detail}");
+    }
+}
+
+/// The name has moved on: what is mounted is left without one.
+#[test]
+fn a_volume_whose_name_has_moved_keeps_what_has_none() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    let survey = node.survey();
+    node.store.podman(["tag", &name(3), &name(1)]);
+    node.server.behave(|behaviour| behaviour.image_volumes = vec![(node.container.clone(), name(1))]);
+    let images = &survey.inventory.images;
+    let all: Vec<_> = (0..images.len()).map(Into::into).collect();
+    let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
+    let left = node.survey().inventory.images.into_iter();
+    let mut left: Vec<_> =
+        left.map(|image| images.iter().find(|one| one.id == image.id).unwrap().names[0].clone()).collect();
+    left.sort();
+    assert_eq!(left, [name(1), name(3), name(IN_USE)]);
+    assert!(why_kept(&ran, &survey, &name(1)).1.contains("which perhaps has it mounted"));
+}
+
+#[test]
+fn a_container_whose_status_cannot_be_had_blinds_and_one_that_went_does_not() {
+    let Some(node) = Node::new(Fs::Ext4) else { return };
+    node.fill(80.0);
+    node.server.behave(|behaviour| behaviour.statuses = Answers::Error("no"));
+    let blind = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
+    assert!(blind.what.contains("ContainerStatus"), "{blind}");
+    assert_eq!(node.names().len(), IMAGES);
+    node.server.behave(|behaviour| behaviour.statuses = Answers::Gone);
+    let ran = node.run(&policy(75, 74), &mut Told::default()).unwrap();
+    assert_eq!(ran.plan.verdict, Verdict::Reached);
+}

@@ -1,0 +1,105 @@
+//! Targets other than percent used, and filesystems that are shared or apart.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::gc_node::{GcNode, IN_USE, assert_exact, deleted, name, rule};
+use support::loopfs::{Fs, MIB};
+use support::program::{list, number, text};
+use support::store::Store;
+
+fn inodes_used_percent(node: &GcNode) -> f64 {
+    let sizes = rustix::fs::statvfs(node.loopfs.path()).unwrap();
+    #[allow(clippy::cast_precision_loss)] // percents
+    let free = sizes.f_ffree as f64 / sizes.f_files as f64;
+    100.0 - free * 100.0
+}
+
+#[test]
+fn inodes_that_run_out_are_collected_for() {
+    let Some(node) = GcNode::with_mkfs(Fs::Ext4, 9, &["-N", "1500"]) else { return };
+    node.age();
+    // Far from short of bytes, nearly out of inodes.
+    let junk = node.loopfs.path().join("junk");
+    std::fs::create_dir(&junk).unwrap();
+    let mut at = 0;
+    while inodes_used_percent(&node) < 90.0 {
+        File::create(junk.join(at.to_string())).unwrap();
+        at += 1;
+    }
+    node.loopfs.sync();
+    assert!(node.used_percent() < 50.0);
+    assert_eq!(node.json(0, &["gc"])["outcome"], "not_needed", "inodes are no target by default");
+    let config = node.config("[images]\ninodes_high_percent = 90\ninodes_low_percent = 86\n");
+    let words = ["gc", "--config", &config];
+    let dry = node.json(0, &[&words[..], &["--dry-run"]].concat());
+    let real = node.json(0, &words);
+    assert_eq!(deleted(&dry), deleted(&real));
+    assert!(inodes_used_percent(&node) <= 86.0, "{}", inodes_used_percent(&node));
+    assert_eq!(real["outcome"], "reached");
+    let filesystem = &list(&real, "/filesystems")[0];
+    assert_eq!(filesystem["started"], serde_json::json!(["inodes"]));
+    assert!(number(filesystem, "/wanted_inodes") > 0);
+    let count = deleted(&real).len();
+    assert!((1..8).contains(&count), "no more than needed: {real:#}");
+    assert_eq!(deleted(&real), (0..count).map(name).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_floor_of_free_bytes() {
+    let Some(node) = GcNode::new(Fs::Ext4, 9) else { return };
+    node.age();
+    node.fill(80.0);
+    let available = || {
+        let sizes = rustix::fs::statvfs(node.loopfs.path()).unwrap();
+        sizes.f_bavail * sizes.f_frsize
+    };
+    let wanted = available() + 15 * MIB;
+    // The percentage alone would not start.
+    let real = node.json(0, &["gc", "--high", "99", "--low", "98", "--min-free", &wanted.to_string()]);
+    assert_eq!(real["outcome"], "reached");
+    assert_eq!(list(&real, "/filesystems")[0]["started"], serde_json::json!(["free"]));
+    assert!(available() >= wanted);
+    assert_eq!(deleted(&real), [name(0), name(1), name(2)]);
+    assert_exact(&real);
+    // And until more is free than it takes to start.
+    let config = node.config(&format!(
+        "[images]\nhigh_percent = \"off\"\nmin_free = {}\nfree_until = {}\n",
+        available() + 1,
+        available() + 10 * MIB
+    ));
+    let real = node.json(0, &["gc", "--config", &config]);
+    assert_eq!(deleted(&real), [name(3), name(4)]);
+    assert_eq!(
+        (&real["high_percent"], &real["low_percent"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+}
+
+#[test]
+fn two_stores_on_one_filesystem() {
+    let Some(node) = GcNode::new(Fs::Ext4, 8) else { return };
+    // The runtime's store, and one of podman's own beside it.
+    let other = Store::at(&node.loopfs.path().join("other"), "overlay");
+    other.load(&[support::archive::ImageSpec {
+        names: vec!["reg.local/podmans:1".into()],
+        layers: vec![support::archive::LayerSpec {
+            files: vec![8 * MIB],
+            ..support::archive::LayerSpec::new("podmans")
+        }],
+        label: "podmans".into(),
+    }]);
+    node.age();
+    node.fill(80.0);
+    let root = other.root().to_string_lossy().into_owned();
+    let real = node.json(4, &["gc", "--high", "1", "--low", "0", "--min-age", "0s", "--graphroot", &root]);
+    assert_eq!(list(&real, "/filesystems").len(), 1, "they are judged together");
+    assert_eq!(deleted(&real).len(), 7);
+    assert_eq!(rule(&real, "reg.local/podmans:1"), "out-of-reach");
+    assert_eq!(rule(&real, &name(IN_USE)), "in-use");
+    assert!(other.podman(["images", "--quiet"]).lines().count() == 1);
+    assert!(text(&real, "/outcome") == "not_reached");
+}

@@ -1,0 +1,309 @@
+//! Container, sandbox, log and eviction rows against both policies.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::SignedDuration;
+use layersweep::cri::RuntimeContainerState;
+use layersweep::policy::containers::Container;
+use layersweep::policy::containers::Decides as DecidesContainers;
+use layersweep::policy::containers::Kept;
+use layersweep::policy::containers::Pods;
+use layersweep::policy::containers::Policy;
+use layersweep::policy::containers::PolicyFault;
+use layersweep::policy::containers::Sandbox;
+use layersweep::policy::containers::Verdicts;
+use layersweep::policy::containers::exact;
+use layersweep::policy::containers::kubelet;
+use layersweep::policy::containers::logs::{self, Directory, Named};
+use layersweep::policy::kubelet::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
+
+use super::container_rows::{
+    ContainerPolicyFields, ContainerPolicyRow, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow,
+    Order, PodFields, PodLogsRow, SandboxFields, SandboxesRow,
+};
+use super::kubelet::at;
+use super::rows::{Decides, LoopRow, RunResult};
+use super::same;
+
+pub fn containers(decides: Decides, row: &ContainersRow) -> Result<(), String> {
+    let containers: Vec<_> = row
+        .containers
+        .iter()
+        .map(|one| {
+            Ok(Container {
+                id: one.id.clone(),
+                pod: one.pod.clone(),
+                name: one.name.clone(),
+                attempt: one.attempt,
+                sandbox: one.sandbox.clone(),
+                state: state(&one.state)?,
+                created: one.created_at_ms.map(at),
+                died: one.finished_at_ms.map(at),
+            })
+        })
+        .collect::<Result<_, String>>()?;
+    let policy = policy_of(&row.policy);
+    policy.check().map_err(|fault| fault.to_string())?;
+    let pods = pods(row.all_sources_ready, &row.pods);
+    let now = at(row.now_ms);
+    let sandboxes = sandboxes_of(&row.sandboxes)?;
+    let input =
+        exact::Input { containers: &containers, sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
+    let verdicts = match decides {
+        Decides::Kubelet => kubelet::containers(&containers, &pods, &policy, now, row.evict_non_deleted_pods),
+        Decides::Exact => exact::containers(input),
+    };
+    each_is_judged(containers.iter().map(|one| one.id.as_str()), &verdicts)?;
+    let faults: HashMap<_, _> = row.containers.iter().map(|one| (one.id.as_str(), one)).collect();
+    let (mut removed, mut stopped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for removal in &verdicts.goes {
+        let one = faults[removal.id.as_str()];
+        if removal.stop_first {
+            if one.kill_error {
+                failed.push(removal.id.clone());
+                continue;
+            }
+            stopped.push(removal.id.clone());
+        }
+        if one.remove_error { &mut failed } else { &mut removed }.push(removal.id.clone());
+    }
+    let left = |id: &&String| !removed.contains(id);
+    let remaining: Vec<_> = row.containers.iter().map(|one| &one.id).filter(left).cloned().collect();
+    let expected = &row.expected;
+    same("remaining", &sorted(&expected.remaining), &sorted(&remaining))?;
+    match expected.removed_order {
+        Order::Strict => same("removed", &expected.removed, &removed)?,
+        Order::Any => same("removed", &sorted(&expected.removed), &sorted(&removed))?,
+    }
+    same("stopped_first", &expected.stopped_first, &stopped)?;
+    same("failed", &expected.failed, &failed)?;
+    if let Some(over) = expected.over_total {
+        same("over_total", &over, &verdicts.over_total)?;
+    }
+    kept(expected.kept.as_ref(), &verdicts.kept)
+}
+
+pub fn policy(row: &ContainerPolicyRow) -> Result<(), String> {
+    if let Some(fields) = &row.policy {
+        let fault = policy_of(fields).check().err().map(|fault| match fault {
+            PolicyFault::NegativeMinAge => "invalid_min_age".to_owned(),
+        });
+        same("error", &row.expected.error, &fault)?;
+    }
+    match &row.expected.policy {
+        None => Ok(()),
+        Some(expected) => same("policy", &policy_of(expected), &Policy::kubelet()),
+    }
+}
+
+pub fn sandboxes(decides: Decides, row: &SandboxesRow) -> Result<(), String> {
+    let sandboxes = sandboxes_of(&row.sandboxes)?;
+    let pods = pods(row.all_sources_ready.unwrap_or(true), &row.pods);
+    let occupied = |id: &str| row.containers.iter().any(|one| one.sandbox == id);
+    let policy = Policy { min_age: SignedDuration::from_millis(row.min_age_ms), ..Policy::default() };
+    let now = at(row.now_ms.unwrap_or(1_000_000));
+    let input = exact::Input { containers: &[], sandboxes: &sandboxes, pods: &pods, policy: &policy, now };
+    let verdicts = match decides {
+        Decides::Kubelet => kubelet::sandboxes(&sandboxes, occupied, &pods, row.evict_non_deleted_pods),
+        Decides::Exact => exact::sandboxes(input, occupied),
+    };
+    each_is_judged(sandboxes.iter().map(|one| one.id.as_str()), &verdicts)?;
+    if !verdicts.goes.iter().all(|removal| removal.stop_first) {
+        return Err("a sandbox is to be stopped first".into());
+    }
+    let left = |one: &&Sandbox| verdicts.takes(&one.id).is_none();
+    let remaining: Vec<_> = sandboxes.iter().filter(left).map(|one| one.id.clone()).collect();
+    same("remaining", &sorted(&row.expected.remaining), &sorted(&remaining))?;
+    kept(row.expected.kept.as_ref(), &verdicts.kept)
+}
+
+pub fn pod_logs(decides: Decides, row: &PodLogsRow) -> Result<(), String> {
+    let names: Vec<_> = row.directories.iter().map(String::as_str).collect();
+    let pods = Pods {
+        sources_ready: row.all_sources_ready,
+        content_removable: row.removable_uids.iter().cloned().collect(),
+        ..Pods::default()
+    };
+    let mut kept_by = Vec::new();
+    let removed: Result<Vec<usize>, ()> = match decides {
+        Decides::Kubelet => {
+            let directories = if row.read_dir_error { Err(()) } else { Ok(names.as_slice()) };
+            let mut links_ran = false;
+            let result = logs::kubelet_phase(directories, &pods, || {
+                links_ran = true;
+                Vec::new()
+            });
+            if let Some(expected) = row.expected.symlink_pass_ran {
+                same("symlink_pass_ran", &expected, &links_ran)?;
+            }
+            result.map(|(directories, _)| directories)
+        }
+        Decides::Exact => {
+            let now = at(row.now_ms.unwrap_or(1_000_000));
+            let min_age = SignedDuration::from_millis(row.min_age_ms);
+            let mut removed = Vec::new();
+            for (at, name) in names.iter().enumerate() {
+                let facts = row.facts.get(*name).cloned().unwrap_or_default();
+                match logs::exact_directory(&directory(name, &facts), &pods, min_age, now) {
+                    None => removed.push(at),
+                    Some((rule, detail)) => kept_by.push(Kept { id: (*name).to_owned(), rule, detail }),
+                }
+            }
+            Ok(removed)
+        }
+    };
+    same("error", &row.expected.error, &removed.is_err())?;
+    if let (Some(expected), Ok(removed)) = (&row.expected.removed, &removed) {
+        let removed: Vec<_> = removed.iter().map(|at| row.directories[*at].clone()).collect();
+        same("removed", expected, &removed)?;
+    }
+    kept(row.expected.kept.as_ref(), &kept_by)
+}
+
+fn directory<'a>(name: &'a str, facts: &'a DirectoryFacts) -> Directory<'a> {
+    Directory {
+        pod: logs::uid_in_directory(name),
+        occupied: facts.occupied,
+        newest: facts.newest_ms.map(at),
+        open: if facts.open_unknown { Err("hidden") } else { Ok(facts.open_by.as_deref()) },
+    }
+}
+
+pub fn link(decides: Decides, row: &LogSymlinksRow) -> Result<(), String> {
+    let link = &row.symlink;
+    let named = match (link.id_parseable, link.container_status.as_deref()) {
+        (false, _) => Named::Nobody,
+        (true, Some("error")) => Named::Failed,
+        (true, Some("nil")) => Named::Empty,
+        (true, Some("unknown_container")) => Named::Unknown,
+        (true, Some(text)) => Named::State(state(text)?),
+        (true, None) => return Err("a container without a status".into()),
+    };
+    let (removed, rule) = match decides {
+        Decides::Kubelet => (logs::kubelet_link(!link.target_exists, named), None),
+        Decides::Exact => {
+            let kept = logs::exact_link(!link.target_exists, link.ours, named);
+            (kept.is_none(), kept.map(|(rule, _)| rule.to_owned()))
+        }
+    };
+    same("removed", &row.expected.removed, &removed)?;
+    if row.expected.rule.is_some() { same("rule", &row.expected.rule, &rule) } else { Ok(()) }
+}
+
+pub fn container_loop(row: &LoopRow) -> Result<(), String> {
+    if let Some(event) = &row.expected.event {
+        same("event", event, &kubelet::FAILED.to_owned())?;
+    }
+    let told = row.runs.iter().map(|run| kubelet::tells(*run == RunResult::Error));
+    let told: Vec<_> = (1..).zip(told).filter(|(_, told)| *told).map(|(run, _)| run).collect();
+    same("events_at_run", &row.expected.events_at_run.clone().unwrap_or_default(), &told)
+}
+
+pub fn eviction(row: &EvictionRow) -> Result<(), String> {
+    let expected = &row.expected;
+    if let (Some(layout), Some(signal)) = (row.layout, &row.signal) {
+        let layout = Layout {
+            dedicated_image_fs: layout.dedicated_image_fs,
+            split_container_fs: layout.split_container_fs,
+        };
+        let signal = Signal::of(signal).ok_or("nobody knows the signal")?;
+        let reclaims = eviction::reclaims(layout, signal);
+        let name = |one: &Reclaim| match one {
+            Reclaim::Containers => "containers".to_owned(),
+            Reclaim::Images => "images".to_owned(),
+        };
+        let has = |one: Reclaim| Some(reclaims.contains(&one));
+        same("container_gc_called", &expected.container_gc_called, &has(Reclaim::Containers))?;
+        same("image_gc_called", &expected.image_gc_called, &has(Reclaim::Images))?;
+        return same("order", &expected.order, &Some(reclaims.iter().map(name).collect()));
+    }
+    let threshold = Threshold {
+        available_bytes: row.threshold_bytes.unwrap_or(1000),
+        min_reclaim_bytes: row.min_reclaim_bytes.unwrap_or(0),
+        transition: SignedDuration::from_millis(row.transition_ms.unwrap_or(300_000)),
+    };
+    let mut manager = Eviction::new(threshold);
+    let seen = manager.look(row.available_before.unwrap_or(0), at(0));
+    same("clean_up under pressure", &true, &seen.clean_up)?;
+    if let Some(after) = row.available_after_cleanup {
+        same("pod_evicted", &expected.pod_evicted, &Some(manager.evicts_after(after)))?;
+        let still = manager.look(after, at(10_000));
+        same("pressure_condition", &expected.pressure_condition, &Some(still.pressure))?;
+    }
+    for check in &row.checks {
+        let seen = manager.look(u64::MAX, at(check.after_ms));
+        same("pressure_condition", &check.pressure_condition, &seen.pressure)?;
+        same("cleanup_called", &check.cleanup_called, &seen.clean_up)?;
+    }
+    Ok(())
+}
+
+fn policy_of(fields: &ContainerPolicyFields) -> Policy {
+    Policy {
+        decides: DecidesContainers::Kubelet,
+        min_age: SignedDuration::from_millis(fields.min_age_ms),
+        max_per_unit: Policy::limit(fields.max_per_pod_container),
+        max_total: Policy::limit(fields.max_containers),
+    }
+}
+
+fn pods(sources_ready: bool, pods: &BTreeMap<String, PodFields>) -> Pods {
+    let of = |is: fn(&PodFields) -> bool| {
+        pods.iter().filter(|(_, fields)| is(fields)).map(|(uid, _)| uid.clone()).collect()
+    };
+    Pods {
+        sources_ready,
+        content_removable: of(|pod| pod.content_removable),
+        runtime_removable: of(|pod| pod.runtime_removable),
+    }
+}
+
+fn sandboxes_of(rows: &[SandboxFields]) -> Result<Vec<Sandbox>, String> {
+    let sandbox = |one: &SandboxFields| {
+        let ready = match one.state.as_str() {
+            "ready" => true,
+            "notready" => false,
+            other => return Err(format!("nobody knows the state {other}")),
+        };
+        Ok(Sandbox {
+            id: one.id.clone(),
+            pod: one.pod.clone(),
+            uid: one.pod.clone(),
+            created: one.created_at_ms.map(at),
+            ready,
+        })
+    };
+    rows.iter().map(sandbox).collect()
+}
+
+fn state(text: &str) -> Result<RuntimeContainerState, String> {
+    Ok(match text {
+        "running" => RuntimeContainerState::Running,
+        "exited" => RuntimeContainerState::Exited,
+        "created" => RuntimeContainerState::Created,
+        "unknown" => RuntimeContainerState::Unknown,
+        other => return Err(format!("nobody knows the state {other}")),
+    })
+}
+
+fn sorted(ids: &[String]) -> Vec<String> {
+    let mut ids = ids.to_vec();
+    ids.sort();
+    ids
+}
+
+/// Everything either goes or stays, once.
+fn each_is_judged<'a>(ids: impl Iterator<Item = &'a str>, verdicts: &Verdicts) -> Result<(), String> {
+    let mut expected: Vec<_> = ids.collect();
+    let goes = verdicts.goes.iter().map(|removal| removal.id.as_str());
+    let mut judged: Vec<_> = goes.chain(verdicts.kept.iter().map(|kept| kept.id.as_str())).collect();
+    expected.sort_unstable();
+    judged.sort_unstable();
+    same("judged", &expected, &judged)
+}
+
+fn kept(expected: Option<&BTreeMap<String, String>>, kept: &[Kept]) -> Result<(), String> {
+    let Some(expected) = expected else { return Ok(()) };
+    let kept: BTreeMap<_, _> = kept.iter().map(|one| (one.id.clone(), one.rule.to_owned())).collect();
+    same("kept", expected, &kept)
+}

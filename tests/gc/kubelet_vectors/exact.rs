@@ -1,0 +1,249 @@
+//! Image rows against our own planner: the images become an inventory, the disk gives back what
+//! really leaves it.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use layersweep::model::refs::Refs;
+use layersweep::model::{
+    self, Consistency, Container, ContainerState, Filesystem, Inventory, Labels, Node, NodeIx, NodeKind,
+    Owner, Size, Store, StoreKind,
+};
+use layersweep::policy::Ages;
+use layersweep::policy::Input;
+use layersweep::policy::Known;
+use layersweep::policy::Measured;
+use layersweep::policy::Next;
+use layersweep::policy::Outcome;
+use layersweep::policy::Plan;
+use layersweep::policy::Planner;
+use layersweep::policy::Policy;
+use layersweep::policy::Reason;
+use layersweep::policy::Task;
+use layersweep::policy::space::{Doubt, Marks, Space, Targets};
+
+use super::kubelet::{at, lists};
+use super::rows::{Container as RowContainer, Counters, Expect, Fs, Image, ImagesRow, Operation};
+use super::same;
+
+/// What is remembered from step to step, as the record database does.
+type Memory = BTreeMap<String, Ages>;
+
+pub fn run(row: &ImagesRow) -> Result<(), String> {
+    let policy = policy(row)?;
+    let mut memory: Memory = Memory::new();
+    for record in &row.initial_records {
+        let first = record.first_detected_ms.ok_or("we do not know never")?;
+        let last_used = record.last_used_ms.map(at);
+        memory.insert(record.key.clone(), Ages::new(at(first), last_used, 0));
+    }
+    let (mut images, mut containers, mut fs) = (Vec::new(), Vec::new(), None);
+    for (number, step) in row.steps.iter().enumerate() {
+        images = step.images.clone().unwrap_or(images);
+        containers = step.containers.clone().unwrap_or(containers);
+        fs = step.fs.or(fs);
+        let now = at(step.at_ms);
+        remember(&mut memory, &images, &containers, now);
+        match step.operation {
+            Operation::Detect => continue,
+            Operation::GarbageCollect => {}
+            other => return Err(format!("policy exact has no {other:?}")),
+        }
+        let inventory = inventory(row, &images, &containers);
+        let refs = Refs::new(&inventory);
+        let ages: Vec<_> = images.iter().map(|image| memory[&image.id]).collect();
+        let known: Vec<_> = images.iter().map(|image| known(image, &containers)).collect();
+        let input = Input {
+            inventory: &inventory,
+            refs: &refs,
+            ages: &ages,
+            known: &known,
+            policy: &policy,
+            now,
+            scanned: now,
+        };
+        let (plan, attempted) = drive(input, &images, measure(fs));
+        images
+            .retain(|image| !plan.steps.iter().any(|step| inventory.images[step.image.get()].id == image.id));
+        check(&step.expect, &plan, &attempted, &inventory, &images)
+            .map_err(|error| format!("step {}: {error}", number + 1))?;
+    }
+    Ok(())
+}
+
+fn policy(row: &ImagesRow) -> Result<Policy, String> {
+    let percent = |percent: i64| u8::try_from(percent).map_err(|error| error.to_string());
+    let marks = Marks { high: percent(row.policy.high_percent)?, low: percent(row.policy.low_percent)? };
+    let max_age = SignedDuration::from_millis(row.policy.max_age_ms);
+    Ok(Policy {
+        targets: Targets { used: Some(marks), ..Targets::default() },
+        min_age: SignedDuration::from_millis(row.policy.min_age_ms),
+        max_age: (!max_age.is_zero()).then_some(max_age),
+        ..Policy::default()
+    })
+}
+
+fn remember(memory: &mut Memory, images: &[Image], containers: &[RowContainer], now: jiff::Timestamp) {
+    memory.retain(|id, _| images.iter().any(|image| image.id == *id));
+    for image in images {
+        let fresh = Ages::new(now, None, 0);
+        let ages = memory.entry(image.id.clone()).or_insert(fresh);
+        if containers.iter().any(|container| container.image_id == image.id) {
+            *ages = Ages::new(ages.first_detected, Some(now), 0);
+        }
+    }
+}
+
+/// A node for what an image has alone, one for each shared layer.
+fn inventory(row: &ImagesRow, images: &[Image], containers: &[RowContainer]) -> Inventory {
+    let node = |id: &str, bytes| Node {
+        kind: NodeKind::Layer,
+        id: id.into(),
+        store: 0.into(),
+        filesystem: 0.into(),
+        path: format!("/store/{id}").into(),
+        size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes },
+        needs: vec![],
+        layer: None,
+    };
+    let layers: Vec<_> = row.layers.iter().collect();
+    let mut nodes: Vec<_> = layers.iter().map(|(id, bytes)| node(id, **bytes)).collect();
+    let mut listed = Vec::new();
+    for image in images {
+        let place =
+            |name: &String| layers.iter().position(|(id, _)| *id == name).expect("a layer of the row");
+        let mut holds: Vec<NodeIx> = image.layers.iter().map(|name| place(name).into()).collect();
+        holds.push(nodes.len().into());
+        nodes.push(node(&image.id, image.size));
+        listed.push(model::Image {
+            id: image.id.as_str().into(),
+            store: 0.into(),
+            names: vec![format!("registry.example/{}:1", image.id)],
+            digests: vec![],
+            created: None,
+            evidence: vec![],
+            is_list: false,
+            pinned_by: if image.pinned { vec!["the row".into()] } else { vec![] },
+            labels: Labels::default(),
+            layers: vec![],
+            listed_bytes: None,
+            holds,
+        });
+    }
+    let containers = containers.iter().map(|container| Container {
+        id: "c".into(),
+        store: 0.into(),
+        name: "c".into(),
+        owner: Owner::CriO,
+        image_id: Some(container.image_id.as_str().into()),
+        image: images.iter().position(|image| image.id == container.image_id).map(Into::into),
+        created: None,
+        state: ContainerState::Unknown,
+        sandbox: false,
+        sandbox_id: None,
+        volumes: Vec::new(),
+        listed_bytes: None,
+        holds: vec![],
+    });
+    let store = Store {
+        kind: StoreKind::ContainersStorage,
+        root: "/store".into(),
+        driver: "overlay".into(),
+        filesystem: 0.into(),
+        read_only: false,
+        origin: "the row".into(),
+        consistency: Consistency::Consistent,
+    };
+    let filesystem = Filesystem {
+        mount: "/store".into(),
+        device: "/dev/row".into(),
+        fstype: "ext4".into(),
+        capacity_bytes: 0,
+        used_bytes: 0,
+        available_bytes: 0,
+        inodes: 0,
+        inodes_free: 0,
+    };
+    let containers = containers.collect();
+    Inventory {
+        filesystems: vec![filesystem],
+        stores: vec![store],
+        nodes,
+        images: listed,
+        containers,
+        ..Inventory::default()
+    }
+}
+
+fn known(image: &Image, containers: &[RowContainer]) -> Known {
+    let mounts = containers.iter().flat_map(|container| &container.image_mounts);
+    let used_by = mounts.filter(|mounted| **mounted == image.id).map(|_| "a volume of cri-o c".to_owned());
+    Known { used_by: used_by.collect(), ..Known::default() }
+}
+
+fn measure(fs: Option<Fs>) -> Measured {
+    match fs {
+        Some(fs) if !fs.error => Space::checked(fs.capacity_bytes, fs.available_bytes, None),
+        _ => Err(Doubt::Failed("the row says so".into())),
+    }
+}
+
+/// A run on a disk that gives back what leaves it.
+fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, Vec<String>) {
+    let mut planner = Planner::new(input, Task::Policy);
+    let mut attempted = Vec::new();
+    while let Next::Delete(step) = planner.next(std::slice::from_ref(&measured)) {
+        let image = &images[step.image.get()];
+        attempted.push(image.id.clone());
+        if image.remove_error {
+            planner.answer(Outcome::Refused("the row says so".into()));
+        } else {
+            measured = measured.map(|space| space.gained(step.predicted_bytes(), 0));
+            planner.answer(Outcome::Removed);
+        }
+    }
+    (planner.finish(&[measured]), attempted)
+}
+
+fn check(
+    expect: &Expect,
+    plan: &Plan,
+    attempted: &[String],
+    inventory: &Inventory,
+    images: &[Image],
+) -> Result<(), String> {
+    let unknown = [
+        expect.error.is_some(),
+        expect.usage_percent.is_some(),
+        expect.events.is_some(),
+        expect.records.is_some(),
+    ];
+    if unknown.contains(&true) {
+        return Err("policy exact tells outcome, kept and attempted".into());
+    }
+    let id = |at: model::ImageIx| inventory.images[at.get()].id.to_string();
+    let deleted: Vec<_> = plan.steps.iter().map(|step| id(step.image)).collect();
+    let remaining: Vec<_> = images.iter().map(|image| image.id.clone()).collect();
+    lists(expect, &deleted, &remaining)?;
+    if let Some(expected) = &expect.attempted {
+        same("attempted", expected, &attempted.to_vec())?;
+    }
+    if let Some(freed) = expect.freed_bytes {
+        same("freed_bytes", &freed, &plan.predicted_bytes())?;
+    }
+    if let Some(wanted) = expect.amount_to_free {
+        same("amount_to_free", &wanted, &i64::try_from(plan.wanted_bytes()).unwrap())?;
+    }
+    if let Some(outcome) = &expect.outcome {
+        same("outcome", outcome, &plan.verdict.as_str().to_owned())?;
+    }
+    if let Some(counters) = &expect.counters {
+        let found = Counters { age: plan.count(Reason::Age), space: plan.count(Reason::Space) };
+        same("counters", counters, &found)?;
+    }
+    if let Some(kept) = &expect.kept {
+        let found = plan.kept.iter().map(|kept| (id(kept.image), kept.rule.as_str().to_owned()));
+        same("kept", kept, &found.collect())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! Image rows against the kubelet's collector, on a runtime of pretended images.
+
+use jiff::{SignedDuration, Timestamp};
+use layersweep::policy::Reason;
+use layersweep::policy::kubelet::{
+    Failure, FsStats, Gates, ListedContainer, ListedImage, Manager, Policy, Record, Report, Runtime,
+    RuntimeError,
+};
+
+use super::rows::{Container, Counters, Expect, Fs, Image, ImagesRow, Operation, PolicyFields, RecordFields};
+use super::same;
+
+pub fn run(row: &ImagesRow) -> Result<(), String> {
+    if !row.layers.is_empty() {
+        return Err("the kubelet knows of no layers".into());
+    }
+    let gates = Gates {
+        runtime_class_in_image_cri: row.gates.runtime_class_in_image_cri,
+        image_volume: row.gates.image_volume,
+    };
+    let records = row.initial_records.iter().map(|record| {
+        let (id, handler) = record.key.split_once(',').unwrap_or((&record.key, ""));
+        let known = Record {
+            id: id.into(),
+            handler: handler.into(),
+            first_detected: record.first_detected_ms.map(at),
+            last_used: record.last_used_ms.map(at),
+            ..Record::default()
+        };
+        (record.key.clone(), known)
+    });
+    let mut manager = Manager::new(policy(&row.policy), gates, at(row.gc_began_ms), records.collect());
+    let mut fake = Fake { gates, ..Fake::default() };
+    for (number, step) in row.steps.iter().enumerate() {
+        if let Some(images) = &step.images {
+            fake.images = images.clone();
+        }
+        if let Some(containers) = &step.containers {
+            fake.containers = containers.clone();
+        }
+        fake.fs = step.fs.or(fake.fs);
+        (fake.images_fail, fake.pods_fail) = (step.list_images_error, step.list_pods_error);
+        let now = at(step.at_ms);
+        let report = match (step.operation, step.bytes_to_free) {
+            (Operation::Detect, None) => {
+                let first_detected = step.detect_time_ms.map_or(Some(now), |time| time.map(at));
+                let failure = manager.detect(&mut fake, first_detected, now).err();
+                Report { failure, ..Report::default() }
+            }
+            (Operation::FreeSpace, Some(bytes)) => manager.make_space(&mut fake, bytes.into(), now),
+            (Operation::DeleteUnused, None) => manager.delete_unused(&mut fake, now),
+            (Operation::GarbageCollect, None) => manager.garbage_collect(&mut fake, now),
+            (operation, bytes) => return Err(format!("{operation:?} with bytes_to_free {bytes:?}")),
+        };
+        check(&step.expect, &report, &manager, &fake)
+            .map_err(|error| format!("step {}: {error}", number + 1))?;
+    }
+    Ok(())
+}
+
+pub fn policy(fields: &PolicyFields) -> Policy {
+    Policy {
+        high_percent: fields.high_percent,
+        low_percent: fields.low_percent,
+        min_age: SignedDuration::from_millis(fields.min_age_ms),
+        max_age: SignedDuration::from_millis(fields.max_age_ms),
+    }
+}
+
+pub fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap()
+}
+
+fn check(expect: &Expect, report: &Report, manager: &Manager, fake: &Fake) -> Result<(), String> {
+    if expect.outcome.is_some() || expect.kept.is_some() {
+        return Err("the kubelet tells no outcome and no rule".into());
+    }
+    let deleted: Vec<_> = report.freed.deleted.iter().map(|(key, _)| key.clone()).collect();
+    let remaining: Vec<_> = fake.images.iter().map(|image| fake.key(image)).collect();
+    if let Some(error) = &expect.error {
+        same("error", error, &report.failure.as_ref().map(code))?;
+    }
+    lists(expect, &deleted, &remaining)?;
+    if let Some(attempted) = &expect.attempted {
+        same("attempted", attempted, &report.freed.attempted)?;
+    }
+    if let Some(freed) = expect.freed_bytes {
+        same("freed_bytes", &freed, &report.freed.freed_bytes)?;
+    }
+    if expect.usage_percent.is_some() {
+        same("usage_percent", &expect.usage_percent, &report.usage_percent)?;
+    }
+    if let Some(wanted) = expect.amount_to_free {
+        same("amount_to_free", &Some(i128::from(wanted)), &report.wanted_bytes)?;
+    }
+    if let Some(events) = &expect.events {
+        let told: Vec<_> = report.events.iter().map(|event| event.as_str().to_owned()).collect();
+        same("events", events, &told)?;
+    }
+    if let Some(counters) = &expect.counters {
+        let count = |reason| report.freed.deleted.iter().filter(|(_, why)| *why == reason).count();
+        same("counters", counters, &Counters { age: count(Reason::Age), space: count(Reason::Space) })?;
+    }
+    if let Some(records) = &expect.records {
+        let known = manager.records().iter().map(|(key, record)| {
+            let ms = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
+            let fields = RecordFields {
+                first_detected_ms: ms(record.first_detected),
+                last_used_ms: ms(record.last_used),
+            };
+            (key.clone(), fields)
+        });
+        same("records", records, &known.collect())?;
+    }
+    Ok(())
+}
+
+/// The lists of images, of either policy.
+pub fn lists(expect: &Expect, deleted: &[String], remaining: &[String]) -> Result<(), String> {
+    let sorted = |list: &[String]| {
+        let mut list = list.to_vec();
+        list.sort();
+        list
+    };
+    if let Some(expected) = &expect.deleted {
+        match expect.deleted_order.as_deref() {
+            Some("any") => same("deleted", &sorted(expected), &sorted(deleted))?,
+            None | Some("strict") => same("deleted", expected, &deleted.to_vec())?,
+            Some(other) => return Err(format!("nobody knows the order {other}")),
+        }
+    }
+    if let Some(one_of) = &expect.deleted_one_of
+        && !(deleted.len() == 1 && one_of.contains(&deleted[0]))
+    {
+        return Err(format!("deleted: expected one of {one_of:?}, found {deleted:?}"));
+    }
+    if let Some(expected) = &expect.remaining {
+        same("remaining", &sorted(expected), &sorted(remaining))?;
+    }
+    if let Some(count) = expect.remaining_count {
+        same("remaining_count", &count, &remaining.len())?;
+    }
+    Ok(())
+}
+
+fn code(failure: &Failure) -> String {
+    match failure {
+        Failure::ListImages(_) => "list_images_failed",
+        Failure::ListPods(_) => "list_pods_failed",
+        Failure::ContainerStatus(_) => "container_status_failed",
+        Failure::FsStats(_) => "fs_stats_unavailable",
+        Failure::InvalidCapacity => "invalid_capacity",
+        Failure::AgeDeletion(_) => "age_deletion_errors",
+        Failure::Deletion(_) => "deletion_errors",
+        Failure::NotEnoughFreed { .. } => "not_enough_freed",
+    }
+    .into()
+}
+
+/// A runtime that holds what a row says.
+#[derive(Default)]
+pub struct Fake {
+    pub gates: Gates,
+    pub images: Vec<Image>,
+    pub containers: Vec<Container>,
+    pub fs: Option<Fs>,
+    pub images_fail: bool,
+    pub pods_fail: bool,
+}
+
+impl Fake {
+    fn key(&self, image: &Image) -> String {
+        if self.gates.runtime_class_in_image_cri && !image.runtime_handler.is_empty() {
+            format!("{},{}", image.id, image.runtime_handler)
+        } else {
+            image.id.clone()
+        }
+    }
+}
+
+fn failed() -> RuntimeError {
+    RuntimeError("the row says so".into())
+}
+
+impl Runtime for Fake {
+    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
+        if self.images_fail {
+            return Err(failed());
+        }
+        let listed = |image: &Image| ListedImage {
+            id: image.id.clone(),
+            size_bytes: image.size,
+            pinned: image.pinned,
+            handler: image.runtime_handler.clone(),
+        };
+        Ok(self.images.iter().map(listed).collect())
+    }
+
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
+        if self.pods_fail {
+            return Err(failed());
+        }
+        let listed = self.containers.iter().enumerate().map(|(at, container)| ListedContainer {
+            id: at.to_string(),
+            image_id: container.image_id.clone(),
+            handler: container.runtime_handler.clone(),
+        });
+        Ok(listed.collect())
+    }
+
+    fn mounted_images(&mut self, container: &ListedContainer) -> Result<Vec<String>, RuntimeError> {
+        let at: usize = container.id.parse().unwrap();
+        let container = &self.containers[at];
+        if container.status_error { Err(failed()) } else { Ok(container.image_mounts.clone()) }
+    }
+
+    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
+        match self.fs {
+            Some(fs) if !fs.error => {
+                Ok(FsStats { capacity_bytes: fs.capacity_bytes, available_bytes: fs.available_bytes })
+            }
+            _ => Err(failed()),
+        }
+    }
+
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
+        let keyed = self.gates.runtime_class_in_image_cri;
+        let meant = |image: &Image| image.id == id && (!keyed || image.runtime_handler == handler);
+        if !self.images.iter().any(meant) {
+            return Err(RuntimeError(format!("there is no image {id}")));
+        }
+        if self.images.iter().any(|image| meant(image) && image.remove_error) {
+            return Err(failed());
+        }
+        self.images.retain(|image| !meant(image));
+        Ok(())
+    }
+}

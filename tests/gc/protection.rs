@@ -1,0 +1,326 @@
+//! What the node's own files and the images' labels keep, from the disk to the verdict.
+
+#![allow(clippy::unwrap_used)] // the helpers belong to the tests
+
+use std::fs;
+use std::path::Path;
+
+use crate::support;
+use jiff::{SignedDuration, Timestamp};
+use layersweep::app::protect::{FromNode, labels_for};
+use layersweep::disk::Progress;
+use layersweep::model::{Labels, LabelsOf};
+use layersweep::policy::Ages;
+use layersweep::policy::Input;
+use layersweep::policy::Policy;
+use layersweep::policy::rules::Judge;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::snapshot::Patience;
+use layersweep::stores::{self, Request, Survey, Weigh};
+use layersweep::sys::sysroot::Sysroot;
+use support::store::{self, Store};
+
+fn request(store: &Store) -> Request {
+    Request {
+        sysroot: Sysroot::live(),
+        environment: Environment::default(),
+        graphroots: vec![store.root().to_path_buf()],
+        containerd_roots: Vec::new(),
+        runroot: Some(store.runroot()),
+        threads: 2,
+        patience: Patience::default(),
+        weigh: Weigh::Nothing,
+        labels: LabelsOf::Nobody,
+        now: Timestamp::now(),
+        remembered: None,
+        full: false,
+    }
+}
+
+fn look(request: &Request) -> Survey {
+    stores::run(request, &Progress::default()).unwrap()
+}
+
+/// The rule that keeps each image, by one of its names; images that may go are left out.
+fn kept(survey: &Survey, policy: &Policy) -> Vec<(String, &'static str, String)> {
+    let inventory = &survey.inventory;
+    let long_ago = Ages::new(survey.taken_at - SignedDuration::from_hours(1000), None, 0);
+    let ages = vec![long_ago; inventory.images.len()];
+    let now = survey.taken_at;
+    let judge = Judge::new(Input {
+        inventory,
+        refs: &survey.refs,
+        ages: &ages,
+        known: &[],
+        policy,
+        now,
+        scanned: now,
+    });
+    let images = inventory.images.iter().enumerate();
+    let mut kept: Vec<_> = images
+        .filter_map(|(at, image)| {
+            let ruling = judge.kept(at.into())?;
+            Some((image.title().to_owned(), ruling.rule.as_str(), ruling.detail))
+        })
+        .collect();
+    kept.sort();
+    kept
+}
+
+/// Images with labels, as podman makes them.
+fn labelled_store(root: &Path) -> Store {
+    let store = Store::at(root, "overlay");
+    let tar = store.scratch().join("rootfs.tar");
+    let content = store.scratch().join("content");
+    fs::write(&content, "content").unwrap();
+    let mut archive = tar::Builder::new(fs::File::create(&tar).unwrap());
+    archive.append_path_with_name(&content, "file").unwrap();
+    archive.finish().unwrap();
+    for (name, changes) in [
+        ("localhost/keep:1", &["LABEL keep=yes", "LABEL team=a"][..]),
+        ("localhost/other:1", &["LABEL team=b c"]),
+        ("localhost/none:1", &["CMD /x"]),
+        ("docker.io/library/busybox:1.36", &["CMD /x1"]),
+        ("docker.io/library/short:latest", &["CMD /x2"]),
+        ("quay.io/pods/half:1", &["CMD /x3"]),
+        ("quay.io/pods/volume:1", &["CMD /x4"]),
+        ("registry.k8s.io/pause:3.9", &["CMD /pause"]),
+    ] {
+        let mut command = store.podman_command();
+        command.arg("import");
+        for change in changes {
+            command.args(["--change", change]);
+        }
+        store::succeed(command.arg(&tar).arg(name));
+    }
+    store
+}
+
+#[test]
+fn labels_that_podman_writes() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = labelled_store(dir.path());
+    store.podman(["manifest", "create", "localhost/list:1"]);
+    let mut policy = Policy::default();
+    assert_eq!(labels_for(&policy.protect), LabelsOf::Nobody);
+    policy.protect.labels = vec![("keep".into(), None), ("team".into(), Some("b c".into()))];
+    assert_eq!(labels_for(&policy.protect), LabelsOf::Everybody);
+
+    // Whoever forgets to ask for labels deletes nothing.
+    let unasked = look(&request(&store));
+    let images = unasked.inventory.images.len();
+    assert!(unasked.inventory.images.iter().all(|image| image.labels == Labels::NotRead));
+    assert_eq!(kept(&unasked, &policy).len(), images);
+
+    let asking = Request { labels: LabelsOf::Everybody, ..request(&store) };
+    let survey = look(&asking);
+    let of = |name: &str| {
+        let mut images = survey.inventory.images.iter();
+        images.find(|image| image.names.iter().any(|one| one == name)).expect(name)
+    };
+    let pairs = |pairs: &[(&str, &str)]| {
+        Labels::Known(pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect())
+    };
+    let without_podmans = |labels: &Labels| match labels {
+        // buildah and podman add their version.
+        Labels::Known(labels) => {
+            let own = labels.iter().filter(|(key, _)| !key.starts_with("io."));
+            Labels::Known(own.cloned().collect())
+        }
+        other => other.clone(),
+    };
+    assert_eq!(without_podmans(&of("localhost/keep:1").labels), pairs(&[("keep", "yes"), ("team", "a")]));
+    assert_eq!(without_podmans(&of("localhost/other:1").labels), pairs(&[("team", "b c")]));
+    assert_eq!(without_podmans(&of("localhost/none:1").labels), pairs(&[]));
+    assert_eq!(of("localhost/list:1").labels, pairs(&[]), "a list has no configuration");
+    let expected = [
+        ("localhost/keep:1".to_owned(), "protected-label", "it has the protected label keep=yes".to_owned()),
+        ("localhost/other:1".into(), "protected-label", "it has the protected label team=b c".into()),
+    ];
+    assert_eq!(kept(&survey, &policy), expected);
+
+    // Right before a deletion, only those of the image that is to go are read.
+    let one = look(&Request { labels: asking.labels.only(&of("localhost/keep:1").id), ..asking.clone() });
+    for (image, with_all) in one.inventory.images.iter().zip(&survey.inventory.images) {
+        let is_it = image.names == ["localhost/keep:1"];
+        assert_eq!(image.labels, if is_it { with_all.labels.clone() } else { Labels::NotRead });
+    }
+
+    // Measured or not, the labels are the same.
+    let measured = look(&Request { weigh: Weigh::Everything, ..asking.clone() });
+    let labels = |survey: &Survey| {
+        let images = survey.inventory.images.iter();
+        images.map(|image| (image.id.clone(), image.labels.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(labels(&measured), labels(&survey));
+
+    // A configuration that a power cut has eaten: nobody knows what its image was labelled with.
+    let none = of("localhost/none:1");
+    let directory = dir.path().join("overlay-images").join(none.id.as_str());
+    let files = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+    let config = files.filter(|file| fs::read_to_string(file).unwrap().contains("rootfs"));
+    let config: Vec<_> = config.collect();
+    assert_eq!(config.len(), 1, "{config:?}");
+    for file in config {
+        let length = fs::metadata(&file).unwrap().len();
+        fs::write(&file, vec![0; usize::try_from(length).unwrap()]).unwrap();
+    }
+    let kept = kept(&look(&asking), &policy);
+    let eaten = kept.iter().find(|(name, ..)| name == "localhost/none:1").expect("it is kept");
+    let words = "it may have a protected label: its labels are unknown, its configuration is not JSON";
+    assert!(eaten.1 == "protected-label" && eaten.2.starts_with(words), "{eaten:?}");
+}
+
+#[test]
+fn what_the_nodes_files_name() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = labelled_store(&dir.path().join("store"));
+    let node = dir.path().join("node");
+    let write = |path: &str, text: &str| {
+        let path = node.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(
+        "etc/kubernetes/manifests/apps.yaml",
+        "kind: Pod\nspec:\n  containers:\n  - {image: 'busybox:1.36'}\n  - image: short\n  volumes:\n  - image: {reference: quay.io/pods/volume:1}\n",
+    );
+    write(
+        "data/pods/half.yaml",
+        "kind: Pod\nspec:\n  containers:\n  - image: quay.io/pods/half:1\n    name: \"ha",
+    );
+    write("var/lib/kubelet/config.yaml", "staticPodPath: /data/pods\n");
+    write("var/lib/kubelet/kubeadm-flags.env", "A=\"--pod-infra-container-image=registry.k8s.io/pause:3.9\"");
+    let files = Request { sysroot: Sysroot::at(&node), ..request(&store) };
+
+    let manifests = Path::new("/etc/kubernetes/manifests");
+    let found = FromNode::read(&files, Some(manifests), None).unwrap();
+    assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
+    assert_eq!(found.findings[0].path, Path::new("/data/pods/half.yaml"));
+    let mut policy = Policy::default();
+    found.apply(&mut policy.protect);
+    let survey = look(&request(&store));
+    let apps = "the static pod /etc/kubernetes/manifests/apps.yaml names it";
+    let expected = [
+        ("docker.io/library/busybox:1.36", "static-pod", apps),
+        ("docker.io/library/short:latest", "static-pod", apps),
+        ("quay.io/pods/half:1", "static-pod", "the static pod /data/pods/half.yaml names it"),
+        ("quay.io/pods/volume:1", "static-pod", apps),
+        (
+            "registry.k8s.io/pause:3.9",
+            "sandbox-image",
+            "pod sandboxes are made from it, says --pod-infra-container-image in \
+             /var/lib/kubelet/kubeadm-flags.env",
+        ),
+    ];
+    let expected = expected.map(|(name, rule, detail)| (name.to_owned(), rule, detail.to_owned()));
+    assert_eq!(kept(&survey, &policy), expected);
+
+    // Switched off, static pods protect nothing; sandboxes go on.
+    let without = FromNode::read(&files, None, None).unwrap();
+    assert_eq!((without.static_pods.len(), without.findings.len()), (0, 0));
+    without.apply(&mut policy.protect);
+    assert_eq!(kept(&survey, &policy).len(), 1);
+
+    // What cannot be read may name anything.
+    fs::remove_file(node.join("data/pods/half.yaml")).unwrap();
+    std::os::unix::fs::symlink("half.yaml", node.join("data/pods/half.yaml")).unwrap();
+    let error = FromNode::read(&files, Some(manifests), None).unwrap_err();
+    assert_eq!(error.path, Path::new("/data/pods/half.yaml"));
+}
+
+/// Root's quadlets keep images of root's store, a user's those of that user's.
+#[test]
+fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = dir.path().join("node");
+    let write = |path: &str, text: &str| {
+        let path = node.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    // Both have the same images.
+    let _stores = ["var/lib/containers/storage", "home/alice/.local/share/containers/storage"].map(|root| {
+        fs::create_dir_all(node.join(root)).unwrap();
+        labelled_store(&node.join(root))
+    });
+    write("etc/passwd", "root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\n");
+    write("etc/containers/systemd/app/web.container", "[Container]\nImage=docker.io/library/busybox:1.36\n");
+    write("usr/share/containers/systemd/base.image", "[Image]\nImage=quay.io/pods/half:1\n");
+    write("home/alice/.config/containers/systemd/own.container", "[Container]\nImage=none:1\n");
+    write("home/alice/.config/containers/systemd/own.container.d/x.conf", "[Container]\nImage=other:1\n");
+    write("home/alice/.config/containers/systemd/huge.container", &"x".repeat(2 << 20));
+    write("etc/containers/systemd/users/all.kube", "[Kube]\nYaml=pod.yml\n");
+    write("etc/containers/systemd/users/pod.yml", "spec: {containers: [{image: quay.io/pods/volume:1}]}");
+    write("etc/containers/systemd/users/1000/hers.container", "[Container]\nImage=localhost/keep:1\n");
+    write(
+        "etc/containers/systemd/users/1001/his.container",
+        "[Container]\nImage=registry.k8s.io/pause:3.9\n",
+    );
+    let request = Request {
+        sysroot: Sysroot::at(&node),
+        environment: Environment::default(),
+        graphroots: Vec::new(),
+        containerd_roots: Vec::new(),
+        runroot: None,
+        threads: 2,
+        patience: Patience::default(),
+        weigh: Weigh::Nothing,
+        labels: LabelsOf::Nobody,
+        now: Timestamp::now(),
+        remembered: None,
+        full: false,
+    };
+    let survey = look(&request);
+    assert_eq!(survey.inventory.stores.len(), 2);
+    let found = FromNode::read(&request, None, None).unwrap();
+    assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
+    let mut policy = Policy::default();
+    found.apply(&mut policy.protect);
+    let home = "/home/alice/.config/containers/systemd";
+    let expected = [
+        ("docker.io/library/busybox:1.36", "/etc/containers/systemd/app/web.container".to_owned()),
+        ("localhost/keep:1", "/etc/containers/systemd/users/1000/hers.container".to_owned()),
+        ("localhost/none:1", format!("{home}/own.container")),
+        ("localhost/other:1", format!("{home}/own.container.d/x.conf")),
+        ("quay.io/pods/half:1", "/usr/share/containers/systemd/base.image".to_owned()),
+        ("quay.io/pods/volume:1", "/etc/containers/systemd/users/pod.yml".to_owned()),
+    ];
+    let expected =
+        expected.map(|(name, by)| (name.to_owned(), "quadlet", format!("the quadlet {by} names it")));
+    assert_eq!(kept(&survey, &policy), expected);
+    // Of a store that she cannot use, hers are not even read.
+    let home = &home[1..];
+    let named = |store: &str| Request { graphroots: vec![store.into()], ..request.clone() };
+    let of_root = FromNode::read(&named("/var/lib/containers/storage"), None, None).unwrap();
+    assert_eq!((of_root.findings.len(), of_root.quadlets.len()), (0, 2), "{of_root:?}");
+    let hers = named("/home/alice/.local/share/containers/storage");
+    assert_eq!(FromNode::read(&hers, None, None).unwrap().quadlets.len(), found.quadlets.len());
+    // More than is read of her keeps all of hers, and none of root's.
+    write(&format!("{home}/endless.container"), &format!("[Container]\n{}", "Image=a\n".repeat(10_000)));
+    FromNode::read(&request, None, None).unwrap().apply(&mut policy.protect);
+    let all = survey
+        .inventory
+        .images
+        .iter()
+        .filter(|image| survey.inventory.stores[image.store.get()].root.starts_with(node.join("home")));
+    let all = all.count();
+    let kept_now = kept(&survey, &policy);
+    assert_eq!(kept_now.len(), all + 2, "{kept_now:?}");
+    fs::remove_file(node.join(home).join("endless.container")).unwrap();
+    // Root's that cannot be read may name anything; a user's stops nobody.
+    std::os::unix::fs::symlink("x.container", node.join(format!("{home}/x.container"))).unwrap();
+    FromNode::read(&request, None, None).unwrap();
+    std::os::unix::fs::symlink("x.container", node.join("etc/containers/systemd/x.container")).unwrap();
+    let error = FromNode::read(&request, None, None).unwrap_err();
+    assert!(error.to_string().contains("quadlets"), "{error}");
+}

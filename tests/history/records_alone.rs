@@ -1,0 +1,66 @@
+//! Without measuring, the records tell the same of who uses and keeps what.
+
+#![allow(clippy::unwrap_used)] // the helpers belong to the tests
+
+use std::path::Path;
+
+use crate::support;
+use jiff::Timestamp;
+use layersweep::disk::Progress;
+use layersweep::model::refs::standing;
+use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::containers_storage::snapshot::Patience;
+use layersweep::stores::{self, Request, Survey, Weigh};
+use layersweep::sys::sysroot::Sysroot;
+use support::store::{self, Store};
+
+fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
+    let sysroot = Sysroot::live();
+    let request = Request {
+        environment: Environment::of_process(&sysroot),
+        sysroot,
+        graphroots: vec![graphroot.to_path_buf()],
+        containerd_roots: Vec::new(),
+        runroot: Some(runroot.to_path_buf()),
+        threads: 2,
+        patience: Patience::default(),
+        weigh,
+        labels: layersweep::model::LabelsOf::Nobody,
+        now: Timestamp::now(),
+        remembered: None,
+        full: false,
+    };
+    stores::run(&request, &Progress::default()).unwrap()
+}
+
+/// Everything that decides whether an image may go.
+fn decisive(survey: &Survey) -> Vec<String> {
+    let inventory = &survey.inventory;
+    let images = inventory.images.iter().enumerate().map(|(at, image)| {
+        let standing = standing(inventory, &survey.refs, at.into());
+        format!("{} {:?} {:?} {:?} {standing:?}", image.id, image.names, image.layers, image.pinned_by)
+    });
+    let containers = inventory.containers.iter().map(|container| {
+        let image = container.image.map(|at| inventory.images[at.get()].id.clone());
+        format!("{} {:?} {:?} {image:?}", container.id, container.owner, container.state)
+    });
+    images.chain(containers).collect()
+}
+
+#[test]
+fn same_images_containers_and_standings() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::rig(dir.path(), "overlay");
+    // A layer that no record has.
+    std::fs::create_dir_all(store.root().join("overlay").join("ab".repeat(32)).join("diff")).unwrap();
+    let measured = survey(store.root(), &store.runroot(), Weigh::Everything);
+    let listed = survey(store.root(), &store.runroot(), Weigh::Nothing);
+    assert!(measured.inventory.containers.len() >= 3, "the rig has containers");
+    assert_eq!(decisive(&listed), decisive(&measured));
+    assert_eq!(listed.effort.inodes, 0, "nothing was walked");
+    assert_eq!((measured.inventory.leaks.len(), listed.inventory.leaks.len()), (1, 0));
+    assert!(measured.effort.inodes > 100);
+}

@@ -1,0 +1,525 @@
+//! The records on filesystems that fail: full, read-only, with a failing disk, and with
+//! another process at work. Each time: what a run can still do, that nothing is lost, and
+//! that the first run without the fault saves what waits.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support;
+use layersweep::history::pins::{self, Pattern};
+use layersweep::history::{
+    Access, DATABASE, Degraded, Note, Opened, Pending, Place, Queue, Records, Saved, save,
+};
+use layersweep::model::{StoreId, StoreKind};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::scan_records::{image, scan, scan_record};
+
+/// A state directory on a filesystem that will fail, and one on one that will not for what waits.
+struct Node {
+    place: Place,
+    elsewhere: tempfile::TempDir,
+}
+
+impl Node {
+    fn on(filesystem: &Path) -> Self {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mut place = Place::local(&filesystem.join("state"));
+        place.pending.push(elsewhere.path().join("pending"));
+        Self { place, elsewhere }
+    }
+
+    fn open(&self, access: Access) -> Opened {
+        Records::open_at(&self.place, access, Duration::from_millis(100)).unwrap()
+    }
+
+    fn queue(&self) -> Queue {
+        Queue::of(&self.place)
+    }
+
+    fn save(&self, records: &mut Records, root: &str) -> Saved {
+        save(records, &self.queue(), &seen(root)).unwrap()
+    }
+
+    /// A run without a fault: saves `root` and says that all went well.
+    fn good_run(&self, root: &str, caught_up: usize) {
+        let mut opened = self.open(Access::Write);
+        assert_eq!(opened.degraded, []);
+        let saved = self.save(&mut opened.records, root);
+        assert!(saved.kept && saved.notes.is_empty(), "{saved:?}");
+        assert_eq!(saved.caught_up, caught_up);
+    }
+
+    fn stores(&self) -> Vec<String> {
+        roots(&self.open(Access::Read).records)
+    }
+
+    /// The bytes of everything in the state directory but locks.
+    fn bytes(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let entries = std::fs::read_dir(&self.place.dir).unwrap().map(|entry| entry.unwrap().path());
+        let files = entries.filter(|path| path.is_file() && !path.ends_with("write.lock"));
+        files.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+    }
+
+    fn database(&self) -> PathBuf {
+        self.place.dir.join(DATABASE)
+    }
+}
+
+/// A scan that has found a store at `root`, with an image that has a long name; each is later than the
+/// one before.
+fn seen(root: &str) -> Pending {
+    static SCANS: AtomicI64 = AtomicI64::new(0);
+    let number = SCANS.fetch_add(1, Ordering::Relaxed);
+    let mut seen = scan_record(number);
+    seen.stores[0].key = StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into());
+    seen.images = vec![image(number.cast_unsigned(), 0)];
+    seen.images[0].names = vec!["n".repeat(8000)];
+    Pending::Scan(Box::new(scan(&format!("{number:06}"), seen)))
+}
+
+fn roots(records: &Records) -> Vec<String> {
+    let all = |connection: &rusqlite::Connection| {
+        let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+        assert_eq!(integrity, "ok");
+        connection.prepare("SELECT root FROM stores ORDER BY id")?.query_map([], |row| row.get(0))?.collect()
+    };
+    records.read(all).unwrap()
+}
+
+fn code(saved: &Saved) -> Vec<&'static str> {
+    saved.degraded.iter().map(Degraded::code).collect()
+}
+
+/// Where the item waits.
+fn kept_in(saved: &Saved) -> &Path {
+    let kept = saved.notes.iter().find_map(|note| match note {
+        Note::Kept { path, .. } => Some(path.as_path()),
+        _ => None,
+    });
+    kept.unwrap_or_else(|| panic!("{:?}", saved.notes))
+}
+
+/// Writes until nothing more fits; the file.
+fn fill(filesystem: &Path) -> PathBuf {
+    let path = filesystem.join("filler");
+    let mut file = File::create(&path).unwrap();
+    for size in [1 << 20, 4096, 512, 1] {
+        let block = vec![0x5a; size];
+        while file.write_all(&block).and_then(|()| if size > 1 { Ok(()) } else { file.sync_all() }).is_ok() {}
+        let _ = file.sync_all();
+    }
+    path
+}
+
+fn disks() -> impl Iterator<Item = LoopFs> {
+    let root = support::require_root();
+    let usable = move |fs: &Fs| root && fs.require();
+    Fs::ALL.into_iter().filter(usable).map(|fs| {
+        // So small a btrfs has no space left for metadata once data has taken all of it.
+        let flags: &[&str] = if fs == Fs::Btrfs { &["--mixed"] } else { &[] };
+        LoopFs::with(fs, 16 * MIB, flags, &[])
+    })
+}
+
+#[test]
+fn a_full_disk_keeps_nothing_back_and_loses_nothing() {
+    for disk in disks() {
+        let fs = disk.fs();
+        let node = Node::on(disk.path());
+        node.good_run("/before", 0);
+        let filler = fill(disk.path());
+        let database = std::fs::read(node.database()).unwrap();
+
+        let reader = node.open(Access::Read);
+        assert!(reader.found && reader.degraded.is_empty(), "{fs:?}: reading needs no space");
+        assert_eq!(roots(&reader.records), ["/before"]);
+
+        // More than what a filesystem still finds somewhere: dozens of pages.
+        let mut opened = node.open(Access::Write);
+        let mut waiting = 0;
+        for number in 0..40 {
+            let saved = node.save(&mut opened.records, &format!("/full/{number}"));
+            if !saved.kept {
+                waiting += 1;
+                if waiting == 1 {
+                    let all: Vec<_> = opened.degraded.iter().chain(&saved.degraded).collect();
+                    assert!(matches!(all[..], [Degraded::DiskFull { .. }]), "{fs:?}: {all:?}");
+                }
+                kept_in(&saved);
+            }
+        }
+        assert!(waiting > 20, "{fs:?}: only {waiting} of 40 did not fit");
+        assert!(!opened.records.is_kept());
+        assert_eq!(roots(&opened.records).len(), 41, "{fs:?}: this run knows them all the same");
+        drop(opened);
+        assert!(std::fs::read(node.database()).unwrap().len() >= database.len());
+
+        std::fs::remove_file(filler).unwrap();
+        disk.remount(); // btrfs gives space back when it pleases
+        node.good_run("/after", waiting);
+        let mut expected = vec!["/before".to_owned()];
+        expected.extend((0..40).map(|number| format!("/full/{number}")));
+        expected.push("/after".to_owned());
+        assert_eq!(node.stores(), expected, "{fs:?}: all, once, in order");
+    }
+}
+
+#[test]
+fn a_disk_that_was_always_full_gets_no_half_made_database() {
+    for disk in disks() {
+        let node = Node::on(disk.path());
+        std::fs::create_dir(&node.place.dir).unwrap();
+        let filler = fill(disk.path());
+        let mut opened = node.open(Access::Write);
+        assert!(!opened.found);
+        let saved = node.save(&mut opened.records, "/first");
+        assert!(!saved.kept, "{:?}", disk.fs());
+        let codes: Vec<_> = opened.degraded.iter().chain(&saved.degraded).map(Degraded::code).collect();
+        assert_eq!(codes, ["disk-full"], "{:?}", disk.fs());
+        assert_eq!(roots(&opened.records), ["/first"]);
+        drop(opened);
+        assert!(node.bytes().is_empty(), "{:?}", node.bytes().keys());
+        std::fs::remove_file(filler).unwrap();
+        disk.remount(); // btrfs gives space back when it pleases
+        node.good_run("/second", 1);
+        assert_eq!(node.stores(), ["/first", "/second"]);
+    }
+}
+
+#[test]
+fn a_read_only_filesystem_is_read_with_its_log_and_not_touched() {
+    for mut disk in disks() {
+        let fs = disk.fs();
+        let node = Node::on(disk.path());
+        node.good_run("/in the file", 0);
+        // As a killed process leaves it: something is only in the log.
+        let mut opened = node.open(Access::Write);
+        node.save(&mut opened.records, "/in the log");
+        let unclosed = node.bytes();
+        drop(opened);
+        for (path, content) in &unclosed {
+            std::fs::write(path, content).unwrap();
+        }
+        disk.remount_with("ro");
+        let mut opened = node.open(Access::Write);
+        assert_eq!(opened.degraded.iter().map(Degraded::code).collect::<Vec<_>>(), ["read-only"], "{fs:?}");
+        assert_eq!(roots(&opened.records), ["/in the file", "/in the log"]);
+        let saved = node.save(&mut opened.records, "/unsaved");
+        assert!(kept_in(&saved).starts_with(node.elsewhere.path()), "{saved:?}");
+        assert_eq!(roots(&opened.records).len(), 3);
+        assert_eq!(node.stores().len(), 2);
+        drop(opened);
+        assert!(node.bytes() == unclosed, "{fs:?}");
+        disk.remount_with("rw");
+        node.good_run("/later", 1);
+        assert_eq!(node.stores(), ["/in the file", "/in the log", "/unsaved", "/later"]);
+    }
+}
+
+/// The filesystem shuts down, as it does when its disk fails under its journal: every call
+/// fails with EIO from then on, those of open files too.
+#[test]
+fn a_filesystem_that_has_shut_down_ends_neither_the_run_nor_the_records() {
+    if !support::require_root() || !Fs::Xfs.require() || !support::require_program("xfs_io") {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Xfs, 0);
+    let node = Node::on(disk.path());
+    node.good_run("/before", 0);
+    let mut opened = node.open(Access::Write);
+    node.save(&mut opened.records, "/while it worked");
+    let shutdown = Command::new("xfs_io").args(["-x", "-c", "shutdown -f"]).arg(disk.path()).status();
+    assert!(shutdown.unwrap().success());
+
+    let saved = node.save(&mut opened.records, "/in the middle");
+    assert_eq!(code(&saved)[0], "io-error", "{:?}", saved.degraded);
+    assert!(kept_in(&saved).starts_with(node.elsewhere.path()));
+    drop(opened);
+    let mut opened = node.open(Access::Write);
+    assert_eq!(opened.degraded.iter().map(Degraded::code).collect::<Vec<_>>(), ["io-error"]);
+    assert!(!opened.found);
+    let saved = node.save(&mut opened.records, "/after it");
+    assert!(!saved.kept && kept_in(&saved).starts_with(node.elsewhere.path()));
+    let reader = node.open(Access::Read);
+    assert!(matches!(&reader.degraded[..], [Degraded::Io { .. }]), "{:?}", reader.degraded);
+    drop((opened, reader));
+
+    disk.remount();
+    node.good_run("/mended", 2);
+    let expected = ["/before", "/while it worked", "/in the middle", "/after it", "/mended"];
+    assert_eq!(node.stores(), expected);
+}
+
+/// A file that nobody can write to, through descriptors that are open either.
+struct Immutable(PathBuf);
+
+impl Immutable {
+    fn new(path: &Path) -> Self {
+        let made = Command::new("chattr").arg("+i").arg(path).status().unwrap();
+        assert!(made.success());
+        Self(path.to_path_buf())
+    }
+}
+
+impl Drop for Immutable {
+    fn drop(&mut self) {
+        Command::new("chattr").arg("-i").arg(&self.0).status().unwrap();
+    }
+}
+
+/// Sectors that cannot be read, and none that can be written: the loop device's image is cut
+/// short below the last part of the database, and is immutable. What lies behind its end then
+/// fails with EIO, and so does every write.
+#[test]
+fn a_failing_disk_neither_ends_the_run_nor_costs_the_database() {
+    let programs = ["filefrag", "chattr"];
+    if !support::require_root() || !Fs::Ext4.require() || !programs.into_iter().all(support::require_program)
+    {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+    let node = Node::on(disk.path());
+    node.good_run("/before", 0);
+    disk.sync();
+    let layout = Command::new("filefrag").args(["-b512", "-v"]).arg(node.database()).output().unwrap();
+    let layout = String::from_utf8(layout.stdout).unwrap();
+    let start = |line: &str| {
+        let mut columns = line.split(':').map(str::trim);
+        columns.next()?.parse::<u64>().ok()?; // the extent's number
+        columns.nth(1)?.split('.').next()?.parse::<u64>().ok()
+    };
+    let sector = layout.lines().filter_map(start).max().unwrap_or_else(|| panic!("{layout}"));
+    let image = File::options().read(true).write(true).open(disk.image()).unwrap();
+    disk.remount(); // nothing of it is in the page cache
+    let whole = std::fs::read(disk.image()).unwrap();
+    image.set_len(sector * 512).unwrap();
+    let immutable = Immutable::new(disk.image());
+
+    let error = std::fs::read(node.database()).err().and_then(|error| error.raw_os_error());
+    assert_eq!(error, Some(5), "this is EIO");
+    let reader = node.open(Access::Read);
+    assert!(matches!(&reader.degraded[..], [Degraded::Io { .. }]), "{:?}", reader.degraded);
+    let mut opened = node.open(Access::Write);
+    let saved = node.save(&mut opened.records, "/unsaved");
+    let codes: Vec<_> = opened.degraded.iter().chain(&saved.degraded).map(Degraded::code).collect();
+    assert!(!saved.kept && codes.contains(&"io-error"), "{codes:?}");
+    assert!(kept_in(&saved).starts_with(node.elsewhere.path()));
+    drop(opened);
+    let names: Vec<_> = node.place.dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let aside = names.iter().any(|name| name.to_string_lossy().contains("corrupt"));
+    assert!(!aside, "a disk that fails is no damaged database: {names:?}");
+
+    drop(immutable);
+    std::os::unix::fs::FileExt::write_all_at(&image, &whole, 0).unwrap();
+    disk.remount();
+    node.good_run("/after", 1);
+    assert_eq!(node.stores(), ["/before", "/unsaved", "/after"]);
+}
+
+/// Another process in the middle of a transaction.
+struct Other(Child);
+
+impl Other {
+    fn writing(dir: &Path) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "records_faults::another_process", "--ignored", "--nocapture"])
+            .env("LAYERSWEEP_TEST_STATE_DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = child.unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("in the middle")), "it writes");
+        Self(child)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "other tests start it as a process of its own"]
+fn another_process() {
+    let Some(dir) = std::env::var_os("LAYERSWEEP_TEST_STATE_DIR") else {
+        return;
+    };
+    let mut records = Records::open(Path::new(&dir), Access::Write).unwrap();
+    let written = records.write(|transaction| {
+        transaction.execute("DELETE FROM stores", [])?;
+        println!("in the middle");
+        let _ = std::io::stdin().read_line(&mut String::new());
+        Ok(())
+    });
+    written.unwrap();
+}
+
+#[test]
+fn another_process_that_writes_blocks_no_reader_and_a_writer_only_for_its_patience() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    node.good_run("/before", 0);
+    let other = Other::writing(&node.place.dir);
+    let start = Instant::now();
+    assert_eq!(node.stores(), ["/before"]);
+    let mut opened = node.open(Access::Write);
+    assert!((100..2000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    let [Degraded::Locked { holder, .. }] = &opened.degraded[..] else { panic!("{:?}", opened.degraded) };
+    assert_eq!(holder.pid, Some(other.0.id()));
+    assert!(holder.command.contains("another_process"), "{holder}");
+    let saved = node.save(&mut opened.records, "/meanwhile");
+    assert!(kept_in(&saved).starts_with(&node.place.dir), "where it survives a reboot: {saved:?}");
+    assert_eq!(roots(&opened.records), ["/before", "/meanwhile"]);
+    drop(other);
+    node.good_run("/after", 1);
+    assert_eq!(node.stores(), ["/meanwhile", "/after"]);
+}
+
+#[test]
+fn a_killed_writer_leaves_neither_a_lock_nor_half_a_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    node.good_run("/before", 0);
+    let mut other = Other::writing(&node.place.dir);
+    other.0.kill().unwrap();
+    other.0.wait().unwrap();
+    node.good_run("/after", 0);
+    assert_eq!(node.stores(), ["/before", "/after"]);
+}
+
+#[test]
+fn killed_after_the_commit_nothing_is_saved_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    node.good_run("/before", 0);
+    let queue = node.queue();
+    queue.put(&seen("/waiting"));
+    let (waiting, _) = queue.all();
+    let content = std::fs::read(&waiting[0].path).unwrap();
+    node.good_run("/first", 1);
+    assert!(!waiting[0].path.exists());
+    std::fs::write(&waiting[0].path, content).unwrap();
+    node.good_run("/second", 1);
+    assert_eq!(node.stores(), ["/before", "/waiting", "/first", "/second"]);
+    assert!(!waiting[0].path.exists());
+}
+
+#[test]
+fn what_the_database_refuses_does_not_stand_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    node.good_run("/before", 0);
+    let queue = node.queue();
+    let Pending::Scan(mut bad) = seen("/bad") else { panic!() };
+    bad.record.stores[0].filesystem = 7;
+    queue.put(&Pending::Scan(bad));
+    queue.put(&seen("/good"));
+    let mut opened = node.open(Access::Write);
+    let saved = node.save(&mut opened.records, "/new");
+    assert!(saved.kept && saved.caught_up == 1, "{saved:?}");
+    let [Note::Unreadable { kept, cause, .. }] = &saved.notes[..] else { panic!("{:?}", saved.notes) };
+    assert!(kept.exists() && cause.contains("does not have"), "{cause}");
+    assert_eq!(roots(&opened.records), ["/before", "/good", "/new"]);
+}
+
+/// Damage that shows only while the database is in use.
+#[test]
+fn damage_found_while_writing_costs_nothing_but_the_damaged_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    let mut records = node.open(Access::Write).records;
+    let pattern = Pattern::parse("quay.io/kept").unwrap();
+    records.write(|tx| pins::add(tx, &pattern, None, jiff::Timestamp::now())).unwrap();
+    drop(records);
+    for number in 0..300 {
+        node.good_run(&format!("/{number}"), 0);
+    }
+    let length = std::fs::metadata(node.database()).unwrap().len();
+    let file = File::options().write(true).open(node.database()).unwrap();
+    // The whole second half: among it the last pages of the table and of its index.
+    let rubbish = vec![0xa5; usize::try_from(length / 2).unwrap() / 4096 * 4096];
+    std::os::unix::fs::FileExt::write_all_at(&file, &rubbish, length - rubbish.len() as u64).unwrap();
+    let mut opened = node.open(Access::Write);
+    let saved = node.save(&mut opened.records, "/new");
+    assert!(saved.kept, "{saved:?}");
+    let all: Vec<_> = opened.degraded.iter().chain(&saved.degraded).collect();
+    let [Degraded::Corrupt { aside: Some(aside), keep_list_lost, .. }] = all[..] else { panic!("{all:?}") };
+    assert_eq!(std::fs::metadata(aside).unwrap().len(), length);
+    assert_eq!(roots(&opened.records), ["/new"]);
+    let pins = opened.records.read(pins::list).unwrap();
+    let kept: Vec<_> = pins.iter().map(|pin| pin.pattern.as_str()).collect();
+    assert_eq!(kept, if *keep_list_lost { ["*"] } else { ["quay.io/kept"] });
+}
+
+#[test]
+fn without_permission_a_run_works_and_what_it_saw_waits() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    node.good_run("/before", 0);
+    let user = 54321;
+    std::os::unix::fs::chown(node.elsewhere.path(), Some(user), Some(user)).unwrap();
+    let before = node.bytes();
+    let codes = |mode: u32, access: Access| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&node.place.dir, PermissionsExt::from_mode(mode)).unwrap();
+        std::fs::set_permissions(node.database(), PermissionsExt::from_mode(0o644)).unwrap();
+        // Only this thread becomes another user.
+        std::thread::scope(|scope| {
+            let run = || {
+                let id = rustix::thread::Uid::from_raw(user);
+                rustix::thread::set_thread_res_uid(None, Some(id), None).unwrap();
+                let mut opened = node.open(access);
+                let saved = node.save(&mut opened.records, "/user");
+                assert!(!saved.kept && kept_in(&saved).starts_with(node.elsewhere.path()), "{saved:?}");
+                node.queue().done(&[kept_in(&saved).to_path_buf()]);
+                let codes: Vec<_> = opened.degraded.iter().map(Degraded::code).collect();
+                (codes, opened.found)
+            };
+            scope.spawn(run).join().unwrap()
+        })
+    };
+    assert_eq!(codes(0o700, Access::Read), (vec!["not-readable"], false));
+    assert_eq!(codes(0o700, Access::Write), (vec!["not-writable", "not-readable"], false));
+    assert_eq!(codes(0o755, Access::Read), (vec![], true));
+    assert_eq!(codes(0o755, Access::Write), (vec!["not-writable"], true));
+    assert!(node.bytes() == before);
+}
+
+/// Somebody else's disk: not one byte and not one time on it changes.
+#[test]
+fn a_foreign_disk_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::on(dir.path());
+    node.good_run("/before", 0);
+    node.place.foreign = true;
+    let times = || {
+        let times = |path: PathBuf| {
+            let facts = std::fs::symlink_metadata(&path).unwrap();
+            (path, facts.atime(), facts.atime_nsec(), facts.ctime(), facts.ctime_nsec(), facts.mtime_nsec())
+        };
+        let inside = node.place.dir.read_dir().unwrap().map(|entry| entry.unwrap().path());
+        inside.chain([node.place.dir.clone()]).map(times).collect::<Vec<_>>()
+    };
+    let before = times();
+    for access in [Access::Read, Access::Write] {
+        let opened = node.open(access);
+        assert!(opened.found && opened.degraded.is_empty() && !opened.records.is_kept());
+        assert_eq!(roots(&opened.records), ["/before"]);
+    }
+    assert_eq!(times(), before);
+}

@@ -1,0 +1,523 @@
+//! A run's journal on real faults: a full disk, a read-only one, other writers, a database that
+//! is damaged or taken over by a newer layersweep, and kills.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support;
+use layersweep::history::attempts::{self, Attempt};
+use layersweep::history::journal::{Journal, RunRecord};
+use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, Outcome, Reason, Start};
+use layersweep::history::{
+    Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
+};
+use layersweep::model::Consistency;
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::scan_records::{at, image, record_fresh, scan_record, store_key};
+
+/// A state directory on a filesystem that will fail, and one on one that will not for what waits.
+struct Node {
+    place: Place,
+    _elsewhere: tempfile::TempDir,
+}
+
+impl Node {
+    fn on(filesystem: &Path) -> Self {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mut place = Place::local(&filesystem.join("state"));
+        place.pending.push(elsewhere.path().join("pending"));
+        Self { place, _elsewhere: elsewhere }
+    }
+
+    fn journal(&self, id: &str) -> Journal {
+        journal(&self.place, id)
+    }
+
+    /// What `history` shows: with what waits.
+    fn shown(&self) -> Vec<Act> {
+        let mut opened = Records::open_at(&self.place, Access::Read, Duration::ZERO).unwrap();
+        apply_waiting(&mut opened.records, &Queue::of(&self.place)).unwrap();
+        list(&opened.records)
+    }
+
+    /// What the next command that can write makes of it.
+    fn saved(&self) -> Vec<Act> {
+        let mut records = Records::open(&self.place.dir, Access::Write).unwrap();
+        let next = Start { run_id: "zz next".into(), ..Start::of(runs::Command::Scan, at(9000)) };
+        let next = Pending::Run(Box::new(RunRecord::of(next)));
+        assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().notes, []);
+        assert_eq!(self.waiting(), Vec::<PathBuf>::new());
+        list(&records).into_iter().filter(|run| run.run_id != "zz next").collect()
+    }
+
+    fn waiting(&self) -> Vec<PathBuf> {
+        let files = |dir: PathBuf| dir.read_dir().into_iter().flatten().map(|file| file.unwrap().path());
+        self.place.pending.clone().into_iter().flat_map(files).collect()
+    }
+
+    fn database(&self) -> PathBuf {
+        self.place.dir.join(DATABASE)
+    }
+}
+
+fn list(records: &Records) -> Vec<Act> {
+    let all = |connection: &rusqlite::Connection| {
+        let integrity: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
+        assert_eq!(integrity, "ok");
+        Ok(runs::list(connection, &runs::Query { quiet: true, ..Default::default() })?.0)
+    };
+    records.read(all).unwrap()
+}
+
+fn journal(place: &Place, id: &str) -> Journal {
+    Journal::begin(place, Start { run_id: id.into(), ..Start::of(runs::Command::Gc, at(0)) })
+}
+
+fn deletion(number: usize) -> Deletion {
+    Deletion {
+        at: at(i64::try_from(number).unwrap()),
+        kind: Kind::Image,
+        store: "/var/lib/containers/storage".into(),
+        id: format!("{number:064x}"),
+        names: vec![format!("registry.example.com/team/service:{number}")],
+        reason: Reason::Space,
+        predicted_bytes: 5,
+        measured_bytes: None,
+        byproduct_bytes: 0,
+        usage_after_percent: None,
+        error: None,
+        outcome: Certainty::Seen,
+    }
+}
+
+fn delete(journal: &mut Journal, number: usize) {
+    let position = journal.gone(deletion(number), Some(&store_key()));
+    assert_eq!(position, number);
+    journal.measured(position, Some(5), 0, Some(70.5));
+}
+
+fn reached() -> End {
+    End::of(at(5000), Outcome::Reached)
+}
+
+/// The run has exactly so many deletions, each measured.
+fn assert_whole(act: &Act, deletions: usize, ended: bool) {
+    assert_eq!(act.ended.is_some(), ended);
+    let expected = (0..deletions).map(|number| Deletion {
+        measured_bytes: Some(5),
+        usage_after_percent: Some(70.5),
+        ..deletion(number)
+    });
+    assert_eq!(act.deletions, expected.collect::<Vec<_>>());
+}
+
+fn codes(degraded: &[Degraded]) -> Vec<&'static str> {
+    degraded.iter().map(Degraded::code).collect()
+}
+
+/// Writes until nothing more fits; the file.
+fn fill(filesystem: &Path) -> PathBuf {
+    let path = filesystem.join("filler");
+    let mut file = std::fs::File::create(&path).unwrap();
+    for size in [1 << 20, 4096, 512, 1] {
+        let block = vec![0x5a; size];
+        while file.write_all(&block).is_ok() {}
+        let _ = file.sync_all();
+    }
+    path
+}
+
+fn ext4() -> Option<LoopFs> {
+    (support::require_root() && Fs::Ext4.require()).then(|| LoopFs::new(Fs::Ext4, 16 * MIB))
+}
+
+#[test]
+fn a_full_disk_delays_nothing_and_loses_nothing() {
+    let Some(disk) = ext4() else { return };
+    for had_database in [true, false] {
+        let node = Node::on(&disk.path().join(format!("{had_database}")));
+        std::fs::create_dir_all(&node.place.dir).unwrap();
+        if had_database {
+            drop(Records::open(&node.place.dir, Access::Write).unwrap());
+        }
+        let filler = fill(disk.path());
+        let mut journal = node.journal("full");
+        journal.begins(deletion(0));
+        let began = Instant::now();
+        for number in 0..200 {
+            delete(&mut journal, number);
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?} for 200", began.elapsed());
+        let degraded = journal.take_degraded();
+        assert_eq!(codes(&degraded), ["disk-full"], "once, and nothing else: {degraded:?}");
+        assert_whole(&node.shown()[0], 200, false);
+        let ended = journal.end(reached());
+        assert!(!ended.kept && ended.degraded.is_empty(), "{ended:?}");
+        let kept = |note: &Note| matches!(note, Note::Kept { survives_reboot: false, .. });
+        assert!(!ended.notes.is_empty() && ended.notes.iter().all(kept), "{ended:?}");
+        assert_whole(&node.shown()[0], 200, true);
+
+        std::fs::remove_file(filler).unwrap();
+        disk.sync();
+        let next = node.journal("next");
+        assert!(next.end(End::of(at(6000), Outcome::NotNeeded)).kept);
+        assert_eq!(node.waiting(), Vec::<PathBuf>::new(), "the next run saves it");
+        let runs = node.saved();
+        assert_eq!(runs.len(), 2);
+        let run = runs.iter().find(|run| run.run_id == "full").unwrap();
+        assert_whole(run, 200, true);
+    }
+}
+
+/// A run frees the very disk that its records are on.
+#[test]
+fn space_that_the_run_itself_makes_is_used() {
+    let Some(disk) = ext4() else { return };
+    let node = Node::on(disk.path());
+    drop(Records::open(&node.place.dir, Access::Write).unwrap());
+    let filler = fill(disk.path());
+    let mut journal = node.journal("full");
+    for number in 0..150 {
+        delete(&mut journal, number);
+    }
+    assert!(!node.waiting().is_empty());
+    std::fs::remove_file(filler).unwrap();
+    disk.sync();
+    let ended = journal.end(reached());
+    assert!(ended.kept && ended.notes.is_empty(), "{ended:?}");
+    assert_eq!(codes(&ended.degraded), ["disk-full"], "that it waited for a while");
+    assert_eq!(node.waiting(), Vec::<PathBuf>::new());
+    assert_whole(&node.saved()[0], 150, true);
+}
+
+#[test]
+fn a_disk_that_becomes_read_only_in_the_middle() {
+    let Some(mut disk) = ext4() else { return };
+    let node = Node::on(disk.path());
+    let mut journal = node.journal("read-only");
+    for number in 0..5 {
+        delete(&mut journal, number);
+    }
+    assert_eq!(journal.take_degraded(), []);
+    disk.remount_with("ro");
+    for number in 5..9 {
+        delete(&mut journal, number);
+    }
+    let ended = journal.end(reached());
+    assert!(!ended.kept);
+    assert_eq!(codes(&ended.degraded), ["read-only"]);
+    assert!(matches!(&ended.notes[..], [Note::Kept { survives_reboot: false, .. }]), "{ended:?}");
+    assert_whole(&node.shown()[0], 9, true);
+    disk.remount_with("rw");
+    assert_whole(&node.saved()[0], 9, true);
+}
+
+#[test]
+fn with_no_place_at_all_it_is_lost_loudly() {
+    let Some(mut disk) = ext4() else { return };
+    let place = Place::local(&disk.path().join("state"));
+    disk.remount_with("ro");
+    let mut journal = journal(&place, "nowhere");
+    delete(&mut journal, 0);
+    let ended = journal.end(reached());
+    assert!(!ended.kept && matches!(&ended.notes[..], [Note::Lost(_)]), "{ended:?}");
+    assert_eq!(codes(&ended.degraded), ["read-only"]);
+    disk.remount_with("rw");
+}
+
+/// Another process: holds our lock (`ours`) or SQLite's (`sqlite`), or journals in a loop.
+struct Other(Child);
+
+impl Other {
+    fn start(what: &str, dir: &Path) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "records_journal::another_process", "--ignored", "--nocapture"])
+            .env("LAYERSWEEP_TEST_JOURNAL", what)
+            .env("LAYERSWEEP_TEST_STATE_DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    fn holding(what: &str, dir: &Path) -> Self {
+        let mut other = Self::start(what, dir);
+        let lines = BufReader::new(other.0.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("holding")), "it holds it");
+        other
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "other tests start it as a process of its own"]
+fn another_process() {
+    let Some(dir) = std::env::var_os("LAYERSWEEP_TEST_STATE_DIR").map(PathBuf::from) else {
+        return;
+    };
+    let wait = || {
+        println!("holding");
+        let _ = std::io::stdin().read_line(&mut String::new());
+    };
+    match std::env::var("LAYERSWEEP_TEST_JOURNAL").unwrap().as_str() {
+        "ours" => {
+            let mut records = Records::open(&dir, Access::Write).unwrap();
+            let held = records.write(|_| {
+                wait();
+                Ok(())
+            });
+            held.unwrap();
+        }
+        "sqlite" => {
+            let foreign = rusqlite::Connection::open(dir.join(DATABASE)).unwrap();
+            foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
+            wait();
+        }
+        _ => journal_for_ever(&dir),
+    }
+}
+
+#[test]
+fn other_writers_delay_a_deletion_by_a_second_and_lose_nothing() {
+    for what in ["ours", "sqlite"] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::on(dir.path());
+        drop(Records::open(&node.place.dir, Access::Write).unwrap());
+        let mut journal = node.journal("locked");
+        delete(&mut journal, 0);
+        let other = Other::holding(what, &node.place.dir);
+        let began = Instant::now();
+        delete(&mut journal, 1);
+        assert!(began.elapsed() < Duration::from_secs(2), "{what}: {:?}", began.elapsed());
+        let began = Instant::now();
+        for number in 2..30 {
+            delete(&mut journal, number);
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "{what}: {:?} for 28", began.elapsed());
+        assert_eq!(codes(&journal.take_degraded()), ["locked"], "{what}");
+        assert_whole(&node.shown()[0], 30, false);
+        drop(other);
+        let ended = journal.end(reached());
+        assert!(ended.kept && ended.degraded.is_empty() && ended.notes.is_empty(), "{what}: {ended:?}");
+        assert_whole(&node.saved()[0], 30, true);
+    }
+}
+
+/// The database is not held: a scan in another process may write between any two deletions.
+#[test]
+fn nobody_waits_for_a_long_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    let mut journal = node.journal("long");
+    let mut slowest = Duration::ZERO;
+    for number in 0..10 {
+        let began = Instant::now();
+        delete(&mut journal, number);
+        slowest = slowest.max(began.elapsed());
+        let began = Instant::now();
+        let opened = Records::open_at(&node.place, Access::Write, Duration::ZERO).unwrap();
+        assert!(opened.records.is_kept() && opened.degraded.is_empty(), "{:?}", opened.degraded);
+        assert!(began.elapsed() < Duration::from_secs(1));
+    }
+    println!("the slowest deletion was recorded in {slowest:?}");
+    assert!(journal.end(reached()).kept);
+}
+
+#[test]
+fn a_database_damaged_in_the_middle_is_set_aside_and_the_run_is_whole_in_the_new_one() {
+    type Damage = fn(&Path);
+    let cases: [(&str, Damage); 3] = [
+        ("rubbish", |path| std::fs::write(path, b"rubbish ".repeat(9000)).unwrap()),
+        ("the middle", |path| {
+            let mut content = std::fs::read(path).unwrap();
+            let length = content.len();
+            content[4096..length].fill(0xa5);
+            std::fs::write(path, content).unwrap();
+        }),
+        ("removed", |path| std::fs::remove_file(path).unwrap()),
+    ];
+    for (what, damage) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::on(dir.path());
+        let mut journal = node.journal("damaged");
+        for number in 0..5 {
+            delete(&mut journal, number);
+        }
+        damage(&node.database());
+        for number in 5..9 {
+            delete(&mut journal, number);
+        }
+        let degraded = journal.take_degraded();
+        let expected: &[&str] = if what == "removed" { &[] } else { &["corrupt"] };
+        assert_eq!(codes(&degraded), expected, "{what}");
+        assert!(journal.end(reached()).kept);
+        assert_whole(&node.saved()[0], 9, true);
+    }
+}
+
+#[test]
+fn a_newer_layersweep_keeps_its_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    let mut journal = node.journal("overtaken");
+    delete(&mut journal, 0);
+    let newer = rusqlite::Connection::open(node.database()).unwrap();
+    let version: i64 = newer.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    newer.pragma_update(None, "user_version", version + 1).unwrap();
+    drop(newer);
+    let before = std::fs::read(node.database()).unwrap();
+    delete(&mut journal, 1);
+    delete(&mut journal, 2);
+    let ended = journal.end(reached());
+    assert!(!ended.kept);
+    assert_eq!(codes(&ended.degraded), ["newer-schema"]);
+    assert!(matches!(&ended.notes[..], [Note::Kept { survives_reboot: true, .. }]), "{ended:?}");
+    assert!(std::fs::read(node.database()).unwrap() == before);
+    assert_eq!(node.waiting().len(), 1);
+    // The newer one knows what to do with it.
+    let newer = rusqlite::Connection::open(node.database()).unwrap();
+    newer.pragma_update(None, "user_version", version).unwrap();
+    drop(newer);
+    assert_whole(&node.saved()[0], 3, true);
+}
+
+/// Journals run after run and says what was saved.
+fn journal_for_ever(dir: &Path) {
+    // In a database that others write to as well.
+    let place = Place::local(dir);
+    let mut out = std::io::stdout();
+    let mut say = |line: String| {
+        out.write_all(line.as_bytes()).unwrap();
+        out.flush().unwrap();
+    };
+    for round in 0.. {
+        let run = format!("{}-{round}", std::process::id());
+        let mut journal = journal(&place, &run);
+        journal.begins(deletion(0));
+        for number in 0..7 {
+            let position = journal.gone(deletion(number), Some(&store_key()));
+            say(format!("saved {run} {} 0\n", position + 1));
+            journal.measured(position, Some(5), 0, Some(70.5));
+            say(format!("saved {run} {} 1\n", position + 1));
+        }
+        let ended = journal.end(reached());
+        assert!(ended.notes.iter().all(|note| matches!(note, Note::Kept { .. })), "{ended:?}");
+        say(format!("saved {run} 7 2\n"));
+    }
+}
+
+/// Two processes journal at once and are killed again and again, now and then while the database
+/// is locked for both.
+#[test]
+fn killed_at_any_instant_what_was_saved_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node { place: Place::local(dir.path()), _elsewhere: tempfile::tempdir().unwrap() };
+    drop(Records::open(dir.path(), Access::Write).unwrap());
+    let mut random = u64::from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()) | 1;
+    println!("seed {random}");
+    let mut said_so_far = std::collections::BTreeMap::new();
+    for kill in 0..16 {
+        let holder = (kill % 4 == 3).then(|| Other::holding("ours", dir.path()));
+        let mut two = [(); 2].map(|()| Other::start("journal", dir.path()));
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let locked = if holder.is_some() { 700 } else { 0 };
+        std::thread::sleep(Duration::from_millis(60 + locked + random % 200));
+        for other in &mut two {
+            other.0.kill().unwrap();
+        }
+        for other in &mut two {
+            let mut said = String::new();
+            other.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+            for line in said.lines() {
+                let Some(line) = line.strip_prefix("saved ") else { continue };
+                let words: Vec<_> = line.split(' ').collect();
+                let [run, deletions, state] = words[..] else { continue };
+                let (deletions, state): (usize, u8) = (deletions.parse().unwrap(), state.parse().unwrap());
+                said_so_far.insert(run.to_owned(), (deletions, state));
+            }
+        }
+        drop((holder, two));
+        let runs = if kill % 2 == 0 { node.saved() } else { node.shown() };
+        for (run, (deletions, state)) in &said_so_far {
+            let act = runs.iter().find(|act| act.run_id == *run).unwrap_or_else(|| panic!("{run} is lost"));
+            assert!(act.deletions.len() >= *deletions, "{run} at kill {kill}");
+            let measured = act.deletions.iter().filter(|deletion| deletion.measured_bytes == Some(5)).count();
+            assert!(measured >= deletions - usize::from(*state == 0), "{run} at kill {kill}: {measured}");
+            assert!(*state < 2 || act.ended.is_some(), "{run} at kill {kill}");
+        }
+    }
+    let (ended, runs) = (said_so_far.values().filter(|(_, state)| *state == 2).count(), said_so_far.len());
+    println!("{runs} runs, {ended} of them ended");
+    assert!(runs > 10 && ended < runs, "{runs} runs, {ended} of them ended: that means nothing");
+}
+
+fn tries(records: &Records) -> Vec<(String, u32)> {
+    let all = records.read(attempts::load).unwrap();
+    let mut all: Vec<_> = all.into_iter().map(|((_, id), attempt)| (id, attempt.failures)).collect();
+    all.sort();
+    all
+}
+
+/// What would not go is remembered until it goes, is gone, or comes anew.
+#[test]
+fn attempts_end_with_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::on(dir.path());
+    let ids: Vec<_> = (0..4).map(|number| image(number, 0).id).collect();
+    let mut journal = node.journal("one");
+    for id in &ids {
+        let attempt = Attempt { failures: 1, next_try: at(400), last_error: "in use".into() };
+        let refused = Deletion { id: id.clone(), error: Some("in use".into()), ..deletion(100) };
+        journal.refused(refused, Some((&store_key(), attempt)));
+    }
+    assert!(journal.end(End::of(at(200), Outcome::Failed)).kept);
+    let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
+    let known = records.read(attempts::load).unwrap();
+    assert_eq!(known[&(store_key(), ids[2].clone())].last_error, "in use");
+    let runs = list(&records);
+    assert_eq!(runs[0].deletions[1].error.as_deref(), Some("in use"));
+
+    // The store is unknown so far, and a scan that waited since before the run is not late.
+    let mut seen = scan_record(50);
+    seen.images = (0..4).map(|number| image(number, 0)).collect();
+    assert_eq!(record_fresh(&mut records, seen).late_stores, 0);
+    assert_eq!(tries(&records).len(), 4);
+    // A listing that is not complete proves nothing; a complete one does: one is gone, and one was
+    // pulled again.
+    let mut seen = scan_record(250);
+    seen.stores[0].consistency = Consistency::WriterActive;
+    record_fresh(&mut records, seen);
+    assert_eq!(tries(&records).len(), 4);
+    let mut seen = scan_record(300);
+    seen.images = vec![image(0, 0), image(1, 270), image(2, 0)];
+    record_fresh(&mut records, seen);
+    let mut expected = [(ids[0].clone(), 1), (ids[2].clone(), 1)];
+    expected.sort();
+    assert_eq!(tries(&records), expected);
+    drop(records);
+    let mut journal = node.journal("two");
+    let again = Attempt { failures: 2, next_try: at(2000), last_error: "in use".into() };
+    let refused = Deletion { id: ids[0].clone(), error: Some("in use".into()), ..deletion(400) };
+    journal.refused(refused, Some((&store_key(), again)));
+    journal.gone(Deletion { id: ids[2].clone(), ..deletion(401) }, Some(&store_key()));
+    assert!(journal.end(End::of(at(500), Outcome::Reached)).kept);
+    let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
+    assert_eq!(tries(&records), [(ids[0].clone(), 2)]);
+    // Nobody has wanted it to go for months.
+    let mut seen = scan_record(86_400 * 40);
+    seen.images = vec![image(0, 0)];
+    record_fresh(&mut records, seen);
+    assert_eq!(tries(&records), []);
+}

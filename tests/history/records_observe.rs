@@ -1,0 +1,471 @@
+//! What the records make of scan records, in a real database.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::time::Instant;
+
+use crate::support;
+use jiff::Timestamp;
+use layersweep::history::Records;
+use layersweep::history::ages::{self, Basis, Moment, Rule};
+use layersweep::history::known::{self, Life};
+use layersweep::history::observe::Observed;
+use layersweep::history::scan_record::ScanRecord;
+use layersweep::model::refs::Refs;
+use layersweep::model::{
+    Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
+    Store, StoreId, StoreKind,
+};
+use support::scan_records::{
+    at, container, id, image, known, open, record, record_fresh, scan_record, store_key,
+};
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 3600;
+
+struct Rig {
+    records: Records,
+    _state: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let state = tempfile::tempdir().unwrap();
+        Self { records: open(state.path()), _state: state }
+    }
+
+    /// Sees the store with these images and containers.
+    fn see(&mut self, seconds: i64, change: impl FnOnce(&mut ScanRecord)) -> Observed {
+        let mut seen = scan_record(seconds);
+        change(&mut seen);
+        record_fresh(&mut self.records, seen)
+    }
+
+    fn life(&self, number: u64) -> Option<Life> {
+        known(&self.records).image(&store_key(), &id(number)).cloned()
+    }
+
+    fn lives(&self, number: u64) -> Vec<Life> {
+        self.records.read(|from| known::lives(from, &store_key(), &id(number))).unwrap()
+    }
+
+    fn sql<T: rusqlite::types::FromSql>(&self, sql: &str) -> T {
+        self.records.read(|from| from.query_row(sql, [], |row| row.get(0))).unwrap()
+    }
+}
+
+#[test]
+fn a_life_from_first_sight_to_its_end_and_the_next() {
+    let mut rig = Rig::new();
+    let seen = rig.see(0, |seen| seen.images = vec![image(1, -10 * HOUR)]);
+    assert_eq!((seen.images_come, seen.images_gone), (1, 0));
+    let first = rig.life(1).unwrap();
+    assert_eq!(first.age.first_detected, at(-10 * HOUR));
+    assert_eq!(first.age.sight.rule, Rule::Making);
+    assert_eq!(first.age.sight.found, image(1, -10 * HOUR).evidence);
+    assert_eq!((first.age.last_used, first.age.use_count, first.age.life), (None, 0, 1));
+    assert_eq!((first.age.basis, first.age.counted_from), (Basis::Records, at(-10 * HOUR)));
+    assert_eq!((first.total_bytes, first.listed_bytes), (500_000_001, Some(480_000_000)));
+
+    // Used by two containers, then by one of them, then by none.
+    rig.see(5 * MINUTE, |seen| {
+        seen.images = vec![image(1, -10 * HOUR)];
+        seen.containers = vec![container(8, 200, Some(0)), container(9, 250, Some(0))];
+    });
+    rig.see(10 * MINUTE, |seen| {
+        seen.images = vec![image(1, -10 * HOUR)];
+        seen.containers = vec![container(9, 250, Some(0))];
+    });
+    let life = rig.life(1).unwrap();
+    assert_eq!((life.age.last_used, life.age.use_count), (Some(at(10 * MINUTE)), 2));
+    assert_eq!(life.age.counted_from, at(10 * MINUTE));
+    let seen = rig.see(15 * MINUTE, |seen| seen.images = vec![image(1, -10 * HOUR)]);
+    assert_eq!(seen.containers_gone, 1);
+    let life = rig.life(1).unwrap();
+    assert_eq!((life.age.last_used, life.age.use_count), (Some(at(10 * MINUTE)), 2), "not in use now");
+    assert_eq!(life.last_seen, at(15 * MINUTE));
+    let mut containers = rig.records.read(|from| known::containers(from, life.row, 10)).unwrap();
+    containers.sort_by_key(|one| one.last_seen);
+    let containers: Vec<_> = containers.iter().map(|one| (one.last_seen, one.gone_since)).collect();
+    assert_eq!(containers, [(at(300), Some(at(600))), (at(600), Some(at(900)))]);
+
+    // Gone, and back again with the same id; its top layer is old, its directory unreadable.
+    let seen = rig.see(20 * MINUTE, |_| {});
+    assert_eq!((seen.images_come, seen.images_gone), (0, 1));
+    assert!(rig.life(1).is_none());
+    let mut back = image(1, 0);
+    back.evidence = vec![Evidence { what: EvidenceKind::TopLayer, at: at(-10 * HOUR) }];
+    rig.see(HOUR, |seen| seen.images = vec![back]);
+    let lives = rig.lives(1);
+    assert_eq!(lives.len(), 2);
+    assert_eq!((lives[0].age.life, lives[0].age.use_count, lives[0].age.last_used), (2, 0, None));
+    assert_eq!(lives[0].age.sight.rule, Rule::AbsentBefore);
+    assert!(lives[0].age.first_detected > at(20 * MINUTE), "it was proven not to be there");
+    assert_eq!((lives[1].gone_since, lives[1].last_seen), (Some(at(1200)), at(900)));
+    assert_eq!(lives[1].age.first_detected, at(-10 * HOUR));
+    let ended = rig.records.read(|from| known::ended(from, at(0), 10)).unwrap();
+    assert_eq!(ended, lives[1..]);
+}
+
+#[test]
+fn a_second_pull_between_two_scans_is_a_new_life() {
+    let mut rig = Rig::new();
+    let used = |seen: &mut ScanRecord| {
+        seen.images = vec![image(1, -HOUR)];
+        seen.containers = vec![container(9, -60, Some(0))];
+    };
+    rig.see(0, used);
+    let seen = rig.see(5 * MINUTE, |seen| seen.images = vec![image(1, 2 * MINUTE)]);
+    assert_eq!((seen.images_come, seen.images_gone), (1, 1));
+    let lives = rig.lives(1);
+    assert_eq!(lives[0].age.first_detected, at(2 * MINUTE));
+    assert_eq!((lives[0].age.last_used, lives[0].age.use_count), (None, 0));
+    assert_eq!((lives[1].gone_since, lives[1].age.last_used), (Some(at(300)), Some(at(0))));
+    let seen = rig.see(10 * MINUTE, |seen| seen.images = vec![image(1, 2 * MINUTE)]);
+    assert_eq!((seen.images_come, seen.images_gone), (0, 0), "once");
+}
+
+#[test]
+fn only_a_complete_listing_proves_an_absence() {
+    for doubt in [Consistency::WriterActive, Consistency::Damaged] {
+        let mut rig = Rig::new();
+        let all = |seen: &mut ScanRecord| {
+            seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
+            seen.containers = vec![container(9, -60, Some(0))];
+        };
+        rig.see(0, all);
+        for scan in 1..4 {
+            let seen = rig.see(scan * 300, |seen| {
+                seen.images = vec![image(2, -HOUR)];
+                seen.stores[0].consistency = doubt;
+            });
+            assert_eq!((seen.images_gone, seen.containers_gone), (0, 0));
+        }
+        let life = rig.life(1).unwrap();
+        assert_eq!((life.last_seen, life.age.last_used), (at(0), Some(at(0))));
+        assert_eq!(rig.life(2).unwrap().last_seen, at(900));
+        // An image that is new in a doubtful listing was not there at the last complete one.
+        rig.see(1200, |seen| {
+            all(seen);
+            seen.images.push(image(3, -HOUR));
+            seen.stores[0].consistency = doubt;
+        });
+        assert_eq!(rig.life(3).unwrap().age.sight.rule, Rule::AbsentBefore);
+        assert!(rig.life(3).unwrap().age.first_detected > at(0));
+        let life = rig.life(1).unwrap();
+        assert_eq!((life.age.life, life.age.use_count, life.last_seen), (1, 1, at(1200)));
+        let seen = rig.see(1500, |_| {});
+        assert_eq!((seen.images_gone, seen.containers_gone), (3, 1));
+    }
+}
+
+#[test]
+fn a_store_that_is_not_read_stays_as_it_was() {
+    let mut rig = Rig::new();
+    rig.see(0, |seen| seen.images = vec![image(1, -HOUR)]);
+    rig.see(300, |seen| seen.stores.clear());
+    rig.see(600, |seen| seen.stores[0].key = key_at(StoreKind::ContainersStorage, "/other"));
+    assert_eq!(rig.life(1).unwrap().last_seen, at(0));
+    assert_eq!(rig.sql::<i64>("SELECT count(*) FROM stores"), 2);
+}
+
+#[test]
+fn names_of_containerd_may_come_and_go() {
+    let mut rig = Rig::new();
+    let mut see = |seconds: i64, made: i64| {
+        rig.see(seconds, |seen| {
+            seen.stores[0].key = key_at(StoreKind::Containerd, "/var/lib/containers/storage");
+            let mut one = image(1, 0);
+            one.evidence = vec![Evidence { what: EvidenceKind::ImageRecord, at: at(made) }];
+            seen.images = vec![one];
+        })
+    };
+    see(0, -HOUR);
+    // A second name from before the last scan is now the oldest.
+    assert_eq!(see(300, -MINUTE).images_come, 0);
+    assert_eq!(see(600, 400).images_come, 1);
+}
+
+#[test]
+fn of_a_store_that_was_scanned_later_nothing_is_taken() {
+    let mut rig = Rig::new();
+    let mut early = scan_record(300);
+    early.images = vec![image(1, -HOUR), image(2, -HOUR)];
+    early.containers = vec![container(7, 100, Some(0)), container(8, 100, Some(1))];
+    let mut first = scan_record(0);
+    first.images = vec![image(1, -HOUR), image(2, -HOUR)];
+    let mut last = scan_record(600);
+    last.images = vec![image(1, -HOUR)];
+    last.containers = vec![container(9, 500, Some(0))];
+
+    record(&mut rig.records, &first);
+    record(&mut rig.records, &last);
+    let before = (rig.life(1).unwrap(), rig.lives(2));
+    let clock = rig.records.read(known::clock).unwrap();
+    let seen = record(&mut rig.records, &early);
+    assert_eq!((seen.late_stores, seen.images_come, seen.images_gone, seen.containers_come), (1, 0, 0, 0));
+    assert_eq!((rig.life(1).unwrap(), rig.lives(2)), before);
+    assert_eq!(rig.records.read(known::clock).unwrap(), clock);
+
+    // The same once more changes nothing.
+    let seen = record(&mut rig.records, &last);
+    assert_eq!((seen.images_come, seen.containers_come, seen.containers_gone), (0, 0, 0));
+    assert_eq!(rig.life(1).unwrap().age.use_count, 1);
+}
+
+#[test]
+fn a_leap_of_record_time_ages_only_what_it_should() {
+    let mut rig = Rig::new();
+    let boot = |seen: &mut ScanRecord, since: i64, wall: Timestamp, synchronised: bool| {
+        seen.clock.boot_id = "second".into();
+        seen.clock.since_boot = since * 1_000_000;
+        seen.clock.wall = wall;
+        seen.clock.synchronised = synchronised;
+    };
+    rig.see(0, |seen| {
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
+    });
+    // Three days off; the clock starts at 1970. One image is used, one is new.
+    rig.see(0, |seen| {
+        boot(seen, 60, Timestamp::UNIX_EPOCH, false);
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(3, -NOON_SECONDS)];
+        seen.containers = vec![container(9, 0, Some(1))];
+    });
+    let fresh = rig.life(3).unwrap().age;
+    assert_eq!((fresh.first_detected, fresh.sight.rule), (at(60), Rule::FirstScan));
+    let now = rig.see(0, |seen| {
+        boot(seen, 360, at(72 * HOUR), true);
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(3, -NOON_SECONDS)];
+    });
+    assert_eq!(now.record_time, at(72 * HOUR));
+    let age = |number| rig.life(number).unwrap().age.age(now.record_time).as_secs();
+    assert_eq!(age(1), 73 * HOUR, "was there all the time");
+    assert_eq!(age(2), 0, "was used until this scan, as far as is proven");
+    assert_eq!(rig.life(2).unwrap().age.last_used, Some(at(60)));
+    assert_eq!(age(3), 300, "came five minutes ago");
+    assert_eq!(rig.life(3).unwrap().age.first_detected, at(60), "and that never moves");
+}
+
+/// From 1970 to noon.
+const NOON_SECONDS: i64 = support::scan_records::NOON;
+
+#[test]
+fn odd_scan_records_do_no_harm() {
+    let mut rig = Rig::new();
+    // One store twice, one image twice, one container twice.
+    rig.see(0, |seen| {
+        seen.stores.push(seen.stores[0].clone());
+        let mut twice = image(1, -HOUR);
+        twice.store = 1;
+        seen.images = vec![image(1, -HOUR), image(1, -HOUR), twice];
+        seen.containers = vec![container(9, 0, Some(2)), container(9, 0, Some(0))];
+    });
+    let life = rig.life(1).unwrap();
+    assert_eq!((life.age.use_count, life.age.last_used), (1, Some(at(0))));
+    let mut unsound = scan_record(300);
+    unsound.containers = vec![container(1, 0, Some(5))];
+    assert!(!unsound.is_sound());
+    let refused = rig.records.write(|to| layersweep::history::observe::observe(to, &unsound));
+    assert!(refused.unwrap_err().to_string().contains("names stores or images that it does not have"));
+
+    // A name that is used again for another container, and a container without its image.
+    rig.see(300, |seen| {
+        seen.images = vec![image(1, -HOUR)];
+        seen.containers = vec![container(9, 200, Some(0)), container(10, 200, None)];
+    });
+    assert_eq!(rig.life(1).unwrap().age.use_count, 2);
+    // The largest numbers that there are.
+    rig.see(600, |seen| {
+        let mut big = image(2, -HOUR);
+        (big.total_bytes, big.frees_bytes) = (u64::MAX, u64::MAX);
+        big.names = vec!["nul\0 and \u{202e}\u{1b}[2J".into()];
+        seen.images = vec![big];
+    });
+    assert_eq!(rig.life(2).unwrap().total_bytes, i64::MAX as u64);
+}
+
+/// As they may come out of a damaged database.
+#[test]
+fn rows_that_make_no_sense_take_no_others_with_them() {
+    let mut rig = Rig::new();
+    rig.see(0, |seen| seen.images = vec![image(1, -HOUR), image(2, -HOUR)]);
+    rig.see(300, |seen| {
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
+        seen.stores.push(seen.stores[0].clone());
+        seen.stores[1].key = key_at(StoreKind::ContainersStorage, "/other");
+    });
+    rig.records
+        .write(|to| {
+            to.execute_batch(
+                "UPDATE images SET evidence = '{\"from\":\"layer\"}', names = '', use_count = 9223372036854775807
+                     WHERE id = 1;
+                 UPDATE stores SET kind = 'contai', last_wall = NULL WHERE root = '/other';
+                 UPDATE stores SET last_wall = NULL WHERE root <> '/other'",
+            )
+        })
+        .unwrap();
+    let life = rig.life(1).unwrap();
+    assert_eq!((life.age.sight.rule, life.names.len()), (Rule::Lost, 0));
+    assert_eq!(life.age.first_detected, at(-HOUR));
+    rig.see(600, |seen| {
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
+        seen.containers = vec![container(9, 500, Some(0))];
+    });
+    let life = rig.life(1).unwrap();
+    assert_eq!((life.age.last_used, life.names.len()), (Some(at(600)), 1));
+    assert_eq!(known(&rig.records).all().count(), 2);
+}
+
+#[test]
+fn what_is_as_it_was_is_not_written() {
+    let mut rig = Rig::new();
+    let see = |seen: &mut ScanRecord| {
+        seen.images = (0..200).map(|number| image(number, -HOUR)).collect();
+        seen.containers = (0..100).map(|number| container(number, -60, Some(number as usize))).collect();
+    };
+    rig.see(0, see);
+    let writes = |rig: &Rig| rig.sql::<i64>("SELECT total_changes()");
+    let before = writes(&rig);
+    rig.see(300, see);
+    assert_eq!(writes(&rig) - before, 2, "the clock and the store");
+    let life = rig.life(5).unwrap();
+    assert_eq!((life.last_seen, life.age.last_used), (at(300), Some(at(300))));
+}
+
+#[test]
+fn a_large_node_is_written_quickly() {
+    let mut rig = Rig::new();
+    let see = |offset: u64| {
+        move |seen: &mut ScanRecord| {
+            seen.images = (offset..10_000 + offset).map(|number| image(number, -HOUR)).collect();
+            seen.containers = (0..20_000)
+                .map(|number| container(number + offset, -60, Some(number as usize / 2)))
+                .collect();
+        }
+    };
+    let mut seconds = Vec::new();
+    for (scan, offset) in [(0, 0), (1, 0), (2, 500)] {
+        let mut seen = scan_record(scan * 300);
+        see(offset)(&mut seen);
+        let start = Instant::now();
+        record(&mut rig.records, &seen);
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    let start = Instant::now();
+    assert_eq!(known(&rig.records).all().count(), 10_000);
+    seconds.push(start.elapsed().as_secs_f64());
+    println!("10,000 images, 20,000 containers: first, unchanged, 5 % changed, read: {seconds:.3?} s");
+    let most = if cfg!(debug_assertions) { 10.0 } else { 1.0 };
+    assert!(seconds.iter().all(|one| *one < most), "{seconds:?}");
+}
+
+fn key_at(kind: StoreKind, root: &str) -> StoreId {
+    StoreId::new(kind, root.into(), "overlay".into())
+}
+
+/// The store of [`scan_record`] with these images, as a scan finds it; the last is in use.
+fn inventory(images: &[(u64, i64)]) -> Inventory {
+    let key = store_key();
+    let store = Store {
+        kind: key.kind(),
+        root: key.root().to_path_buf(),
+        driver: key.driver().to_owned(),
+        filesystem: 0.into(),
+        read_only: false,
+        origin: "a test".into(),
+        consistency: Consistency::Consistent,
+    };
+    let images: Vec<_> = images
+        .iter()
+        .map(|(number, made)| Image {
+            id: id(*number).into(),
+            store: 0.into(),
+            names: image(*number, 0).names,
+            digests: Vec::new(),
+            created: None,
+            evidence: image(*number, *made).evidence,
+            is_list: false,
+            pinned_by: vec!["crio.conf".into()],
+            labels: Labels::default(),
+            layers: Vec::new(),
+            listed_bytes: Some(7),
+            holds: Vec::new(),
+        })
+        .collect();
+    let last = ImageIx::from(images.len() - 1);
+    let user = Container {
+        id: id(99).into(),
+        store: 0.into(),
+        name: "user".into(),
+        owner: Owner::Podman,
+        image_id: Some(images[last.get()].id.clone()),
+        image: Some(last),
+        created: Some(at(1)),
+        state: ContainerState::Exited,
+        sandbox: false,
+        sandbox_id: None,
+        volumes: Vec::new(),
+        listed_bytes: None,
+        holds: Vec::new(),
+    };
+    let filesystem = layersweep::model::Filesystem {
+        mount: "/".into(),
+        device: "/dev/vda1".into(),
+        fstype: "ext4".into(),
+        capacity_bytes: 9,
+        used_bytes: 5,
+        available_bytes: 4,
+        inodes: 3,
+        inodes_free: 2,
+    };
+    Inventory {
+        filesystems: vec![filesystem],
+        stores: vec![store],
+        images,
+        containers: vec![user],
+        ..Inventory::default()
+    }
+}
+
+/// Where the database cannot be written, ages are the same as if it could.
+#[test]
+fn ages_are_right_before_the_scan_is_recorded() {
+    let mut rig = Rig::new();
+    rig.see(0, |seen| {
+        seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(4, -HOUR)];
+    });
+    // The first stays, the second was pulled again, the third is new but says that it is
+    // old, the last is used.
+    let found = inventory(&[(1, -HOUR), (2, 100), (3, -HOUR), (4, -HOUR)]);
+    let known_before = known(&rig.records);
+    let clock = scan_record(300).clock;
+    let seen = ScanRecord::new(&found, &Refs::new(&found), clock.wall, clock.clone(), known_before.clock());
+    assert!(seen.is_sound());
+    assert_eq!((seen.record_time, seen.filesystems[0].inodes_free), (at(300), 2));
+    assert_eq!((seen.images[0].pinned, seen.images[0].listed_bytes), (true, Some(7)));
+
+    let now = Moment { record_time: seen.record_time, wall: clock.wall };
+    let before = known_before.ages(&found, &now);
+    record(&mut rig.records, &seen);
+    let after = known(&rig.records).ages(&found, &now);
+    for (position, first, life, count, used) in [
+        (0, at(-HOUR), 1, 0, None),
+        (1, at(100), 2, 0, None),
+        (2, at(0), 1, 0, None),
+        (3, at(-HOUR), 1, 1, Some(at(300))),
+    ] {
+        let (before, after) = (before.of(position.into()), after.of(position.into()));
+        assert_eq!(after.basis, Basis::Records, "image {position}");
+        for age in [before, after] {
+            assert_eq!(age.first_detected.as_second(), first.as_second(), "image {position}");
+            assert_eq!((age.life, age.use_count, age.last_used), (life, count, used), "image {position}");
+        }
+        assert_eq!((before.counted_from, &before.sight), (after.counted_from, &after.sight));
+    }
+    assert_eq!(after.age(0.into()).as_secs(), HOUR + 300);
+
+    // Without any records the disk tells what it can.
+    let disk = ages::from_disk(&found, at(300));
+    assert_eq!((disk.of(2.into()).first_detected, disk.of(2.into()).basis), (at(-HOUR), Basis::Disk));
+    assert_eq!((disk.of(3.into()).last_used, disk.age(3.into()).as_secs()), (Some(at(300)), 0));
+}

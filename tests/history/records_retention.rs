@@ -1,0 +1,84 @@
+//! Two years on a node, and the database stays small.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::support;
+use layersweep::history::retention;
+use layersweep::history::scan_record::{SeenContainer, SeenImage};
+use support::scan_records::{container, image, open, record_fresh, scan_record};
+
+const DAY: i64 = 86_400;
+const DAYS: i64 = 2 * 365;
+
+/// What the file may hold when only scan records are in it; the rest of 50 MiB is for usage
+/// series, runs and cached sizes.
+const MOST_BYTES: u64 = 24 << 20;
+
+/// Lives through two years with a scan record every `period` seconds: 200 images of which 40
+/// are replaced a day, 100 containers of which 200 are.
+fn live(period: i64) {
+    // In memory where there is such a place: what counts is the size, not the disk.
+    let state = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let mut records = open(state.path());
+    let started = Instant::now();
+    let mut images: VecDeque<SeenImage> = VecDeque::new();
+    let mut containers: VecDeque<SeenContainer> = VecDeque::new();
+    let (mut next_image, mut next_container) = (0, 0);
+    let mut scans = 0;
+    for now in (0..DAYS * DAY).step_by(usize::try_from(period).unwrap()) {
+        while next_image < (200 + now * 40 / DAY).unsigned_abs() {
+            images.push_back(image(next_image, now - 60));
+            next_image += 1;
+        }
+        images.drain(..images.len() - 200);
+        while next_container < (100 + now * 200 / DAY).unsigned_abs() {
+            containers.push_back(container(1_000_000 + next_container, now - 30, None));
+            next_container += 1;
+        }
+        containers.drain(..containers.len() - 100);
+        let mut seen = scan_record(now);
+        seen.images = images.iter().cloned().collect();
+        seen.containers = containers.iter().cloned().collect();
+        for (position, container) in seen.containers.iter_mut().enumerate() {
+            // Most run on the younger half of the images; files in them grow.
+            container.image = Some(199 - position);
+            container.bytes += now.unsigned_abs() / 60;
+        }
+        record_fresh(&mut records, seen);
+        scans += 1;
+    }
+    let count =
+        |sql: &str| -> u32 { records.read(|from| from.query_row(sql, [], |row| row.get(0))).unwrap() };
+    let ended = count("SELECT count(*) FROM images WHERE gone_since IS NOT NULL");
+    let gone = count("SELECT count(*) FROM containers WHERE gone_since IS NOT NULL");
+    assert_eq!(count("SELECT count(*) FROM images WHERE gone_since IS NULL"), 200);
+    assert_eq!(count("SELECT count(*) FROM containers WHERE gone_since IS NULL"), 100);
+    // Both limits were reached, and passed by no more than what comes in a day.
+    assert!((retention::LIVES..=retention::LIVES + 40).contains(&ended), "{ended}");
+    assert!((retention::CONTAINERS..=retention::CONTAINERS + 200).contains(&gone), "{gone}");
+    drop(records);
+    let files = std::fs::read_dir(state.path()).unwrap();
+    let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    #[allow(clippy::print_stdout)] // for who asks with --nocapture
+    {
+        println!("{scans} scans in {:?}: {bytes} bytes, {ended} lives, {gone} containers", started.elapsed());
+    }
+    assert!(bytes < MOST_BYTES, "{bytes}");
+}
+
+/// A scan every twelve hours; what comes and goes in between comes and goes at once. The
+/// number of rows, and so the size, is the same as with more scans.
+#[test]
+fn two_years_stay_small() {
+    live(12 * 3600);
+}
+
+/// As a node is really polled. Minutes.
+#[test]
+#[ignore = "takes minutes; run it in release"]
+fn two_years_of_five_minutes_stay_small() {
+    live(300);
+}

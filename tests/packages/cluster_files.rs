@@ -1,0 +1,227 @@
+//! What is there for OpenShift and Kubernetes: that it can be read, that it says the same in every
+//! form, and that the program knows each command line in it.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::path::{Path, PathBuf};
+
+use crate::support;
+use base64::Engine;
+use layersweep::config::Config;
+use layersweep::sys::sysroot::Sysroot;
+use serde_json::Value;
+use support::program::{layersweep, list, text};
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(file(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// The documents of a file, by their kind.
+fn documents(path: &str) -> Vec<Value> {
+    read(path).split("\n---\n").map(yaml).collect()
+}
+
+#[test]
+fn butane_and_machine_config_say_the_same() {
+    let butane = yaml(&read("packaging/openshift/worker.bu"));
+    let machine = yaml(&read("packaging/openshift/worker.machineconfig.yaml"));
+    assert_eq!(text(&butane, "/variant"), "openshift");
+    assert_eq!(text(&machine, "/kind"), "MachineConfig");
+    assert_eq!(butane["metadata"], machine["metadata"]);
+    let ignition = &machine["spec"]["config"];
+    assert!(text(ignition, "/ignition/version").starts_with("3."));
+    let (sources, files) = (list(&butane, "/storage/files"), list(ignition, "/storage/files"));
+    assert_eq!((sources.len(), files.len()), (1, 1));
+    for (source, file) in sources.iter().zip(files) {
+        assert_eq!(text(source, "/path"), text(file, "/path"));
+        assert_eq!(source["overwrite"], file["overwrite"]);
+        // In octal for people (YAML 1.1, which Butane reads), in decimal for Ignition.
+        let mode = u64::from_str_radix(&format!("{:.0}", source["mode"].as_f64().unwrap()), 8).unwrap();
+        assert_eq!((mode, file["mode"].as_u64()), (0o644, Some(0o644)));
+        let inline = text(source, "/contents/inline");
+        let encoded = text(file, "/contents/source").strip_prefix("data:;base64,").unwrap();
+        let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap();
+        assert_eq!(String::from_utf8(decoded).unwrap(), inline);
+        assert_eq!(read("packaging/openshift/50-cluster.toml"), inline);
+        // And the program takes it, from there.
+        let root = tempfile::tempdir().unwrap();
+        let place = root.path().join(text(file, "/path").trim_start_matches('/'));
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::write(&place, inline).unwrap();
+        let config = Config::load(&Sysroot::at(root.path()), None, &[]).unwrap();
+        assert_eq!(config.files.len(), 1, "{}", place.display());
+        assert!(!config.images.protect.names.is_empty());
+    }
+    let (ours, theirs) = (list(&butane, "/systemd/units"), list(ignition, "/systemd/units"));
+    assert_eq!(ours, theirs);
+    for unit in ours {
+        assert!(file("packaging/systemd").join(text(unit, "/name")).exists(), "{unit}");
+    }
+}
+
+const DAEMON_SETS: [&str; 2] =
+    ["packaging/kubernetes/daemonset-crio.yaml", "packaging/kubernetes/daemonset-containerd.yaml"];
+
+#[test]
+fn daemon_sets_read_alone() {
+    for path in DAEMON_SETS {
+        let documents = documents(path);
+        let kinds: Vec<&str> = documents.iter().map(|document| text(document, "/kind")).collect();
+        assert_eq!(kinds, ["Namespace", "ServiceAccount", "NetworkPolicy", "DaemonSet"], "{path}");
+        for document in &documents[1..] {
+            assert_eq!(document["metadata"]["namespace"], documents[0]["metadata"]["name"], "{path}");
+        }
+        let set = &documents[3];
+        assert_eq!(set["spec"]["selector"]["matchLabels"], set["spec"]["template"]["metadata"]["labels"]);
+        let pod = &set["spec"]["template"]["spec"];
+        assert_ne!(pod["hostPID"], true);
+        assert_ne!(pod["hostNetwork"], true);
+        let volumes: Vec<&str> = list(pod, "/volumes").iter().map(|volume| text(volume, "/name")).collect();
+        for container in list(pod, "/containers") {
+            let security = &container["securityContext"];
+            assert_eq!(security["readOnlyRootFilesystem"], true, "{path}");
+            assert_eq!(security["allowPrivilegeEscalation"], false, "{path}");
+            assert_eq!(security["privileged"], Value::Null, "{path}");
+            assert_eq!(security["capabilities"]["drop"][0], "ALL", "{path}");
+            assert_eq!(security["capabilities"]["add"], serde_json::json!(["DAC_READ_SEARCH"]), "{path}");
+            assert!(container["livenessProbe"]["timeoutSeconds"].is_u64(), "{path}");
+            assert!(container["resources"]["limits"]["memory"].is_string(), "{path}");
+            for mount in list(container, "/volumeMounts") {
+                assert!(volumes.contains(&text(mount, "/name")), "{path}: {mount}");
+                let is_ours = ["/var/lib/layersweep", "/run/layersweep"].contains(&text(mount, "/mountPath"));
+                assert_eq!(mount["readOnly"] != true, is_ours, "{path}: {mount}");
+                if text(mount, "/name") == "store" {
+                    assert_eq!(mount["mountPropagation"], "HostToContainer", "{path}");
+                }
+            }
+        }
+    }
+}
+
+/// The shell of a pod: a scan, then the long wait; SIGTERM ends it at once.
+#[test]
+fn the_loop_of_the_pod_scans_waits_and_ends() {
+    let documents = documents(DAEMON_SETS[0]);
+    let script = text(&documents[3], "/spec/template/spec/containers/0/command/2").to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let (log, run) = (dir.path().join("log"), dir.path().join("run"));
+    std::fs::create_dir(&run).unwrap();
+    let stand_in = dir.path().join("layersweep");
+    std::fs::write(&stand_in, format!("#!/bin/sh\necho \"$@\" >>{}\nexit 3\n", log.display())).unwrap();
+    std::fs::set_permissions(&stand_in, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let script = script.replace("/run/layersweep", run.to_str().unwrap());
+    for (gc, held, expected) in [
+        ("off", false, "scan --quiet\n"),
+        ("on", false, "gc --yes --quiet\n"),
+        ("on", true, "scan --quiet\n"),
+    ] {
+        let _ = std::fs::remove_file(&log);
+        let _ = std::fs::remove_file(run.join("hold"));
+        if held {
+            std::fs::write(run.join("hold"), "").unwrap();
+        }
+        let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+        let mut shell = std::process::Command::new("/bin/sh");
+        let mut shell =
+            shell.args(["-c", &script]).env("LAYERSWEEP_GC", gc).env("PATH", path).spawn().unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while std::fs::read_to_string(&log).unwrap_or_default() != expected {
+            assert!(std::time::Instant::now() < end && shell.try_wait().unwrap().is_none(), "{gc} {held}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        assert!(run.join("pod-alive").exists());
+        let pid = nix::unistd::Pid::from_raw(shell.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        let status = shell.wait().unwrap();
+        assert!(status.success(), "{status:?}");
+    }
+}
+
+/// Everything of ours in which a command line may stand.
+fn sources() -> Vec<PathBuf> {
+    let files = walkdir::WalkDir::new(file("packaging"))
+        .into_iter()
+        .chain(walkdir::WalkDir::new(file("docs/installing.md")));
+    let files = files.map(|entry| entry.unwrap()).filter(|entry| entry.file_type().is_file());
+    files.map(walkdir::DirEntry::into_path).collect()
+}
+
+/// The command lines in a text: what follows `layersweep ` and a known command, up to what ends
+/// words in a shell, YAML or Markdown.
+fn command_lines(text: &str, commands: &[String]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        // A list of YAML or JSON, as containers have it.
+        let line = match line.split_once("[\"layersweep\"") {
+            Some((_, rest)) => &format!("layersweep {}", rest.replace(['"', ',', ']'], " ")),
+            None => line,
+        };
+        for rest in line.split("layersweep ").skip(1) {
+            let mut words = Vec::new();
+            for word in rest.split_whitespace() {
+                let end = word.find(['`', '&', ';', '|', ')', '>', '(', '\\', '*', '"', '\'']);
+                let kept = &word[..end.unwrap_or(word.len())];
+                let kept = kept.trim_end_matches(['.', ',', ':']);
+                if !kept.is_empty() && !kept.starts_with('#') {
+                    words.push(kept.to_owned());
+                }
+                if end.is_some() || kept.len() < word.len() || word.starts_with('#') {
+                    break;
+                }
+            }
+            if words.first().is_some_and(|first| commands.contains(first)) {
+                found.push(words);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_line_is_one_of_the_programs() {
+    let help = layersweep(["--help"]).expect_code(0).stdout;
+    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let commands: Vec<String> =
+        listed.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for path in sources() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for words in command_lines(&text, &commands) {
+            // What stands in a sentence ends with its flags.
+            let is_flag = |word: &&String| word.starts_with('-');
+            let flags: Vec<&String> = words[1..].iter().collect();
+            let prose = flags.iter().position(|word| !is_flag(word) && !is_value(&words, word));
+            let line: Vec<&str> = match prose {
+                Some(end) => words[..=end].iter().map(String::as_str).collect(),
+                None => words.iter().map(String::as_str).collect(),
+            };
+            // With --help behind it, all before it is parsed, and nothing is done.
+            let run = layersweep(line.iter().copied().chain(["--help"]));
+            assert_eq!(run.code, 0, "{}: {line:?}: {run:?}", path.display());
+            let bare: Vec<&str> = line.iter().copied().filter(|word| word.starts_with("--")).collect();
+            let help = layersweep([line[0], "--help"]).expect_code(0).stdout;
+            for flag in bare {
+                assert!(help.contains(flag.split('=').next().unwrap()), "{}: {line:?}", path.display());
+            }
+            seen.insert(line.join(" "));
+        }
+    }
+    for wanted in ["scan --quiet", "gc --yes --quiet", "gc --yes --quiet --via direct", "gc --dry-run"] {
+        assert!(seen.contains(wanted), "{wanted} was to be found in {seen:#?}");
+    }
+}
+
+/// Whether the word is the value of the flag before it.
+fn is_value(words: &[String], word: &str) -> bool {
+    let at = words.iter().position(|one| one == word).unwrap_or_default();
+    let takes_one = ["--via", "--listen", "--only", "--high", "--low", "--format", "--limit"];
+    at > 0 && takes_one.contains(&words[at - 1].as_str())
+}

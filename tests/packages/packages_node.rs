@@ -1,0 +1,221 @@
+//! A node with the package, from the installation to the purge, under a real systemd: what the units
+//! may and may not do there, and that they do their work.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::process::Command;
+
+use crate::support;
+use support::packages::{Booted, Root, deb, quietly, ready, remains, succeed, tool};
+use support::program::Run;
+use support::store::{self, Store};
+
+/// A booted system with the package, and a store with what `leaks` plants in it.
+fn booted(leaks: &[&str]) -> Booted {
+    let root = Root::new();
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    let store = Store::rig(&source.join("root"), "overlay");
+    succeed(Command::new("cp").arg("-a").arg(store.runroot()).arg(source.join("run")));
+    let with = dir.path().join("with");
+    succeed(tool(store::rig("inject.sh")).arg(&source).arg(&with).args(leaks));
+    std::fs::create_dir_all(root.path("/var/lib/containers")).unwrap();
+    succeed(
+        Command::new("cp").arg("-a").arg(with.join("root")).arg(root.path("/var/lib/containers/storage")),
+    );
+    root.boot()
+}
+
+#[test]
+fn a_stranger_installs_it_and_the_node_is_looked_after() {
+    if !ready(&["debootstrap", "systemd-nspawn", "nsenter"]) || !store::require_tools() {
+        return;
+    }
+    let node = booted(&["orphan-dir", "unref-old", "incomplete", "vartmp", "volatile-ok", "mapped-top"]);
+    // Its first run is not to wait for the timer's random delay.
+    let soon = node.root.path("/etc/systemd/system/layersweep-scan.timer.d/soon.conf");
+    std::fs::create_dir_all(soon.parent().unwrap()).unwrap();
+    std::fs::write(&soon, "[Timer]\nOnCalendar=\nOnCalendar=*:*:0/5\nRandomizedDelaySec=0\nAccuracySec=1s\n")
+        .unwrap();
+    let package = node.root.bring(&deb());
+    quietly(node.run(&format!("dpkg --install {package}")));
+    assert_eq!(node.property("layersweep-scan.timer", "ActiveState"), "active");
+    assert_eq!(node.property("layersweep-gc.timer", "ActiveState"), "inactive");
+    node.wait("the timer scans", || {
+        node.property("layersweep-scan.service", "ExecMainExitTimestampMonotonic") != "0"
+    });
+    std::fs::remove_file(&soon).unwrap();
+    node.run("systemctl daemon-reload; systemctl restart layersweep-scan.timer").expect_code(0);
+    node.wait("no scan is at work", || node.property("layersweep-scan.service", "ActiveState") == "inactive");
+    assert_eq!(node.property("layersweep-scan.service", "Result"), "success");
+    // A healthy node is quiet: what the journal has of it is systemd's.
+    let said = node.journal("layersweep-scan.service");
+    for sign in ["warning", "error", "hint"] {
+        assert!(!said.contains(sign), "{said}");
+    }
+    let history = node.run("layersweep history --all --format json").expect_code(0).json();
+    assert_eq!(history["runs"][0]["command"], "scan", "{history:#}");
+    sandboxed_scan_sees_all(&node);
+    no_mount_is_held(&node);
+    gc_deletes_what_leaks(&node);
+    hold_files_hold(&node);
+    let doctor = node.run("layersweep doctor --format json").json();
+    let of = |name: &str| {
+        let checks = doctor["checks"].as_array().unwrap().iter();
+        checks.filter(|check| check["name"] == name).map(|check| check["status"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("scan-timer"), ["ok"], "{doctor:#}");
+    assert_eq!(of("gc-timer"), ["note"], "{doctor:#}");
+
+    // A unit that failed does not stay on systemd's list when the package goes.
+    assert_ne!(node.run("systemctl start layersweep-gc.service").code, 0);
+    quietly(node.run("dpkg --purge layersweep"));
+    assert_eq!(node.run("systemctl list-units --failed --plain --no-legend 'layersweep*'").stdout, "");
+    assert_eq!(node.property("layersweep-scan.timer", "LoadState"), "not-found");
+    let _ = std::fs::remove_dir(soon.parent().unwrap());
+    assert_eq!(remains(&node.root).replace("/tmp/systemd-private", ""), "");
+}
+
+/// Runs a command line in the sandbox of a unit; what it printed.
+fn in_sandbox(node: &Booted, unit: &str, line: &str) -> Run {
+    let dir = node.root.path(&format!("/etc/systemd/system/{unit}.d"));
+    std::fs::create_dir_all(&dir).unwrap();
+    let output = "/var/lib/layersweep/output";
+    let text = format!(
+        "[Service]\nExecStart=\nExecStart={line}\nStandardOutput=truncate:{output}\nStandardError=truncate:{output}.err\n"
+    );
+    std::fs::write(dir.join("test.conf"), text).unwrap();
+    node.run("systemctl daemon-reload").expect_code(0);
+    let mut run = node.run(&format!("systemctl start {unit}"));
+    run.code = node.property(unit, "ExecMainStatus").parse().unwrap();
+    let read = |end: &str| std::fs::read_to_string(node.root.path(&format!("{output}{end}"))).unwrap();
+    (run.stdout, run.stderr) = (read(""), read(".err"));
+    succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
+    for end in ["", ".err"] {
+        std::fs::remove_file(node.root.path(&format!("{output}{end}"))).unwrap();
+    }
+    node.run("systemctl daemon-reload").expect_code(0);
+    run
+}
+
+/// What a scan says, without what moves from one to the next.
+fn told(run: Run) -> serde_json::Value {
+    let mut document = run.expect_code(0).json();
+    for field in ["generated_at", "filesystems", "scan", "warnings"] {
+        if field == "filesystems" {
+            // Where it is mounted is the same, in every sandbox.
+            for one in document[field].as_array_mut().unwrap() {
+                *one = one["mount"].clone();
+            }
+        } else if field == "warnings" {
+            assert_eq!(document[field].as_array().unwrap().len(), 0, "{:#}", document[field]);
+        } else {
+            document.as_object_mut().unwrap().remove(field);
+        }
+    }
+    for list in ["images", "leaks"] {
+        for one in document[list].as_array_mut().unwrap() {
+            for field in ["last_used", "age_seconds"] {
+                one.as_object_mut().unwrap().remove(field);
+            }
+        }
+    }
+    document
+}
+
+fn sandboxed_scan_sees_all(node: &Booted) {
+    let line = "/usr/bin/layersweep scan --full --no-record --format json";
+    let free = told(node.run(line));
+    for unit in ["layersweep-scan.service", "layersweep-gc.service"] {
+        let run = in_sandbox(node, unit, line);
+        assert_eq!(run.stderr, "", "{unit}");
+        assert_eq!(told(run), free, "{unit}");
+    }
+    // What it must not do, it cannot.
+    for (unit, line, may) in [
+        ("layersweep-scan.service", "/usr/bin/touch /var/lib/containers/storage/x", false),
+        ("layersweep-scan.service", "/usr/bin/touch /etc/layersweep/x", false),
+        ("layersweep-scan.service", "/usr/bin/touch /var/lib/layersweep/x", true),
+        ("layersweep-gc.service", "/usr/bin/touch /var/lib/containers/storage/x", true),
+        ("layersweep-gc.service", "/usr/bin/touch /etc/layersweep/x", false),
+        ("layersweep-gc.service", "/usr/bin/mount -t tmpfs tmpfs /var/lib/layersweep", false),
+        ("layersweep-gc.service", "/usr/bin/chown 1 /var/lib/containers/storage/x", false),
+    ] {
+        let run = in_sandbox(node, unit, line);
+        assert_eq!(run.code == 0, may, "{unit}: {line}: {run:?}");
+    }
+    node.run("rm /var/lib/containers/storage/x /var/lib/layersweep/x").expect_code(0);
+}
+
+/// What the runtime unmounts while a unit is at work is gone there, too: a mount that is held keeps
+/// the runtime from removing its container.
+fn no_mount_is_held(node: &Booted) {
+    let at = "/var/lib/containers/storage/overlay/held";
+    for unit in ["layersweep-scan.service", "layersweep-gc.service"] {
+        let mount = "mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
+        let make = format!("mkdir -p {at} && cd {at} && mkdir lower upper work merged && {mount}");
+        node.run(&make).expect_code(0);
+        let dir = node.root.path(&format!("/etc/systemd/system/{unit}.d"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("test.conf"), "[Service]\nExecStart=\nExecStart=/usr/bin/sleep 600\n")
+            .unwrap();
+        node.run(&format!("systemctl daemon-reload; systemctl start --no-block {unit}")).expect_code(0);
+        let sees = || {
+            let pid = node.property(unit, "ExecMainPID");
+            let run = node.run(&format!("grep -c {at}/merged /proc/{pid}/mountinfo; cat /proc/{pid}/comm"));
+            let mut lines = run.stdout.lines();
+            let mounts = lines.next().and_then(|count| count.parse::<usize>().ok()).unwrap_or_default();
+            (mounts > 0, lines.next().unwrap_or_default() == "sleep")
+        };
+        node.wait("the unit is at work and sees the mount", || sees() == (true, true));
+        node.run(&format!("umount {at}/merged")).expect_code(0);
+        assert_eq!(sees(), (false, true), "{unit} holds the mount");
+        node.run(&format!("rm -r {at}; systemctl stop {unit}; systemctl reset-failed {unit}"));
+        assert!(!node.root.path(at).exists());
+        succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&dir));
+        node.run("systemctl daemon-reload").expect_code(0);
+    }
+}
+
+fn gc_deletes_what_leaks(node: &Booted) {
+    // No runtime answers here; that is a failure of the unit, and told.
+    let failed = node.run("systemctl start layersweep-gc.service");
+    assert_ne!(failed.code, 0);
+    assert_eq!(node.property("layersweep-gc.service", "ExecMainStatus"), "5");
+    assert!(node.journal("layersweep-gc.service").contains("no container runtime found"));
+    // The library may keep the containers' lock there (transient_store), and we take every lock.
+    node.run(
+        "mkdir -p /run/containers/storage/overlay-containers && \
+         touch /run/containers/storage/overlay-containers/containers.lock",
+    )
+    .expect_code(0);
+    // On a node of podman alone, as docs/installing.md has it. What runs outside of the node, which
+    // is a container here, cannot be seen in it; only its operator can say that nothing does.
+    let line = "/usr/bin/layersweep gc --yes --via direct --only leaks --format json";
+    let blind = in_sandbox(node, "layersweep-gc.service", line);
+    assert_eq!(blind.code, 5, "{blind:?}");
+    assert!(blind.stderr.contains("set trust_pid_namespace = true"), "{blind:?}");
+    node.run("sed -i 's/^#\\(trust_pid_namespace =\\) false/\\1 true/' /etc/layersweep/layersweep.toml")
+        .expect_code(0);
+    let run = in_sandbox(node, "layersweep-gc.service", line);
+    let document = run.expect_code(0).json();
+    let deleted = document["deleted"].as_array().unwrap();
+    assert_eq!(document["errors"].as_array().unwrap().len(), 0, "{document:#}");
+    assert!(deleted.len() >= 2, "{document:#}");
+    assert!(
+        deleted.iter().all(|one| one["kind"] == "leak" && one["measured_bytes"].is_i64()),
+        "{document:#}"
+    );
+    let left = node.run("layersweep scan --no-record --format json").expect_code(0).json();
+    let classes = left["leaks"].as_array().unwrap().iter().map(|leak| leak["class"].clone());
+    assert!(!classes.into_iter().any(|class| class == "unref-old" || class == "incomplete"), "{left:#}");
+    assert_eq!(node.property("layersweep-gc.service", "Result"), "success");
+}
+
+fn hold_files_hold(node: &Booted) {
+    for hold in ["/run/layersweep/hold", "/etc/layersweep/hold"] {
+        node.run(&format!("touch {hold} && systemctl start layersweep-gc.service")).expect_code(0);
+        assert_eq!(node.property("layersweep-gc.service", "ConditionResult"), "no", "{hold}");
+        node.run(&format!("rm {hold}")).expect_code(0);
+    }
+}

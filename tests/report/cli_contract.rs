@@ -1,0 +1,410 @@
+//! What scripts rely on: exit codes, flags, errors, and documents that fit their schemas.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support;
+use support::program::{self, Run, layersweep, list, text, timeless};
+use support::schema;
+use support::store::{self, Store};
+use support::{small, tree};
+
+const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
+
+/// An error is one line that starts with `error: `, and may be followed by hints.
+fn assert_one_error(run: &Run) {
+    let mut lines = run.stderr.lines();
+    let first = lines.next().unwrap_or_default();
+    assert!(first.starts_with("error: "), "{run:?}");
+    for line in lines {
+        assert!(line.starts_with("hint: ") || line.starts_with("  "), "{run:?}");
+    }
+}
+
+#[test]
+fn bad_usage_is_2() {
+    for args in [
+        &["no-such-command"][..],
+        &[],
+        &["scan", "--no-such-flag"],
+        &["images", "--format", "xml"],
+        &["images", "--color", "sometimes"],
+        &["explain"],
+        &["scan", "--threads", "many"],
+        &["history", "--since", "yesterday"],
+        &["history", "--limit", "-1"],
+        &["history", "--kind", "layer"],
+        &["history", "future"],
+        &["history", "--scans", "--limit", "1"],
+        &["report", "--since", "yesterday"],
+        &["diff", "yesterday"],
+        &["diff", "last~", "last"],
+        &["diff", "last", "last", "last"],
+        &["history", "usage", "--filesystem"],
+        &["pin"],
+        &["pin", "add"],
+        &["pin", "remove"],
+        &["pin", "list", "pattern"],
+        &["gc", "image"],
+        &["gc", "--high", "101"],
+        &["gc", "--high", "60", "--low", "65"],
+        &["gc", "--min-age", "soon"],
+        &["gc", "--policy", "none"],
+        &["gc", "--via", "magic"],
+        &["gc", "--via", "direct", "--only", "logs"],
+        &["gc", "--via", "direct", "--only", "containers,logs", "--dry-run"],
+        &["gc", "--config", "/no/such/file"],
+        &["gc", "--cri-endpoint", "tcp://127.0.0.1:1"],
+        &["gc", "--sysroot", "/"],
+        &["rm"],
+        &["metrics", "--top", "101"],
+        &["metrics", "--listen", "localhost:1"],
+        &["report", "--html"],
+        &["report", "--html", "/dev/null"],
+        &["report", "--html", "-", "--format", "json"],
+        &["completions", "cobol"],
+        &["man"],
+    ] {
+        let run = layersweep(args).expect_code(2);
+        assert!(run.stdout.is_empty(), "{run:?}");
+        assert!(!run.stderr.is_empty(), "{run:?}");
+    }
+}
+
+#[test]
+fn help_and_version_are_0_and_on_stdout() {
+    for flag in ["--help", "--version", "-h", "-V"] {
+        let run = layersweep([flag]).expect_code(0);
+        assert!(run.stdout.contains("layersweep") || run.stdout.contains("Usage"), "{run:?}");
+        assert!(run.stderr.is_empty(), "{run:?}");
+    }
+    for command in READING.iter().chain(&[
+        "explain",
+        "gc",
+        "rm",
+        "history",
+        "report",
+        "diff",
+        "pin",
+        "metrics",
+        "doctor",
+        "completions",
+        "man",
+    ]) {
+        layersweep([command, "--help"]).expect_code(0);
+    }
+}
+
+#[test]
+fn completions_and_man_pages() {
+    for (shell, sign) in
+        [("bash", "complete -F"), ("zsh", "#compdef layersweep"), ("fish", "complete -c layersweep")]
+    {
+        // Whatever the configuration says.
+        let run = layersweep(["completions", shell, "--config", "/no/such/file"]).expect_code(0);
+        assert!(run.stdout.contains(sign), "{shell}: {run:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    layersweep([OsStr::new("man"), pages.as_os_str()]).expect_code(0);
+    for page in ["layersweep", "layersweep-gc", "layersweep-history-usage", "layersweep-pin-add"] {
+        let text = std::fs::read_to_string(pages.join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(".TH") && text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    let diff = std::fs::read_to_string(pages.join("layersweep-diff.1")).unwrap();
+    for part in ["\\fBlayersweep diff [OPTIONS] [BEFORE] [AFTER]\\fR", ".TP\n\\fBnow\\fR\n"] {
+        assert!(diff.contains(part), "{part}: {diff}");
+    }
+    let main = std::fs::read_to_string(pages.join("layersweep.1")).unwrap();
+    assert!(main.contains("Exit codes"), "{main}");
+    let run = layersweep(["man", "/proc/none"]).expect_code(1);
+    assert_one_error(&run);
+}
+
+#[test]
+fn no_store_is_10() {
+    let empty = tempfile::tempdir().unwrap();
+    let sysroot = empty.path().to_str().unwrap();
+    for command in READING.into_iter().chain(["report"]) {
+        let run = layersweep([command, "--sysroot", sysroot]).expect_code(10);
+        assert!(run.stdout.is_empty(), "{run:?}");
+        assert_one_error(&run);
+        assert!(run.stderr.contains("hint: "), "{run:?}");
+        let run = layersweep([command, "--graphroot", sysroot]).expect_code(10);
+        assert_one_error(&run);
+        assert!(run.stderr.contains(sysroot), "the error names the object: {run:?}");
+        let missing = format!("{sysroot}/missing");
+        let run = layersweep([command, "--graphroot", &missing]);
+        assert!(matches!(run.code, 2 | 10), "{run:?}");
+        assert_one_error(&run);
+        assert!(run.stderr.contains(&missing), "{run:?}");
+    }
+}
+
+/// The rest needs a store.
+struct Bed {
+    dir: tempfile::TempDir,
+    store: Store,
+}
+
+fn bed() -> Option<Bed> {
+    if !store::require_tools() {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("var/lib/containers/storage"));
+    Some(Bed { dir, store })
+}
+
+#[test]
+fn flags_stand_before_or_after_the_command() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let before = layersweep(["--graphroot", root, "--format", "json", "images"]).expect_code(0);
+    let after = layersweep(["images", "--format", "json", "--graphroot", root]).expect_code(0);
+    let both = layersweep(["--format=json", "images", "--graphroot", root]).expect_code(0);
+    let images = |run: &Run| timeless(list(&run.json(), "/images"));
+    assert_eq!(images(&before), images(&after));
+    assert_eq!(images(&before), images(&both));
+}
+
+#[test]
+fn every_document_says_what_it_is_and_fits_its_schema() {
+    let Some(bed) = bed() else { return };
+    let image = small::name("a2");
+    let layer = bed.store.images()[0]["layers"][0].as_str().unwrap().to_owned();
+    let inside = bed.store.root().join("overlay").join(&layer).join("diff");
+    let explained: Vec<String> = vec![image, layer, inside.to_str().unwrap().to_owned()];
+    let mut documents: Vec<(&str, Value)> = READING.map(|command| (command, bed.store.json(command))).into();
+    for subject in &explained {
+        let mut args = program::store_args("explain", bed.store.root(), &bed.store.runroot());
+        args.push(subject.into());
+        documents.push(("explain", layersweep(args).expect_code(0).json()));
+    }
+    for (command, document) in documents {
+        assert_eq!(document["schema_version"], 1, "{command}");
+        assert_eq!(document["kind"], *command);
+        let at = text(&document, "/generated_at");
+        let at: jiff::Timestamp = at.parse().expect("RFC 3339");
+        let age = jiff::Timestamp::now().duration_since(at).as_secs().abs();
+        assert!(age < 120, "{command}: made {age} s ago");
+        schema::assert_fits(command, &document);
+    }
+}
+
+#[test]
+fn the_figures_of_an_image_add_up() {
+    let Some(bed) = bed() else { return };
+    for image in list(&bed.store.json("images"), "/images") {
+        let [total, shared, exclusive] =
+            ["total", "shared", "exclusive"].map(|name| program::number(image, &format!("/{name}_bytes")));
+        assert_eq!(total, shared + exclusive, "{image:#}");
+        for field in [
+            "first_detected",
+            "first_detected_from",
+            "last_used",
+            "use_count",
+            "lives",
+            "pinned_by",
+            "used_by",
+        ] {
+            assert!(image.get(field).is_some(), "no {field} in {image:#}");
+        }
+        for field in ["in_use", "pinned"] {
+            assert!(image[field].is_boolean(), "{field} in {image:#}");
+        }
+    }
+    let used: Vec<_> = bed.store.images().into_iter().filter(|image| image["in_use"] == true).collect();
+    assert_eq!(used.len(), 1, "{used:#?}");
+    assert_eq!(text(&used[0], "/used_by/0/name"), "web");
+    assert_eq!(text(&used[0], "/used_by/0/owner"), "podman");
+}
+
+#[test]
+fn a_closed_pipe_is_0() {
+    let Some(bed) = bed() else { return };
+    for format in ["json", "table"] {
+        let mut child = program::command()
+            .args(["scan", "--no-record", "--format", format, "--graphroot"])
+            .arg(bed.store.root())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take()); // closed before the first byte
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{format}: {stderr}");
+        assert_eq!(stderr, "", "{format}");
+    }
+}
+
+#[test]
+fn colour_is_only_where_it_is_wanted() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let args = ["usage", "--graphroot", root];
+    let piped = layersweep(args).expect_code(0);
+    assert!(!piped.stdout.contains('\u{1b}'), "colour in a pipe: {piped:?}");
+    let always = layersweep([&args[..], &["--color", "always"]].concat()).expect_code(0);
+    assert!(always.stdout.contains("\u{1b}["), "{always:?}");
+    let mut command = program::command();
+    command.args(args).env("NO_COLOR", "1").env("CLICOLOR_FORCE", "1");
+    let no_color = program::run(&mut command).expect_code(0);
+    assert!(!no_color.stdout.contains('\u{1b}'), "{no_color:?}");
+}
+
+#[test]
+fn a_store_inside_a_sysroot_is_found_and_left_alone() {
+    let Some(bed) = bed() else { return };
+    let before = tree::listing(bed.dir.path());
+    let sysroot = bed.dir.path().to_str().unwrap();
+    let found = layersweep(["images", "--format", "json", "--sysroot", sysroot]).expect_code(0);
+    let named = bed.store.images();
+    let found = found.json();
+    let found = program::list(&found, "/images");
+    assert_eq!(found.len(), named.len());
+    for (found, named) in found.iter().zip(&named) {
+        assert_eq!(found["id"], named["id"]);
+        assert_eq!(found["total_bytes"], named["total_bytes"]);
+    }
+    let changes = tree::differences(&before, &tree::listing(bed.dir.path()));
+    assert!(changes.is_empty(), "{changes:#?}");
+}
+
+#[test]
+fn quiet_images_are_ids_alone() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let quiet = layersweep(["images", "-q", "--graphroot", root]).expect_code(0);
+    let ids: Vec<String> = quiet.stdout.lines().map(str::to_owned).collect();
+    let mut expected: Vec<String> =
+        bed.store.images().iter().map(|image| text(image, "/id").to_owned()).collect();
+    let mut sorted = ids.clone();
+    sorted.sort();
+    expected.sort();
+    assert_eq!(sorted, expected);
+}
+
+#[test]
+fn explain_knows_names_ids_prefixes_and_paths() {
+    let Some(bed) = bed() else { return };
+    let images = bed.store.images();
+    let image = images
+        .iter()
+        .find(|image| program::texts(image, "/names") == [small::name("a2")])
+        .expect("the image a2");
+    let id = text(image, "/id");
+    let explain = |subject: &str| {
+        let mut args = program::store_args("explain", bed.store.root(), &bed.store.runroot());
+        args.push(subject.into());
+        layersweep(args)
+    };
+    for subject in [id, &id[..12], &small::name("a2"), text(image, "/digests/0")] {
+        let said = explain(subject).expect_code(0).json();
+        assert_eq!(said["subject"], "image", "{subject}");
+        assert_eq!(said["id"], id, "{subject}");
+        assert_eq!(said["frees_bytes"], image["frees_bytes"], "{subject}");
+        assert_eq!(program::list(&said, "/chain").len(), 3, "{subject}");
+    }
+    let top = text(image, "/layers/0");
+    let directory = bed.store.root().join("overlay").join(top);
+    for subject in [top, directory.join("diff/a2/d0/f1").to_str().unwrap()] {
+        let said = explain(subject).expect_code(0).json();
+        assert_eq!(said["subject"], "layer", "{subject}");
+        assert_eq!(said["id"], top, "{subject}");
+        assert_eq!(text(&said, "/held_by/0/id"), id, "{subject}");
+    }
+    // Nothing is wrong with the usage where nothing has that name: as for `rm` and `pin remove`.
+    let missing = bed.store.root().join("overlay/none");
+    for unknown in ["no/such/image:1", "0123456789abcdef", "/etc/passwd", missing.to_str().unwrap()] {
+        let run = explain(unknown).expect_code(1);
+        assert_one_error(&run);
+        assert!(run.stderr.contains(unknown), "{run:?}");
+    }
+    // What may mean several things was not said in full.
+    for image in ["base", "a"] {
+        bed.store.podman(["tag", &small::name(image), &format!("localhost/{image}/same:1")]);
+    }
+    let run = explain("same:1").expect_code(2);
+    assert_one_error(&run);
+}
+
+#[test]
+fn where_nothing_matches_that_is_said() {
+    let Some(bed) = bed() else { return };
+    let root = bed.store.root().to_str().unwrap();
+    let images = |words: &[&str]| layersweep([&["images", "--graphroot", root], words].concat());
+    let none = images(&["--filter", "name=quay.io/*"]).expect_code(0);
+    assert_eq!((&*none.stdout, &*none.stderr), ("", "note: none of the 5 images matches --filter\n"));
+    for quiet in [&["-q"][..], &["--format", "json"]] {
+        let run = images(&[quiet, &["--filter", "name=quay.io/*"]].concat()).expect_code(0);
+        assert_eq!(run.stderr, "", "{run:?}");
+    }
+    let some = images(&["--filter", "name=*/small/a:*"]).expect_code(0);
+    assert!(some.stdout.contains("localhost/small/a:1") && some.stderr.is_empty(), "{some:?}");
+    let empty = bed.dir.path().join("empty");
+    let empty = Store::at(&empty, "overlay");
+    empty.podman(["images"]);
+    let run = layersweep(["images", "--graphroot", empty.root().to_str().unwrap()]).expect_code(0);
+    assert_eq!((&*run.stdout, &*run.stderr), ("", "note: there is no image\n"));
+}
+
+#[test]
+fn a_pin_tells_what_it_covers() {
+    let Some(bed) = bed() else { return };
+    let state = bed.dir.path().join("state");
+    let run = |words: &[&str]| {
+        let mut command = program::command();
+        program::run(command.args(words).arg("--state-dir").arg(&state)).expect_no_crash().expect_code(0)
+    };
+    // Before the first scan nobody knows.
+    assert_eq!(run(&["pin", "add", "localhost/*"]).stderr, "");
+    run(&["scan", "-q", "--graphroot", bed.store.root().to_str().unwrap()]);
+    let added = run(&["pin", "add", "localhost/small/a*"]);
+    assert_eq!(added.stdout, "pinned localhost/small/a*\n");
+    assert_eq!(
+        added.stderr,
+        "note: \"localhost/small/a*\" covers 2 of the 5 images that the last scan saw\n"
+    );
+    let none = run(&["pin", "add", "quay.io/*"]);
+    assert_eq!(none.stdout, "pinned quay.io/*\n", "it is pinned all the same");
+    let warning = "warning: \"quay.io/*\" covers none of the 5 images that the last scan saw\nhint: ";
+    assert!(none.stderr.starts_with(warning), "{none:?}");
+    assert_eq!(run(&["pin", "add", "quay.io/*", "-q"]).stderr, "");
+    // The records do not have every digest, so nothing is said that may be wrong.
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    assert_eq!(run(&["pin", "add", &digest]).stderr, "");
+}
+
+#[test]
+fn a_state_directory_that_is_none_is_told_once() {
+    let Some(bed) = bed() else { return };
+    let file = bed.dir.path().join("file");
+    std::fs::write(&file, "in its place").unwrap();
+    let root = bed.store.root().to_str().unwrap();
+    for (words, code) in [
+        (&["usage"][..], 0),
+        (&["images"], 0),
+        (&["explain", "localhost/small/a:1"], 0),
+        (&["history"], 3),
+        (&["pin", "list"], 3),
+    ] {
+        for state in [&file, &file.join("deeper/still")] {
+            let mut command = program::command();
+            command.args(words).args(["--graphroot", root, "--state-dir"]).arg(state);
+            let run = program::run(&mut command).expect_no_crash().expect_code(code);
+            let told = run.stderr.lines().filter(|line| line.starts_with("warning: "));
+            assert_eq!(told.count(), 1, "{run:?}");
+            assert!(run.stderr.contains("is no directory"), "{run:?}");
+            assert!(run.stderr.contains("--state-dir"), "with a remedy: {run:?}");
+        }
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"in its place");
+}

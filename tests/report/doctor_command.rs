@@ -1,0 +1,448 @@
+//! `doctor` on disks of nodes with settings of all kinds, and on this machine with a podman store,
+//! records and a runtime's socket.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::cri_server;
+use crate::support;
+use cri_server::CriServer;
+use layersweep::history::RunLock;
+use support::program::{self, Run, layersweep, list, text};
+use support::store::{self, Store};
+use support::{schema, small, tree};
+
+/// The document of a run that ends with `code`, as its schema has it.
+fn document(run: Run, code: i32) -> Value {
+    let document = run.expect_no_crash().expect_code(code).json();
+    schema::assert_fits("doctor", &document);
+    let count =
+        |status: &str| list(&document, "/checks").iter().filter(|one| one["status"] == status).count();
+    for status in ["ok", "note", "warning", "error"] {
+        assert_eq!(program::number(&document, &format!("/counts/{status}")), count(status) as u64);
+    }
+    for check in list(&document, "/checks") {
+        let is_wrong = ["warning", "error"].contains(&text(check, "/status"));
+        assert!(!is_wrong || !text(check, "/remedy").is_empty(), "no remedy: {check:#}");
+        assert!(!text(check, "/message").is_empty(), "{check:#}");
+    }
+    document
+}
+
+fn checks<'a>(document: &'a Value, name: &str) -> Vec<&'a Value> {
+    list(document, "/checks").iter().filter(|check| check["name"] == name).collect()
+}
+
+/// The worst status of the checks of a name; empty where there is none.
+fn status<'a>(document: &'a Value, name: &str) -> &'a str {
+    let order = ["ok", "note", "warning", "error"];
+    let found = checks(document, name).into_iter().map(|check| text(check, "/status"));
+    found.max_by_key(|status| order.iter().position(|one| one == status)).unwrap_or_default()
+}
+
+/// A disk of a node: a store, and whatever else is written there.
+struct Disk {
+    dir: tempfile::TempDir,
+    _store: Store,
+}
+
+impl Disk {
+    fn new() -> Option<Self> {
+        if !store::require_tools() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let store = small::still(&dir.path().join("var/lib/containers/storage"));
+        Some(Self { dir, _store: store })
+    }
+
+    fn path(&self, inside: &str) -> PathBuf {
+        self.dir.path().join(inside)
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        layersweep([&["doctor", "--sysroot", self.dir.path().to_str().unwrap()], words].concat())
+    }
+
+    /// What is said of the node with these files, which go again.
+    fn with(&self, files: &[(&str, &str)], code: i32) -> Value {
+        for (path, text) in files {
+            let path = self.path(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let said = document(self.run(&["--format", "json"]), code);
+        for (path, _) in files {
+            std::fs::remove_file(self.path(path)).unwrap();
+        }
+        said
+    }
+}
+
+const CONFIG: &str = "var/lib/kubelet/config.yaml";
+const OURS: &str = "etc/layersweep/layersweep.toml";
+
+#[test]
+fn thresholds_of_all_kinds() {
+    let Some(disk) = Disk::new() else { return };
+    let order = "kubelet-order";
+    for (files, name, expected) in [
+        (&[][..], order, ""),
+        (&[(CONFIG, "kind: KubeletConfiguration\n")], order, "note"),
+        // The article's: eviction at 85% used, image collection from 95% on.
+        (&[(CONFIG, "imageGCHighThresholdPercent: 95\nimageGCLowThresholdPercent: 90\n")], order, "error"),
+        (&[(CONFIG, "imageGCHighThresholdPercent: 75\nimageGCLowThresholdPercent: 70\n")], order, "ok"),
+        (
+            &[(CONFIG, "imageGCHighThresholdPercent: 75\nimageGCLowThresholdPercent: 70\n")],
+            "our-marks",
+            "warning",
+        ),
+        (&[(CONFIG, "{\"evictionHard\": {\"imagefs.available\": \"30%\"}}")], "our-marks", "error"),
+        (
+            &[(CONFIG, "evictionHard: {imagefs.available: 5%, nodefs.available: 5%}\n")],
+            "kubelet-eviction",
+            "warning",
+        ),
+        (&[(CONFIG, "imageGCLowThresholdPercent: 85\n")], "kubelet-settings", "error"),
+        (&[(CONFIG, "imageMaximumGCAge: 168h\n")], "image-age", "note"),
+        (&[(CONFIG, "evictionSoft: {nodefs.available: 22%}\n")], order, "warning"),
+        (&[(CONFIG, "evictionHard: [\n")], "kubelet-files", "warning"),
+        (
+            &[
+                ("etc/kubernetes/kubelet.conf", "imageGCHighThresholdPercent: 85\n"),
+                ("etc/openshift/kubelet.conf.d/10-pool.conf", "imageGCHighThresholdPercent: 95\n"),
+            ],
+            order,
+            "error",
+        ),
+        (&[("etc/default/kubelet", "KUBELET_EXTRA_ARGS=\"--image-gc-high-threshold=95\"\n")], order, "error"),
+        (
+            &[(
+                "etc/systemd/system/kubelet.service",
+                "ExecStart=/usr/bin/kubelet \\\n --eviction-hard=imagefs.available<40%% \\\n -v 2\n",
+            )],
+            "our-marks",
+            "error",
+        ),
+        (
+            &[
+                ("etc/rancher/k3s/config.yaml", "kubelet-arg:\n- image-gc-high-threshold=75\n"),
+                ("etc/rancher/k3s/config.yaml.d/9.yaml", "kubelet-arg+: [image-gc-high-threshold=95]\n"),
+            ],
+            order,
+            "error",
+        ),
+        (
+            &[("etc/rancher/rke2/config.yaml", "kubelet-arg: [1]\n"), (CONFIG, "a: b\n")],
+            "kubelet-files",
+            "warning",
+        ),
+        (&[(CONFIG, "a: b\n"), (OURS, "[images]\nhigh_percent = 90\n")], "our-marks", "error"),
+        (&[(CONFIG, "a: b\n"), (OURS, "[containers]\nenabled = true\n")], "container-gc", "warning"),
+        (
+            &[
+                (OURS, "[containers]\nenabled = true\n"),
+                ("etc/sysconfig/kubelet", "A=--maximum-dead-containers-per-container=-1\n"),
+            ],
+            "container-gc",
+            "ok",
+        ),
+        (&[(OURS, "[images]\nhigh = 90\n")], "configuration", "error"),
+        (&[("etc/crio/crio.conf", "[crio]\n")], "crio-start", "note"),
+        (&[("etc/crio/crio.conf.d/1", "[crio]\ninternal_repair = false\n")], "crio-start", "ok"),
+        (&[("etc/crio/crio.conf", "[crio]\nclean_shutdown_file = \"\"\n")], "crio-start", "ok"),
+    ] {
+        let errors = expected == "error";
+        let said = disk.with(files, i32::from(errors));
+        assert_eq!(status(&said, name), expected, "{files:?}: {said:#}");
+        assert_eq!(text(&said, "/status") == "error", errors, "{files:?}: {said:#}");
+    }
+}
+
+#[test]
+fn a_dead_nodes_disk_is_only_read() {
+    let Some(disk) = Disk::new() else { return };
+    std::fs::create_dir_all(disk.path("var/lib/kubelet")).unwrap();
+    std::fs::create_dir_all(disk.path("var/lib/layersweep")).unwrap();
+    std::fs::write(disk.path(CONFIG), "imageGCHighThresholdPercent: 95\n").unwrap();
+    std::fs::write(disk.path("var/lib/layersweep/layersweep.db"), "no database").unwrap();
+    let before = tree::listing(disk.dir.path());
+    let said = document(disk.run(&["--format", "json"]), 1);
+    let changes = tree::differences(&before, &tree::listing(disk.dir.path()));
+    assert!(changes.is_empty(), "{changes:#?}");
+    assert_eq!(status(&said, "database"), "error", "{said:#}");
+    // Nothing of the machine that looks is told as the node's.
+    for name in ["clock", "permissions", "ballast", "run", "socket"] {
+        assert_eq!(status(&said, name), "", "{said:#}");
+    }
+    let stores = checks(&said, "store");
+    assert_eq!(text(stores[0], "/object"), "/var/lib/containers/storage");
+    assert!(text(stores[0], "/message").contains(" 5 images"), "{said:#}");
+}
+
+#[test]
+fn what_cannot_be_read_is_3_unless_something_is_wrong() {
+    let Some(disk) = Disk::new() else { return };
+    // No file, whoever looks.
+    std::fs::create_dir_all(disk.path(CONFIG)).unwrap();
+    let said = document(disk.run(&["--format", "json"]), 3);
+    assert_eq!(said["complete"], false);
+    assert_eq!(status(&said, "kubelet-files"), "warning", "{said:#}");
+    let said = disk.with(&[("etc/default/kubelet", "A=--image-gc-high-threshold=95\n")], 1);
+    assert_eq!(said["complete"], false);
+}
+
+#[test]
+fn no_store_is_a_finding_and_the_rest_is_still_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("var/lib/kubelet")).unwrap();
+    std::fs::write(dir.path().join(CONFIG), "imageGCHighThresholdPercent: 95\n").unwrap();
+    let sysroot = dir.path().to_str().unwrap();
+    let said = document(layersweep(["doctor", "--sysroot", sysroot, "--format", "json"]), 1);
+    assert_eq!(status(&said, "store"), "error", "{said:#}");
+    assert_eq!(status(&said, "kubelet-order"), "error", "{said:#}");
+    let records = checks(&said, "records");
+    assert!(records.iter().all(|check| !text(check, "/message").contains("scan")), "{records:#?}");
+    let scan = layersweep(["scan", "--sysroot", sysroot]).expect_code(10);
+    assert!(scan.stderr.contains(&format!("inside of --sysroot {sysroot}")), "{scan:?}");
+    assert!(scan.stderr.contains("mount it below"), "{scan:?}");
+    layersweep(["doctor", "--sysroot", "/no/such/directory"]).expect_code(2);
+}
+
+#[test]
+fn people_get_the_worst_first_in_80_columns() {
+    let Some(disk) = Disk::new() else { return };
+    std::fs::create_dir_all(disk.path("var/lib/kubelet")).unwrap();
+    std::fs::write(disk.path(CONFIG), "imageGCHighThresholdPercent: 95\n").unwrap();
+    let whole = disk.run(&[]).expect_code(1);
+    let at = |heading: &str| whole.stdout.find(heading).unwrap_or_else(|| panic!("no {heading}: {whole:?}"));
+    assert!(at("Errors\n") < at("Notes\n") && at("Notes\n") < at("Nothing wrong\n"), "{whole:?}");
+    for line in whole.stdout.lines() {
+        assert!(line.len() <= 80 || line.split_whitespace().count() == 1, "{line}");
+    }
+    assert!(
+        whole.stdout.contains("    remedy: set the kubelet's imageGCHighThresholdPercent to 80"),
+        "{whole:?}"
+    );
+    let quiet = disk.run(&["-q"]).expect_code(1);
+    assert!(quiet.stdout.contains("Errors\n") && !quiet.stdout.contains("Nothing wrong"), "{quiet:?}");
+}
+
+#[test]
+fn somebody_who_may_not_read_is_told_so() {
+    let Some(disk) = Disk::new() else { return };
+    if !support::require_program("setpriv") {
+        return;
+    }
+    // The program and the disk where this user can reach them.
+    let public = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let program = public.path().join("layersweep");
+    std::fs::copy(env!("CARGO_BIN_EXE_layersweep"), &program).unwrap();
+    std::fs::set_permissions(disk.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let store = disk.path("var/lib/containers/storage");
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        program::hermetic(&mut command);
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+        command.args(["doctor", "--format", "json"]).args(words);
+        program::run(&mut command)
+    };
+    let state = public.path().join("state");
+    let words = ["--graphroot", store.to_str().unwrap(), "--state-dir", state.to_str().unwrap()];
+    let said = document(run(&words), 3);
+    assert_eq!(status(&said, "permissions"), "warning", "{said:#}");
+    assert_eq!(said["complete"], false);
+    // Manifests of static pods that only root may read: gc would refuse.
+    let manifests = disk.path("etc/kubernetes/manifests");
+    std::fs::create_dir_all(&manifests).unwrap();
+    std::fs::set_permissions(&manifests, PermissionsExt::from_mode(0o700)).unwrap();
+    let said = document(run(&["--sysroot", disk.dir.path().to_str().unwrap()]), 3);
+    assert_eq!(status(&said, "static-pods"), "warning", "{said:#}");
+}
+
+/// This machine with a store of its own, records, and somebody who serves the store.
+struct Node {
+    // Goes before the store.
+    server: CriServer,
+    store: Arc<Store>,
+    dir: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Option<Self> {
+        if !store::require_tools() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(small::still(&dir.path().join("graphroot")));
+        Some(Self { server: CriServer::start(&store), store, dir })
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn run(&self, words: &[&str], endpoint: &str) -> Run {
+        let mut command = program::command();
+        command.args(words).args(["--format", "json", "--cri-endpoint", endpoint]);
+        command.arg("--graphroot").arg(self.store.root()).arg("--runroot").arg(self.store.runroot());
+        command.arg("--state-dir").arg(self.state());
+        program::run(&mut command)
+    }
+
+    fn doctor(&self, code: i32) -> Value {
+        document(self.run(&["doctor"], &self.server.endpoint()), code)
+    }
+
+    fn database(&self) -> PathBuf {
+        self.state().join("layersweep.db")
+    }
+}
+
+#[test]
+fn the_runtime_and_its_store() {
+    let Some(node) = Node::new() else { return };
+    let said = node.doctor(0);
+    assert_eq!((status(&said, "socket"), status(&said, "runtime")), ("ok", "ok"), "{said:#}");
+    let root = node.store.root().to_str().unwrap();
+    assert!(text(checks(&said, "runtime")[0], "/message").contains(root), "{said:#}");
+    // Another store than the one that was read.
+    let other = small::still(&node.dir.path().join("other"));
+    let mut command = program::command();
+    command.args(["doctor", "--format", "json", "--cri-endpoint", &node.server.endpoint()]);
+    command.arg("--graphroot").arg(other.root()).arg("--runroot").arg(other.runroot());
+    let said = document(program::run(&mut command), 1);
+    assert_eq!(status(&said, "runtime"), "error", "{said:#}");
+    let nobody = node.run(&["doctor"], &format!("unix://{}/none.sock", node.dir.path().display()));
+    let said = document(nobody, 0);
+    assert_eq!((status(&said, "socket"), status(&said, "runtime")), ("warning", "warning"), "{said:#}");
+    let said = document(node.run(&["doctor"], "tcp://127.0.0.1:1"), 1);
+    assert_eq!(status(&said, "socket"), "error", "{said:#}");
+}
+
+#[test]
+fn our_own_state_through_its_life() {
+    let Some(node) = Node::new() else { return };
+    let said = node.doctor(0);
+    assert_eq!(status(&said, "state-directory"), "note", "{said:#}");
+    assert_eq!(status(&said, "database"), "note", "{said:#}");
+    assert!(!node.state().exists(), "doctor makes nothing");
+
+    node.run(&["scan"], &node.server.endpoint()).expect_code(0);
+    let before = tree::listing(&node.state());
+    let said = node.doctor(0);
+    let changes = tree::differences(&before, &tree::listing(&node.state()));
+    assert!(changes.is_empty(), "{changes:#?}");
+    assert_eq!(status(&said, "database"), "ok", "{said:#}");
+    assert_eq!(status(&said, "last-scan"), "ok", "{said:#}");
+    assert_eq!(status(&said, "last-runs"), "note", "gc has not run: {said:#}");
+    assert_eq!(status(&said, "run"), "", "{said:#}");
+
+    let lock = RunLock::acquire(&node.state()).unwrap();
+    let said = node.doctor(0);
+    let run = checks(&said, "run");
+    assert!(text(run[0], "/message").contains(&format!("process {}", std::process::id())), "{said:#}");
+    drop(lock);
+
+    // The timer does not run any more, and gc fails.
+    let records = rusqlite::Connection::open(node.database()).unwrap();
+    let hours = 2 * 3600 * 1_000_000_i64;
+    records.execute("UPDATE runs SET started = started - ?1, ended = ended - ?1", [hours]).unwrap();
+    drop(records);
+    let gone = format!("unix://{}/none.sock", node.dir.path().display());
+    for (failures, expected, code) in [(1, "warning", 0), (2, "warning", 0), (3, "error", 1)] {
+        node.run(&["gc", "--high", "1", "--low", "0"], &gone).expect_code(5);
+        let said = node.doctor(code);
+        assert_eq!(status(&said, "last-runs"), expected, "after {failures}: {said:#}");
+        assert_eq!(status(&said, "last-scan"), "warning", "{said:#}");
+    }
+}
+
+#[test]
+fn a_damaged_database_before_and_after_it_is_set_aside() {
+    let Some(node) = Node::new() else { return };
+    node.run(&["scan"], &node.server.endpoint()).expect_code(0);
+    damage(&node.database());
+    let said = node.doctor(1);
+    assert_eq!(status(&said, "database"), "error", "{said:#}");
+    node.run(&["scan"], &node.server.endpoint());
+    let said = node.doctor(0);
+    let aside: Vec<_> = checks(&said, "database")
+        .into_iter()
+        .filter(|check| text(check, "/object").contains("layersweep.db.corrupt-"))
+        .collect();
+    assert_eq!(aside.len(), 1, "{said:#}");
+    assert_eq!(text(aside[0], "/status"), "warning");
+    // What waits.
+    let pending = node.state().join("pending");
+    std::fs::create_dir_all(&pending).unwrap();
+    std::fs::write(pending.join("20261121T000000.000000Z-1.json"), "{}").unwrap();
+    let before = tree::listing(&pending);
+    let said = document(node.run(&["doctor"], &node.server.endpoint()), 0);
+    assert_eq!(status(&said, "unsaved"), "warning", "{said:#}");
+    assert!(tree::differences(&before, &tree::listing(&pending)).is_empty());
+}
+
+/// Overwrites all but the header.
+fn damage(database: &Path) {
+    for end in ["-wal", "-shm"] {
+        let beside = PathBuf::from(format!("{}{end}", database.display()));
+        assert!(!beside.exists() || std::fs::metadata(&beside).unwrap().len() == 0, "{beside:?}");
+    }
+    let mut content = std::fs::read(database).unwrap();
+    content[4096..].fill(0x5a);
+    std::fs::write(database, content).unwrap();
+}
+
+#[test]
+fn a_configuration_that_all_others_refuse() {
+    let Some(node) = Node::new() else { return };
+    let config = node.dir.path().join("layersweep.toml");
+    std::fs::write(&config, "[images]\nhigh_percent = 50\nlow_percent = 60\nmax = 1\n").unwrap();
+    let config = config.to_str().unwrap();
+    node.run(&["images", "--config", config], &node.server.endpoint()).expect_code(2);
+    let said = document(node.run(&["doctor", "--config", config], &node.server.endpoint()), 1);
+    assert_eq!(status(&said, "configuration"), "error", "{said:#}");
+    assert!(text(checks(&said, "configuration")[0], "/object").contains("layersweep.toml line "), "{said:#}");
+    assert_eq!(status(&said, "store"), "ok", "{said:#}");
+}
+
+#[test]
+fn timers_cron_jobs_and_hold_files() {
+    let Some(disk) = Disk::new() else { return };
+    const UNITS: &str = "usr/lib/systemd/system";
+    const WANTS: &str = "etc/systemd/system/timers.target.wants";
+    let scan = format!("{UNITS}/layersweep-scan.timer");
+    let gc = format!("{UNITS}/layersweep-gc.timer");
+    let (scan_on, gc_on) = (format!("{WANTS}/layersweep-scan.timer"), format!("{WANTS}/layersweep-gc.timer"));
+    let unit = "[Timer]\n";
+    let both = [(scan.as_str(), unit), (gc.as_str(), unit)];
+    let hold = ("etc/layersweep/hold", "");
+    let job = ("etc/cron.d/own", "*/5 * * * * root layersweep scan --quiet\n");
+    let masked = ("etc/systemd/system/layersweep-scan.timer", "");
+    for (files, scans, deletes, holds) in [
+        (vec![], "note", "", ""),
+        (vec![both[0], both[1]], "warning", "note", ""),
+        (vec![both[0], both[1], job], "ok", "note", ""),
+        (vec![job], "ok", "", ""),
+        (vec![both[0], both[1], (scan_on.as_str(), unit)], "ok", "note", ""),
+        (vec![both[0], both[1], (scan_on.as_str(), unit), masked], "warning", "note", ""),
+        (vec![both[0], both[1], (scan_on.as_str(), unit), hold], "ok", "note", "note"),
+        (vec![both[0], both[1], (scan_on.as_str(), unit), (gc_on.as_str(), unit)], "ok", "ok", ""),
+        (
+            vec![both[0], both[1], (scan_on.as_str(), unit), (gc_on.as_str(), unit), hold],
+            "ok",
+            "ok",
+            "warning",
+        ),
+    ] {
+        let said = disk.with(&files, 0);
+        let found = (status(&said, "scan-timer"), status(&said, "gc-timer"), status(&said, "hold"));
+        assert_eq!(found, (scans, deletes, holds), "{files:?}: {said:#}");
+    }
+}

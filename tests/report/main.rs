@@ -1,0 +1,15 @@
+//! What the commands say: contract, documentation, doctor, metrics and the report.
+
+mod cli_contract;
+#[path = "../support/cri_server/mod.rs"]
+mod cri_server;
+mod docs_commands;
+mod doctor_command;
+mod metrics;
+mod metrics_listen;
+mod metrics_rules;
+mod post_mortem;
+mod report_html;
+mod report_users;
+#[path = "../support/mod.rs"]
+mod support;

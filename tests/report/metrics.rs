@@ -1,0 +1,484 @@
+//! `metrics` as Prometheus and its operator meet it: figures of the last scan, files for node_exporter,
+//! and records that are in trouble.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support;
+use serde_json::Value;
+use support::metrics::{Scrape, assert_same, check, float};
+use support::program::{self, Run, list, number};
+use support::store::{self, Store};
+use support::{past, small, tree};
+
+/// A node whose configuration names everything, so that it speaks for itself.
+struct Configured {
+    store: Store,
+    dir: tempfile::TempDir,
+}
+
+impl Configured {
+    fn new(more: &str) -> Option<Self> {
+        if !store::require_tools() || !support::require_program("promtool") {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let store = small::still(&dir.path().join("graphroot"));
+        store.unmount();
+        let node = Self { store, dir };
+        std::fs::create_dir(node.prom().parent().unwrap()).unwrap();
+        node.configure(&format!("[metrics]\ntextfile = {:?}\n{more}", node.prom()));
+        Some(node)
+    }
+
+    fn configure(&self, more: &str) {
+        let (root, run) = (self.store.root(), self.store.runroot());
+        let config = format!(
+            "state_dir = {:?}\n[stores]\ngraphroot = [{root:?}]\nrunroot = {run:?}\n{more}",
+            self.state()
+        );
+        std::fs::write(self.config(), config).unwrap();
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("layersweep.toml")
+    }
+
+    fn prom(&self) -> PathBuf {
+        self.dir.path().join("collector/layersweep.prom")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = program::command();
+        command.env_remove("LAYERSWEEP_STATE_DIR").args(words).arg("--config").arg(self.config());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Run {
+        program::run(&mut self.command(words)).expect_no_crash()
+    }
+
+    fn scan(&self) -> Value {
+        self.run(&["scan", "--format", "json"]).expect_code(0).json()
+    }
+
+    fn scrape(&self) -> Scrape {
+        let run = self.run(&["metrics"]).expect_code(0);
+        assert_eq!(run.stderr, "");
+        check(&run.stdout);
+        Scrape::read(&run.stdout)
+    }
+
+    /// The file that node_exporter would read.
+    fn file(&self) -> Scrape {
+        let text = std::fs::read_to_string(self.prom()).unwrap();
+        check(&text);
+        Scrape::read(&text)
+    }
+}
+
+/// A directory of a layer that no record knows, and a temporary file.
+fn plant(store: &Store) {
+    let orphan = store.root().join("overlay").join("ab".repeat(32)).join("diff");
+    std::fs::create_dir_all(&orphan).unwrap();
+    std::fs::write(orphan.join("file"), vec![7; 70_000]).unwrap();
+}
+
+#[test]
+fn the_figures_are_those_of_the_last_scan() {
+    let Some(node) = Configured::new("[images]\nhigh_percent = 81\nlow_percent = 61\nmin_free = \"1MiB\"")
+    else {
+        return;
+    };
+    plant(&node.store);
+    let scan = node.scan();
+    assert!(!list(&scan, "/leaks").is_empty(), "{scan:#}");
+    let scrape = node.scrape();
+    assert_same(&scrape, &scan);
+    // The file that the scan has left says the same.
+    assert_same(&node.file(), &scan);
+    assert_eq!(std::fs::metadata(node.prom()).unwrap().permissions().mode() & 0o7777, 0o644);
+    assert_eq!(scrape.one("gc_high_mark_ratio", &[("resource", "bytes")]), 0.81);
+    assert_eq!(scrape.one("gc_low_mark_ratio", &[("resource", "bytes")]), 0.61);
+    assert_eq!(scrape.one("gc_min_free_bytes", &[]), 1_048_576.0);
+    assert_eq!(scrape.one("scans_total", &[("outcome", "done")]), 1.0);
+    assert_eq!(scrape.one("database_ok", &[]), 1.0);
+    assert!(scrape.one("database_size_bytes", &[]) > 4096.0);
+    assert_eq!(scrape.all("image_exclusive_bytes", &[]).count(), 0, "no names unless asked for");
+    let top = Scrape::read(&node.run(&["metrics", "--top", "2"]).expect_code(0).stdout);
+    let biggest: Vec<_> = top.all("image_exclusive_bytes", &[]).collect();
+    assert_eq!(biggest.len(), 2);
+    for (labels, bytes) in biggest {
+        let image = list(&scan, "/images").iter().find(|image| image["id"] == *labels["id"]).unwrap();
+        assert_eq!(float(number(image, "/exclusive_bytes")), bytes);
+        assert_eq!(labels["name"], image["names"][0]);
+    }
+    // What was not looked at again is remembered; what is asked for anew is not.
+    node.store.podman(["rmi", &small::name("other")]);
+    assert_eq!(node.scrape().samples["layersweep_storage_bytes"], scrape.samples["layersweep_storage_bytes"]);
+    assert_same(&node.scrape(), &scan);
+    let scan = node.scan();
+    assert_same(&node.scrape(), &scan);
+    assert_same(&node.file(), &scan);
+}
+
+#[test]
+fn the_commands_that_change_them_leave_them() {
+    let Some(node) = Configured::new("") else { return };
+    let quiet = |words: &[&str]| {
+        let run = node.run(words);
+        assert!(!node.prom().exists(), "{words:?}: {run:?}");
+        run
+    };
+    quiet(&["scan", "--no-record"]).expect_code(0);
+    // A store that a flag names need not be the node's, and what is looked at without acting is no run.
+    let root = node.store.root().to_str().unwrap();
+    quiet(&["scan", "--graphroot", root]).expect_code(0);
+    // Nor are other records.
+    let other = node.dir.path().join("other");
+    quiet(&["scan", "--state-dir", other.to_str().unwrap()]).expect_code(0);
+    program::run(node.command(&["scan", "--quiet"]).env("LAYERSWEEP_STATE_DIR", &other)).expect_code(0);
+    assert!(!node.prom().exists());
+    quiet(&["usage"]).expect_code(0);
+    let image = small::name("other");
+    quiet(&["rm", "--via", "direct", "--min-age", "0s", "--dry-run", &image]).expect_code(0);
+    quiet(&["gc", "--via", "direct", "--dry-run", "--min-age", "0s"]);
+    quiet(&["sweep"]).expect_code(0);
+
+    let removed = ["rm", "--via", "direct", "--min-age", "0s", "--format", "json", &image];
+    let removed = node.run(&removed).expect_code(0).json();
+    let deleted = &list(&removed, "/deleted")[0];
+    let file = node.file();
+    let rm = [("command", "rm"), ("kind", "image")];
+    assert_eq!(file.one("gc_deletions_total", &rm), 1.0);
+    assert_eq!(file.one("gc_predicted_bytes_total", &rm), float(number(deleted, "/predicted_bytes")));
+    let measured = deleted["measured_bytes"].as_f64().unwrap().max(0.0);
+    assert_eq!(file.one("gc_freed_bytes_total", &rm), measured);
+    assert_eq!(file.one("gc_runs_total", &[("command", "rm"), ("outcome", "reached")]), 1.0);
+    assert_eq!(file.one("gc_last_run_outcome", &[("command", "rm"), ("outcome", "reached")]), 1.0);
+    assert_eq!(file.sum("gc_last_run_outcome", &[("command", "rm")]), 1.0);
+
+    // Named once more they are the same.
+    std::fs::remove_file(node.prom()).unwrap();
+    node.run(&["scan", "--quiet", "--state-dir", node.state().to_str().unwrap()]).expect_code(0);
+    std::fs::remove_file(node.prom()).unwrap();
+    // A mark of one run is not what is configured.
+    node.run(&["gc", "--via", "direct", "--high", "99", "--low", "98"]).expect_code(0);
+    let file = node.file();
+    assert_eq!(file.one("gc_runs_total", &[("command", "gc"), ("outcome", "not_needed")]), 1.0);
+    assert_eq!(file.one("gc_high_mark_ratio", &[("resource", "bytes")]), 0.75);
+    assert!(file.one("gc_last_run_usage_before_ratio", &[("command", "gc")]) <= 1.0);
+
+    std::fs::remove_file(node.prom()).unwrap();
+    plant(&node.store);
+    node.run(&["sweep", "--delete", "--min-age", "0s"]).expect_code(0);
+    let file = node.file();
+    assert_eq!(file.sum("gc_runs_total", &[("command", "sweep")]), 1.0);
+    let refused = [("command", "gc"), ("outcome", "refused")];
+    assert_eq!(file.one("gc_runs_total", &refused), 0.0);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_one_warning() {
+    let Some(node) = Configured::new("") else { return };
+    let into = |path: &Path| {
+        node.configure(&format!("[metrics]\ntextfile = {path:?}\n"));
+        node.run(&["scan", "--quiet"]).expect_code(0)
+    };
+    let missing = into(&node.dir.path().join("none/layersweep.prom"));
+    let lines: Vec<_> = missing.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{missing:?}");
+    assert!(lines[0].starts_with("warning: the metrics cannot be written to ") && lines[0].contains("none/"));
+    assert!(lines[1].starts_with("hint: make the directory "), "{missing:?}");
+    // A directory gets the usual name.
+    let dir = node.dir.path().join("collector");
+    assert_eq!(into(&dir).stderr, "");
+    node.file();
+    // Root that may not write everywhere: the unit of a scan.
+    if support::require_program("setpriv") {
+        let other = dir.join("theirs");
+        std::fs::create_dir(&other).unwrap();
+        std::os::unix::fs::chown(&other, Some(65534), Some(65534)).unwrap();
+        node.configure(&format!("[metrics]\ntextfile = {other:?}\n"));
+        let scan = || {
+            let mut bound = Command::new("setpriv");
+            program::hermetic(&mut bound);
+            bound.env_remove("LAYERSWEEP_STATE_DIR").arg("--bounding-set=-all,+dac_read_search");
+            bound.args([env!("CARGO_BIN_EXE_layersweep"), "scan", "--quiet", "--config"]).arg(node.config());
+            program::run(&mut bound).expect_code(0)
+        };
+        let refused = scan();
+        assert!(refused.stderr.contains("Permission denied"), "{refused:?}");
+        assert!(refused.stderr.contains(&format!("chgrp root {0} && chmod g+w {0}", other.display())));
+        // What the hint says helps.
+        std::os::unix::fs::chown(&other, None, Some(0)).unwrap();
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(scan().stderr, "");
+        assert!(other.join("layersweep.prom").exists());
+    }
+    node.configure("[metrics]\ntextfile = \"off\"\n");
+    std::fs::remove_file(node.prom()).unwrap();
+    assert_eq!(node.run(&["scan", "--quiet"]).expect_code(0).stderr, "");
+    assert!(!node.prom().exists());
+}
+
+/// The only store of a node is removed: its figures go with it.
+#[test]
+fn the_last_store_that_goes_leaves_the_metrics() {
+    const SCRIPT: &str = "mount -t tmpfs none /var/lib && mkdir -p /var/lib/containers/storage || exit 1
+        if [ -d /etc/containers ]; then mount -t tmpfs none /etc/containers || exit 1; fi
+        if [ \"$1\" ]; then mount --bind \"$1\" /var/lib/containers/storage
+        else rmdir /var/lib/containers/storage; fi && shift && exec \"$@\"";
+    if !support::require_program("unshare") {
+        return;
+    }
+    let Some(node) = Configured::new("") else { return };
+    let config = format!("state_dir = {:?}\n[metrics]\ntextfile = {:?}\n", node.state(), node.prom());
+    std::fs::write(node.config(), config).unwrap();
+    let scan = |store: &Path| {
+        let mut command = Command::new("unshare");
+        program::hermetic(&mut command);
+        command.env_remove("LAYERSWEEP_STATE_DIR");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"]).arg(store);
+        command.args([env!("CARGO_BIN_EXE_layersweep"), "scan", "--quiet", "--config"]).arg(node.config());
+        program::run(&mut command)
+    };
+    // Where there never was one, nothing is left.
+    scan(Path::new("")).expect_code(10);
+    assert!(!node.prom().exists() && !node.state().exists());
+    scan(node.store.root()).expect_code(0);
+    let before = node.file();
+    assert_eq!(before.all("scan_timestamp_seconds", &[]).count(), 1);
+    assert_eq!(before.one("scans_total", &[("outcome", "done")]), 1.0);
+    for _ in 0..2 {
+        scan(Path::new("")).expect_code(10);
+        let after = node.file();
+        assert_eq!(after.all("scan_timestamp_seconds", &[]).count(), 0);
+        assert_eq!(after.all("storage_bytes", &[]).count(), 0);
+        assert_eq!(after.one("scans_total", &[("outcome", "done")]), 2.0, "once");
+    }
+    scan(node.store.root()).expect_code(0);
+    assert_eq!(node.file().all("scan_timestamp_seconds", &[]).count(), 1);
+}
+
+/// Root is asked to write where no file of metrics can be: in the place of a device, through a link,
+/// into a store.
+#[test]
+fn only_a_file_outside_of_stores_is_written() {
+    let Some(node) = Configured::new("") else { return };
+    let at = |name: &str| node.dir.path().join(name);
+    let null = at("null");
+    let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
+    let device = nix::sys::stat::makedev(1, 3);
+    nix::sys::stat::mknod(&null, nix::sys::stat::SFlag::S_IFCHR, mode, device).unwrap();
+    std::fs::write(at("other"), "mine").unwrap();
+    std::os::unix::fs::symlink(at("other"), at("link")).unwrap();
+    std::fs::create_dir(at("metrics.d")).unwrap();
+    std::os::unix::fs::symlink("/dev/stdout", at("metrics.d/layersweep.prom")).unwrap();
+    node.scan();
+    let (store, run) = (node.store.root().join("x.prom"), node.store.runroot().join("x.prom"));
+    let before = tree::listing(node.store.root());
+    for (path, why) in [
+        (null.clone(), "no regular file"),
+        (at("link"), "symbolic link"),
+        (at("metrics.d"), "symbolic link"),
+        (store.clone(), "belongs to a store"),
+        (run.clone(), "belongs to a store"),
+    ] {
+        let refused = node.run(&["metrics", "--textfile", path.to_str().unwrap()]).expect_code(2);
+        assert!(
+            refused.stderr.starts_with("error: --textfile ") && refused.stderr.contains(why),
+            "{refused:?}"
+        );
+        assert!(refused.stderr.contains("hint: "), "{refused:?}");
+        node.configure(&format!("[metrics]\ntextfile = {path:?}\n"));
+        let warned = node.run(&["scan", "--quiet"]).expect_code(0);
+        assert!(warned.stderr.starts_with("warning: metrics.textfile "), "{warned:?}");
+        assert!(warned.stderr.contains(why) && warned.stderr.lines().count() == 2, "{warned:?}");
+    }
+    // A store that only the records know.
+    let state = node.state();
+    let refused = metrics_of(&state, &["--textfile", node.store.root().join("x.prom").to_str().unwrap()])
+        .expect_code(2);
+    assert!(refused.stderr.contains("belongs to a store"), "{refused:?}");
+    assert!(null.symlink_metadata().unwrap().file_type().is_char_device());
+    assert!(at("link").is_symlink() && at("metrics.d/layersweep.prom").is_symlink());
+    assert_eq!(std::fs::read_to_string(at("other")).unwrap(), "mine");
+    assert!(!run.exists());
+    assert_eq!(tree::listing(node.store.root()), before);
+}
+
+/// `metrics` of a state directory.
+fn metrics_of(state: &Path, more: &[&str]) -> Run {
+    let mut command = program::command();
+    command.args(["metrics", "--state-dir"]).arg(state).args(more);
+    program::run(&mut command).expect_no_crash()
+}
+
+#[test]
+fn without_a_scan_it_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("none");
+    let run = metrics_of(&state, &[]).expect_code(0);
+    assert!(run.stderr.starts_with("note: no scan is recorded in "), "{run:?}");
+    assert_eq!(metrics_of(&state, &["--quiet"]).stderr, "");
+    let scrape = Scrape::read(&run.stdout);
+    assert_eq!(scrape.all("scan_timestamp_seconds", &[]).count(), 0);
+    assert_eq!(scrape.sum("scans_total", &[]), 0.0);
+    assert!(scrape.counters().len() > 40, "series that are to come begin at 0");
+    assert!(!state.exists(), "it only looks");
+    for wrong in [
+        &["--graphroot", "/x"][..],
+        &["--format", "json"],
+        &["--top", "101"],
+        &["--listen", "localhost:1"],
+        &["--listen", "1", "--textfile", "/x"],
+        &["--sysroot", "/", "--listen", "1"],
+        &["--sysroot", "/", "--textfile", "/x"],
+    ] {
+        let run = metrics_of(&state, wrong).expect_code(2);
+        assert!(run.stdout.is_empty() && !run.stderr.is_empty(), "{run:?}");
+    }
+    let run = metrics_of(&state, &["--textfile", "/nonexistent/x.prom"]).expect_code(1);
+    assert!(run.stderr.starts_with("error: the metrics cannot be written to /nonexistent/x.prom"), "{run:?}");
+}
+
+#[test]
+fn what_was_recorded_before_is_counted_and_damage_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    past::ten_days(dir.path(), jiff::Timestamp::now());
+    let file = dir.path().join("x.prom");
+    metrics_of(dir.path(), &["--textfile", file.to_str().unwrap()]).expect_code(0);
+    let before = Scrape::read(&std::fs::read_to_string(&file).unwrap());
+    let gc = [("command", "gc"), ("kind", "image")];
+    let runs = before.one("gc_runs_total", &[("command", "gc"), ("outcome", "reached")]);
+    assert!(runs >= 1.0);
+    assert_eq!(before.one("gc_deletions_total", &gc), 3.0 * runs);
+    assert_eq!(before.one("gc_predicted_bytes_total", &gc), 6.0 * float(1 << 30) * runs);
+    let freed = float((5 << 30) - 4096 + (300 << 20));
+    assert_eq!(before.one("gc_freed_bytes_total", &gc), freed * runs);
+    assert_eq!(before.one("gc_failures_total", &[("command", "sweep"), ("kind", "leak")]), 1.0);
+    assert_eq!(before.one("gc_runs_total", &[("command", "rm"), ("outcome", "failed")]), 1.0);
+    assert_eq!(before.one("gc_last_run_outcome", &[("command", "sweep"), ("outcome", "unfinished")]), 1.0);
+    assert!(before.sum("scans_total", &[]) > 2700.0);
+
+    // Damaged: no counter is better than one that begins anew and comes back.
+    std::fs::write(dir.path().join("layersweep.db"), "no database at all").unwrap();
+    let run = metrics_of(dir.path(), &[]).expect_code(3);
+    assert!(run.stderr.contains("hint: "), "{run:?}");
+    let damaged = Scrape::read(&run.stdout);
+    assert_eq!(damaged.one("database_ok", &[]), 0.0);
+    assert_eq!(damaged.counters().len(), 0);
+}
+
+/// A dead node's disk: what it remembered, and nothing of this machine.
+#[test]
+fn another_disk_is_only_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("var/lib/layersweep");
+    std::fs::create_dir_all(&state).unwrap();
+    past::ten_days(&state, jiff::Timestamp::now());
+    let before = tree::listing(dir.path());
+    let mut command = program::command();
+    command.args(["metrics", "--sysroot"]).arg(dir.path());
+    let scrape = Scrape::read(&program::run(&mut command).expect_code(0).stdout);
+    assert!(scrape.sum("scans_total", &[]) > 2700.0);
+    assert_eq!(scrape.one("database_ok", &[]), 1.0);
+    assert_eq!(scrape.all("filesystem_size_bytes", &[]).count(), 0);
+    assert_eq!(scrape.all("records_waiting", &[]).count(), 0);
+    assert_eq!(tree::listing(dir.path()), before);
+}
+
+#[test]
+fn hostile_names_stay_inside_their_labels() {
+    let Some(node) = Configured::new("") else { return };
+    node.scan();
+    let database = rusqlite::Connection::open(node.state().join("layersweep.db")).unwrap();
+    for (number, name) in
+        (0_i64..).zip(["a\"} 1\nlayersweep_evil 1\n#", "b\\", past::NASTY, "c\u{0}d", "{x=\"y\"}"])
+    {
+        let names = serde_json::to_string(&[name]).unwrap();
+        let sql =
+            "UPDATE images SET names = ?1 WHERE id = (SELECT id FROM images ORDER BY id LIMIT 1 OFFSET ?2)";
+        database.execute(sql, rusqlite::params![names, number]).unwrap();
+    }
+    drop(database);
+    let run = node.run(&["metrics", "--top", "100"]).expect_code(0);
+    check(&run.stdout);
+    let scrape = Scrape::read(&run.stdout);
+    assert_eq!(scrape.all("image_exclusive_bytes", &[]).count(), 5);
+    assert_eq!(scrape.all("evil", &[]).count(), 0);
+    assert!(!run.stdout.contains(['\u{1b}', '\u{202e}', '\0']));
+}
+
+#[test]
+fn one_row_that_is_damaged_takes_nothing_else_along() {
+    let dir = tempfile::tempdir().unwrap();
+    past::ten_days(dir.path(), jiff::Timestamp::now());
+    let before = Scrape::read(&metrics_of(dir.path(), &[]).expect_code(0).stdout);
+    let database = rusqlite::Connection::open(dir.path().join("layersweep.db")).unwrap();
+    database
+        .execute_batch(
+            "INSERT INTO stores (kind, root, driver, first_seen, last_seen)
+             VALUES ('containers-storage', '/damaged', 'overlay', 1, 1);
+             INSERT INTO store_figures (store, at, wall, seconds, figures)
+             SELECT id, 1, 1, 1.0, '[]' FROM stores WHERE root = '/damaged'",
+        )
+        .unwrap();
+    assert_eq!(database.changes(), 1);
+    drop(database);
+    let run = metrics_of(dir.path(), &[]).expect_code(3);
+    assert!(run.stderr.contains("figures of one store"), "{run:?}");
+    let scrape = Scrape::read(&run.stdout);
+    assert_eq!((before.one("database_ok", &[]), scrape.one("database_ok", &[])), (1.0, 0.0));
+    assert_eq!(scrape.counters(), before.counters(), "counters are as they were");
+}
+
+/// On a disk without a byte the figures are those of the scan that waits, and they count once.
+#[test]
+fn what_waits_to_be_saved_is_told_already() {
+    let Some(node) = Configured::new("") else { return };
+    node.scan();
+    let before = node.scrape();
+    // The database is somebody else's for the moment.
+    let database = node.state().join("layersweep.db");
+    let writer = rusqlite::Connection::open(&database).unwrap();
+    writer.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE").unwrap();
+    node.store.podman(["rmi", &small::name("other")]);
+    let scan = node.run(&["scan", "--format", "json"]).expect_code(0);
+    assert!(scan.stderr.contains("waits in"), "{scan:?}");
+    let waiting = node.file();
+    assert_same(&waiting, &scan.json());
+    assert_eq!(waiting.one("records_waiting", &[]), 1.0);
+    assert_eq!(waiting.one("scans_total", &[("outcome", "done")]), 2.0);
+    let rm = ["rm", "--via", "direct", "--min-age", "0s", &small::name("a2")];
+    assert!(node.run(&rm).expect_code(0).stderr.contains("waits in"));
+    let (image, ended) =
+        ([("command", "rm"), ("kind", "image")], [("command", "rm"), ("outcome", "reached")]);
+    let counted = |scrape: &Scrape| {
+        let bytes = ["gc_freed_bytes_total", "gc_predicted_bytes_total"].map(|name| scrape.one(name, &image));
+        (scrape.one("gc_deletions_total", &image), scrape.one("gc_runs_total", &ended), bytes)
+    };
+    let waiting = node.file();
+    let once = counted(&waiting);
+    assert_eq!((once.0, once.1), (1.0, 1.0));
+    let scans = waiting.one("scans_total", &[("outcome", "done")]);
+    assert_eq!(scans, 3.0, "that of rm, too");
+    writer.execute_batch("ROLLBACK").unwrap();
+    drop(writer);
+    let scan = node.scan();
+    let after = node.file();
+    assert_same(&after, &scan);
+    assert_eq!(after.one("records_waiting", &[]), 0.0);
+    assert_eq!(after.one("scans_total", &[("outcome", "done")]), 4.0);
+    assert_eq!(counted(&after), once, "counted once");
+    assert_eq!(counted(&node.scrape()), once);
+    assert_eq!(before.one("scans_total", &[("outcome", "done")]), 1.0);
+}

@@ -1,0 +1,259 @@
+//! Alerts, dashboard and documentation speak of metrics that the program prints, and promtool agrees.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support;
+use layersweep::history::counters::{Counter, LastRun};
+use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
+use layersweep::history::runs::{self, Outcome};
+use layersweep::model::{Filesystem, StoreId, StoreKind};
+use layersweep::policy::FreeFloor;
+use layersweep::policy::Marks;
+use layersweep::policy::Targets;
+use layersweep::report::metrics::{self, Database, FAMILIES, Facts, Remembered};
+use regex::Regex;
+use serde_json::Value;
+use support::metrics::{Scrape, check};
+use support::program::{list, number, text};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+const RULES: &str = "packaging/prometheus/layersweep.rules.yml";
+const DASHBOARD: &str = "packaging/grafana/layersweep.json";
+
+/// Facts that have something to say for every metric.
+fn everything() -> Facts {
+    let key = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "overlay".into());
+    let artifacts = StoreId::new(StoreKind::ContainersStorage, "/store".into(), "artifacts".into());
+    let at = jiff::Timestamp::from_second(1_772_366_400).unwrap();
+    let leak = LeakFigures { class: "orphan".into(), verdict: "reclaim".into(), count: 1, bytes: 4096 };
+    let figures = Figures {
+        mount: "/".into(),
+        bytes: [("images".to_owned(), 8192)].into(),
+        leaks: vec![leak],
+        ..Figures::default()
+    };
+    Facts {
+        version: "1.2.3",
+        remembered: Remembered {
+            stores: vec![
+                StoreFigures { key: key.clone(), scanned: at, seconds: 0.5, figures: figures.clone() },
+                StoreFigures { key: artifacts, scanned: at, seconds: 0.5, figures },
+            ],
+            biggest: vec![BigImage { key, id: "i".into(), name: "n".into(), exclusive_bytes: 1 }],
+            counters: Some(vec![Counter {
+                name: "runs".into(),
+                command: "gc".into(),
+                label: "reached".into(),
+                value: 7,
+            }]),
+            last_runs: vec![LastRun {
+                command: runs::Command::Gc,
+                at,
+                outcome: Some(Outcome::Reached),
+                mount: Some("/".into()),
+                usage_before_percent: Some(75.123),
+                usage_after_percent: Some(70.0),
+            }],
+        },
+        filesystems: vec![Some(Filesystem {
+            mount: "/".into(),
+            device: "/dev/vda1".into(),
+            fstype: "xfs".into(),
+            capacity_bytes: 100,
+            used_bytes: 50,
+            available_bytes: 50,
+            inodes: 10,
+            inodes_free: 5,
+        })],
+        targets: Targets {
+            used: Some(Marks { high: 75, low: 70 }),
+            free: Some(FreeFloor { start_below: 5, until: 6 }),
+            inodes: Some(Marks { high: 90, low: 80 }),
+        },
+        database: Database { ok: true, bytes: Some(4096), set_aside: Some(0), waiting: Some(0) },
+    }
+}
+
+#[test]
+fn every_metric_is_printed_and_well_named() {
+    if !support::require_program("promtool") {
+        return;
+    }
+    let printed = metrics::text(&everything());
+    check(&printed);
+    let scrape = Scrape::read(&printed);
+    let names: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
+    let unique: BTreeSet<_> = names.iter().collect();
+    assert_eq!(unique.len(), names.len());
+    for family in FAMILIES {
+        let samples =
+            scrape.samples.get(family.name).unwrap_or_else(|| panic!("{} is not there", family.name));
+        assert_eq!(scrape.types[family.name], family.kind.word());
+        for (labels, _) in samples {
+            let mut expected: Vec<_> = family.labels.to_vec();
+            expected.sort_unstable();
+            assert_eq!(labels.keys().map(String::as_str).collect::<Vec<_>>(), expected, "{}", family.name);
+        }
+    }
+    assert_eq!(scrape.types.len(), FAMILIES.len());
+    assert_eq!(scrape.one("gc_last_run_usage_before_ratio", &[]), 0.7512);
+    // What cannot be known is not said: no counter of a database that cannot be read, no filesystem
+    // that contradicts itself.
+    let mut doubtful = everything();
+    doubtful.remembered.counters = None;
+    doubtful.filesystems[0].as_mut().unwrap().available_bytes = 101;
+    let scrape = Scrape::read(&metrics::text(&doubtful));
+    assert!(scrape.counters().is_empty());
+    assert_eq!(scrape.all("filesystem_avail_bytes", &[]).count(), 0);
+}
+
+#[test]
+fn the_documentation_lists_them_all() {
+    let doc = read("docs/metrics.md");
+    let row = Regex::new(r"(?m)^\| `(layersweep_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$").unwrap();
+    let documented: Vec<_> =
+        row.captures_iter(&doc).map(|row| [1, 2, 3].map(|at| row[at].replace('`', ""))).collect();
+    let known = FAMILIES.iter().map(|family| {
+        let labels = if family.labels.is_empty() { "-".to_owned() } else { family.labels.join(", ") };
+        [family.name.to_owned(), family.kind.word().to_owned(), labels]
+    });
+    assert_eq!(documented, known.collect::<Vec<_>>());
+}
+
+/// Names of metrics in a text, whatever else begins like one.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    Regex::new(r"layersweep_[a-z_]+").unwrap().find_iter(text).map(|name| name.as_str().to_owned()).collect()
+}
+
+#[test]
+fn rules_dashboard_and_documentation_name_no_other() {
+    let known: BTreeSet<_> = FAMILIES.iter().map(|family| family.name.to_owned()).collect();
+    for path in [RULES, DASHBOARD, "packaging/prometheus/layersweep.rules.test.yml", "docs/metrics.md"] {
+        let named = metrics_in(&read(path));
+        assert!(named.len() > 5, "{path}");
+        assert!(named.is_subset(&known), "{path}: {:?}", named.difference(&known));
+    }
+}
+
+fn promtool(args: &[&str], dir: &Path) -> String {
+    let output = Command::new("promtool").args(args).current_dir(dir).output().unwrap();
+    let said =
+        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+    assert!(output.status.success(), "{args:?}: {said}");
+    said
+}
+
+#[test]
+fn every_alert_is_tested_and_explained() {
+    if !support::require_program("promtool") {
+        return;
+    }
+    let dir = root().join("packaging/prometheus");
+    promtool(&["check", "rules", "layersweep.rules.yml"], &dir);
+    promtool(&["test", "rules", "layersweep.rules.test.yml"], &dir);
+    let (rules, tests, doc) =
+        (read(RULES), read("packaging/prometheus/layersweep.rules.test.yml"), read("docs/metrics.md"));
+    let alerts: Vec<_> =
+        Regex::new(r"- alert: (\w+)").unwrap().captures_iter(&rules).map(|one| one[1].to_owned()).collect();
+    assert!(alerts.len() >= 10, "{alerts:?}");
+    for (at, alert) in alerts.iter().enumerate() {
+        assert!(tests.contains(&format!("- name: {alert}\n")), "{alert} has no test");
+        assert!(doc.contains(&format!("\n### {alert}\n")), "{alert} is not in docs/metrics.md");
+        let one = rules.split("- alert: ").nth(at + 1).unwrap();
+        for part in ["severity: ", "summary: ", "description: ", "remedy: "] {
+            assert!(one.contains(part), "{alert} lacks {part}");
+        }
+        assert!(one.contains(&format!("runbook: docs/metrics.md#{}\n", alert.to_lowercase())), "{alert}");
+    }
+    let headings = doc.lines().filter(|line| line.starts_with("### Layersweep")).count();
+    assert_eq!(headings, alerts.len(), "no alert is told that there is not");
+    // A rule that never fires passes for one that is not tested: each must go through its own.
+    for alert in &alerts {
+        let mutant = rules.replace(
+            &format!("- alert: {alert}\n        expr: "),
+            &format!("- alert: {alert}\n        expr: vector(0) > 1 and "),
+        );
+        let mutant = mutant.replace("vector(0) > 1 and |\n", "|\n          vector(0) > 1 and on ()\n");
+        assert_ne!(mutant, rules);
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::write(scratch.path().join("layersweep.rules.yml"), mutant).unwrap();
+        let mut groups = tests.split("\n  - name: ");
+        let head = groups.next().unwrap();
+        let own = groups.find(|group| group.starts_with(&format!("{alert}\n"))).unwrap();
+        std::fs::write(scratch.path().join("t.yml"), format!("{head}\n  - name: {own}\n")).unwrap();
+        let output = Command::new("promtool")
+            .args(["test", "rules", "t.yml"])
+            .current_dir(scratch.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(alert), "{alert}: {said}");
+    }
+}
+
+#[test]
+fn the_dashboard_fits_together() {
+    if !support::require_program("promtool") {
+        return;
+    }
+    let dashboard: Value = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    let variables: BTreeMap<_, _> = list(&dashboard, "/templating/list")
+        .iter()
+        .map(|variable| (text(variable, "/name"), text(variable, "/type")))
+        .collect();
+    assert_eq!(variables, [("datasource", "datasource"), ("node", "query"), ("store", "query")].into());
+    let panels = list(&dashboard, "/panels");
+    let ids: BTreeSet<_> = panels.iter().map(|panel| number(panel, "/id")).collect();
+    assert_eq!(ids.len(), panels.len(), "ids are unique");
+    let mut places: Vec<PathBuf> = Vec::new();
+    let mut rules = String::from("groups:\n  - name: dashboard\n    rules:\n");
+    let mut expression = |expr: &str| {
+        // As Grafana fills them in.
+        let expr = expr.replace("$node", ".*").replace("$store", ".*");
+        assert!(!expr.contains('$'), "{expr}");
+        let expr = serde_json::to_string(&expr).unwrap();
+        rules += &format!(
+            "      - record: dashboard:x:y\n        labels: {{n: \"{}\"}}\n        expr: {expr}\n",
+            rules.len()
+        );
+    };
+    for panel in panels {
+        let title = text(panel, "/title");
+        assert!(["timeseries", "stat", "table"].contains(&text(panel, "/type")), "{title} needs a plugin");
+        assert!(!text(panel, "/description").is_empty(), "{title}");
+        let place = ["x", "y", "w", "h"].map(|side| number(panel, &format!("/gridPos/{side}")));
+        assert!(place[0] + place[2] <= 24, "{title}");
+        places.push(format!("{}/{}", place[0], place[1]).into());
+        for part in [panel].into_iter().chain(list(panel, "/targets")) {
+            assert_eq!(text(part, "/datasource/uid"), "${datasource}", "{title}");
+        }
+        let refs: BTreeSet<_> = list(panel, "/targets").iter().map(|target| text(target, "/refId")).collect();
+        assert_eq!(refs.len(), list(panel, "/targets").len(), "{title}");
+        list(panel, "/targets").iter().for_each(|target| expression(text(target, "/expr")));
+    }
+    places.sort();
+    places.dedup();
+    assert_eq!(places.len(), panels.len(), "panels lie on each other");
+    for annotation in list(&dashboard, "/annotations/list") {
+        expression(text(annotation, "/expr"));
+    }
+    for variable in list(&dashboard, "/templating/list").iter().filter(|one| one["type"] == "query") {
+        let query = text(variable, "/query/query");
+        let inner = query.strip_prefix("label_values(").and_then(|rest| rest.rsplit_once(", "));
+        expression(inner.unwrap_or_else(|| panic!("{query}")).0);
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::write(scratch.path().join("rules.yml"), rules).unwrap();
+    promtool(&["check", "rules", "--lint=none", "rules.yml"], scratch.path());
+}

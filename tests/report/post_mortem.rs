@@ -1,0 +1,327 @@
+//! A node is dead, its disk is attached elsewhere: one command has to say what filled it.
+//!
+//! The disk is a filesystem in a file, with a store that podman has made, what a kubelet leaves, and
+//! the node's own records, written by our program in the node's own root. On it are planted: a leak,
+//! an image that is pinned for no reason, a dead container and a log that ran away.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support;
+use support::loopfs::{BindMount, Fs, LoopFs, MIB};
+use support::program::{self, list, number, text};
+use support::store::{self, Store};
+use support::{schema, small, tree};
+
+const POD: &str = "11111111-2222-4333-8444-555555555555";
+const PINNED: &str = "registry.example.org/old/tool:3";
+const LAYER: &str = "dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd";
+
+/// What was planted, in MiB.
+const LOG: u64 = 90;
+const DEAD: u64 = 60;
+const PIN: u64 = 40;
+const LEAK: u64 = 30;
+const UNUSED: u64 = 20;
+const VOLUME: u64 = 10;
+
+/// Bytes that no filesystem can make fewer.
+fn write(path: &Path, mib: u64) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut random = std::fs::File::open("/dev/urandom").unwrap().take(mib * MIB);
+    let mut file = std::fs::File::create(path).unwrap();
+    std::io::copy(&mut random, &mut file).unwrap();
+    file.flush().unwrap();
+}
+
+fn put(root: &Path, path: &str, content: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+fn import(store: &Store, mib: u64, name: &str) {
+    let dir = store.scratch().join("content");
+    write(&dir.join("blob"), mib);
+    let archive = store.scratch().join("content.tar");
+    store::succeed(store.command("tar").arg("-C").arg(&dir).arg("-cf").arg(&archive).arg("blob"));
+    store.podman([OsStr::new("import"), "-q".as_ref(), archive.as_ref(), name.as_ref()]);
+}
+
+/// A node as it was when it died: its store, and the id of its dead container.
+fn fill(root: &Path) -> (Store, String) {
+    put(root, "etc/hostname", "node-7.example.org\n");
+    put(
+        root,
+        "etc/containers/storage.conf",
+        "[storage]\ndriver = \"overlay\"\ngraphroot = \"/var/lib/containers/storage\"\n\
+         runroot = \"/run/containers/storage\"\n",
+    );
+    put(root, "etc/crio/crio.conf", &format!("[crio.image]\npinned_images = [\"{PINNED}\"]\n"));
+    put(
+        root,
+        "var/lib/kubelet/config.yaml",
+        "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n\
+         imageGCHighThresholdPercent: 80\nevictionHard:\n  imagefs.available: 12%\n  nodefs.available: 10%\n",
+    );
+    // What was planted a moment ago is old enough here; and once more, on a disk that has to be emptier.
+    put(root, "etc/layersweep/layersweep.toml", "[leaks]\nmin_age = \"0s\"\n");
+    put(
+        root,
+        "etc/layersweep/tight.toml",
+        "[images]\nhigh_percent = 20\nlow_percent = 10\nmin_age = \"0s\"\n",
+    );
+    let store = Store::at(&root.join("var/lib/containers/storage"), "overlay");
+    import(&store, PIN, PINNED);
+    import(&store, UNUSED, "registry.example.org/web:1");
+    import(&store, 2, "registry.example.org/batch:1");
+    let container = store.podman(["create", "--name", "batch-7", "registry.example.org/batch:1", "true"]);
+    let container = container.trim().to_owned();
+    let mounted = store.podman(["mount", &container]);
+    write(&Path::new(mounted.trim()).join("scratch"), DEAD);
+    store.podman(["umount", &container]);
+    store.unmount();
+    let orphan = root.join("var/lib/containers/storage/overlay").join(LAYER);
+    write(&orphan.join("diff/file"), LEAK);
+    std::fs::write(orphan.join("link"), "ABCDEFGHIJKLMNOPQRSTUVWXYZ").unwrap();
+    write(&root.join(format!("var/log/pods/shop_cart-0_{POD}/cart/0.log")), LOG);
+    write(
+        &root.join(format!("var/lib/kubelet/pods/{POD}/volumes/kubernetes.io~empty-dir/cache/file")),
+        VOLUME,
+    );
+    write(&root.join("var/log/journal/0123/system.journal"), 4);
+    write(&root.join("var/log/messages"), 3);
+    write(&root.join("usr-local/something"), 8);
+    (store, container)
+}
+
+/// Runs our program as the node itself did: in its own root.
+fn on_the_node(root: &Path, arguments: &[&str]) {
+    let inside = |name: &str| root.join(name);
+    std::fs::create_dir_all(inside("proc")).unwrap();
+    std::fs::create_dir_all(inside("run")).unwrap();
+    std::fs::write(inside("run/program"), "").unwrap();
+    // Not in a mount namespace of its own: that would hold on to every other mount of the machine.
+    let mut mounts = vec![
+        BindMount::new(Path::new("/proc"), &inside("proc")),
+        BindMount::new(Path::new(env!("CARGO_BIN_EXE_layersweep")), &inside("run/program")),
+    ];
+    for directory in ["/usr", "/lib", "/lib64"].map(Path::new).into_iter().filter(|path| path.is_dir()) {
+        let target = inside(directory.to_str().unwrap().trim_start_matches('/'));
+        std::fs::create_dir_all(&target).unwrap();
+        mounts.push(BindMount::new(directory, &target));
+    }
+    let mut command = Command::new("chroot");
+    program::hermetic(&mut command);
+    command.env_remove("LAYERSWEEP_STATE_DIR").arg(root).arg("/run/program").args(arguments);
+    let run = program::run(&mut command);
+    drop(mounts);
+    assert_eq!(run.code, 0, "{run:?}");
+    std::fs::remove_file(inside("run/program")).unwrap();
+}
+
+fn checksum(image: &Path) -> String {
+    store::succeed(Command::new("sha256sum").arg(image))
+}
+
+fn layersweep(root: &Path, words: &[&str]) -> program::Run {
+    let mut command = program::command();
+    command.env_remove("LAYERSWEEP_STATE_DIR").args(words).arg("--sysroot").arg(root);
+    program::run(&mut command).expect_no_crash()
+}
+
+fn cause<'a>(report: &'a Value, kind: &str) -> &'a Value {
+    let causes = list(report, "/verdict/causes");
+    causes
+        .iter()
+        .find(|cause| text(cause, "/kind") == kind)
+        .unwrap_or_else(|| panic!("no {kind}: {causes:#?}"))
+}
+
+/// The planted bytes, and at most what a filesystem adds for directories and records.
+fn assert_about(cause: &Value, mib: u64) {
+    let bytes = number(cause, "/bytes");
+    assert!((mib * MIB..mib * MIB + MIB).contains(&bytes), "{mib} MiB: {cause:#}");
+}
+
+fn exercise(fs: Fs, read_only: &str) {
+    if !store::require_tools() || !fs.require() {
+        return;
+    }
+    let mut disk = LoopFs::new(fs, 480 * MIB);
+    let (store, container) = fill(disk.path());
+    on_the_node(disk.path(), &["scan", "-q"]);
+    import(&store, 5, "registry.example.org/late:1");
+    store.unmount();
+    on_the_node(disk.path(), &["scan", "-q"]);
+    let image: PathBuf = disk.image().to_path_buf();
+    disk.sync();
+    disk.remount_with(read_only);
+    let before = checksum(&image);
+    let root = disk.path().to_path_buf();
+
+    let run = layersweep(&root, &["report", "--format", "json"]).expect_code(0);
+    let report = run.json();
+    schema::assert_fits("report", &report);
+    assert_eq!(text(&report, "/host"), "node-7.example.org");
+    assert_eq!(report["complete"], true, "{:#}", report["measured"]);
+
+    // Every planted cause by its name, its place and its bytes.
+    let log = cause(&report, "log");
+    assert_about(log, LOG);
+    assert_eq!(text(log, "/path"), format!("/var/log/pods/shop_cart-0_{POD}/cart/0.log"));
+    assert_eq!(text(log, "/id"), "shop/cart-0");
+    let dead = cause(&report, "dead-container");
+    assert_about(dead, DEAD);
+    assert_eq!(text(dead, "/id"), container);
+    assert!(text(dead, "/text").contains("batch-7"), "{dead:#}");
+    let pin = cause(&report, "pinned-image");
+    assert_about(pin, PIN);
+    assert!(text(pin, "/text").contains(PINNED) && text(pin, "/text").contains("crio.conf"), "{pin:#}");
+    let leak = cause(&report, "leak");
+    assert_about(leak, LEAK);
+    assert_eq!((text(leak, "/id"), text(leak, "/taken_by")), (LAYER, "layersweep"));
+    assert!(text(leak, "/path").starts_with("/var/lib/containers/storage/overlay/"), "{leak:#}");
+    assert_about(cause(&report, "unused-images"), UNUSED + 5);
+    assert_about(cause(&report, "kubelet-volume"), VOLUME);
+    assert_eq!(text(cause(&report, "kubelet-volume"), "/id"), "shop/cart-0");
+
+    // The largest come first, and the sentences name the largest.
+    let bytes: Vec<_> =
+        list(&report, "/verdict/causes").iter().map(|cause| number(cause, "/bytes")).collect();
+    assert!(bytes.is_sorted_by(|a, b| a >= b), "{bytes:?}");
+    let sentences = list(&report, "/verdict/sentences");
+    assert!(sentences[1].as_str().unwrap().contains("log of pod shop/cart-0"), "{sentences:#?}");
+    // Nothing is promised that a run would not do: below the marks no image goes, past them all that
+    // nothing uses; a leak goes when it is old enough.
+    let last = text(&report, "/verdict/sentences/2");
+    assert!(last.contains("`layersweep sweep --delete` (leaks, 30."), "{last}");
+    assert!(last.contains("`layersweep gc` would delete no image now, since the disk is below"), "{last}");
+    let tight = ["report", "--format", "json", "--config", "/etc/layersweep/tight.toml"];
+    let tight = layersweep(&root, &tight).expect_code(0).json();
+    let last = text(&tight, "/verdict/sentences/2");
+    assert!(last.starts_with("Once the node runs again, `layersweep gc` (unused images, 25."), "{last}");
+    assert!(last.contains("leaks of 30.") && last.contains("not to be deleted yet"), "{last}");
+    assert!(text(cause(&tight, "leak"), "/remedy").ends_with("removes it once it is 1d old"), "{tight:#}");
+
+    // The sums are the disk's.
+    let filesystems = list(&report, "/filesystems");
+    assert_eq!(filesystems.len(), 1, "{filesystems:#?}");
+    let facts = nix::sys::statvfs::statvfs(&root).unwrap();
+    let used = (facts.blocks() - facts.blocks_free()) * facts.fragment_size();
+    assert_eq!(number(&filesystems[0], "/used_bytes"), used);
+    let parts = list(&filesystems[0], "/parts");
+    assert_eq!(parts.iter().map(|part| number(part, "/bytes")).sum::<u64>(), used, "{parts:#?}");
+    let part = |kind: &'static str| parts.iter().filter(move |part| text(part, "/kind") == kind);
+    let sum = |kind: &'static str| part(kind).map(|part| number(part, "/bytes")).sum::<u64>();
+    assert!(sum("logs") >= (LOG + 3) * MIB && sum("journal") >= 4 * MIB, "{parts:#?}");
+    assert!(part("directory").any(|part| text(part, "/path") == "/usr-local"), "{parts:#?}");
+    // What is left is the filesystem's own: logs, tables, trees.
+    assert!(sum("other") < 40 * MIB, "{parts:#?}");
+    let marks: Vec<_> =
+        list(&filesystems[0], "/marks").iter().map(|mark| mark["percent"].as_f64().unwrap()).collect();
+    assert_eq!(marks, [70.0, 75.0, 80.0, 80.0, 88.0, 90.0]);
+
+    // The node's own past.
+    assert!(
+        text(&report["scan"]["images"][0], "/first_detected_from") == "records",
+        "{:#}",
+        report["scan"]["images"]
+    );
+    let usage = list(&report, "/usage");
+    assert!(usage.iter().any(|series| !list(series, "/points").is_empty()), "{usage:#?}");
+    let scans = layersweep(&root, &["history", "--scans", "--format", "json"]).expect_code(0).json();
+    schema::assert_fits("history-scans", &scans);
+    assert_eq!(list(&scans, "/scans").len(), 2);
+    let diff = layersweep(&root, &["diff", "last~1", "now", "--format", "json"]).expect_code(0).json();
+    schema::assert_fits("diff", &diff);
+    let images = list(&diff, "/images");
+    let came: Vec<_> = images.iter().filter(|image| text(image, "/change") == "came").collect();
+    assert_eq!(came.len(), 1, "{images:#?}");
+    assert_eq!(came[0]["names_after"][0], "registry.example.org/late:1");
+
+    // And as a person reads it.
+    let shown = layersweep(&root, &["report"]).expect_code(0).stdout;
+    for words in ["node-7.example.org", "batch-7", PINNED, "cart/0.log", LAYER, "90.0 MiB"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    assert_eq!(checksum(&image), before, "nothing on the disk has changed");
+}
+
+/// One after the other: what podman runs in mounts of its own would keep the other disk busy.
+#[test]
+fn one_command_says_what_filled_the_disk() {
+    exercise(Fs::Xfs, "ro,norecovery");
+    exercise(Fs::Ext4, "ro,noload");
+}
+
+/// Whatever state the node's records are in, the report comes, and says so.
+#[test]
+fn records_that_cannot_be_used() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let root = disk.path();
+    let store = small::still(&root.join("var/lib/containers/storage"));
+    store.unmount();
+    let database = root.join("var/lib/layersweep/layersweep.db");
+    let newer = || {
+        let mut scan = program::command();
+        scan.args(["scan", "-q", "--graphroot"]).arg(store.root()).arg("--state-dir");
+        program::run(scan.arg(database.parent().unwrap())).expect_code(0);
+        let connection = rusqlite::Connection::open(&database).unwrap();
+        connection.execute_batch("PRAGMA user_version = 99").unwrap();
+    };
+    /// A name, what makes it so, and what has to be told of it.
+    type State<'a> = (&'a str, &'a dyn Fn(), Option<&'a str>);
+    let states: [State<'_>; 4] = [
+        ("missing", &|| {}, None),
+        ("damaged", &|| put(root, "var/lib/layersweep/layersweep.db", "no database"), Some("is damaged")),
+        ("newer", &newer, Some("schema version 99")),
+        ("no file", &|| std::fs::create_dir(&database).unwrap(), Some("cannot be read")),
+    ];
+    for (name, make, told) in states {
+        std::fs::create_dir_all(database.parent().unwrap()).unwrap();
+        make();
+        let before = tree::listing(&root.join("var/lib/layersweep"));
+        // No records are fine; records that nobody can read are not.
+        let code = if told.is_some() { 3 } else { 0 };
+        let report = layersweep(root, &["report", "--format", "json"]).expect_code(code).json();
+        schema::assert_fits("report", &report);
+        assert_eq!(
+            (&report["complete"], &report["history_complete"]),
+            (&true.into(), &told.is_none().into())
+        );
+        let how = report["measured"]["how"].to_string();
+        match told {
+            None => assert!(how.contains("There are no records of layersweep"), "{name}: {how}"),
+            Some(words) => {
+                assert!(how.contains("cannot be read: ages") && how.contains(words), "{name}: {how}")
+            }
+        }
+        assert_eq!(list(&report, "/runs").len() + list(&report, "/usage").len(), 0, "{name}");
+        let images = list(&report, "/scan/images");
+        assert_eq!(images.len(), 5, "{name}");
+        assert!(
+            images.iter().all(|image| image["pinned"] == false),
+            "{name}: what nobody knows pins nothing here"
+        );
+        let warnings = list(&report, "/measured/warnings");
+        let is_told = |words: &str| warnings.iter().any(|warning| text(warning, "/message").contains(words));
+        match told {
+            None => assert!(warnings.is_empty(), "{name}: {warnings:#?}"),
+            Some(words) => assert!(is_told(words), "{name}: {warnings:#?}"),
+        }
+        layersweep(root, &["report"]).expect_code(code);
+        let after = tree::listing(&root.join("var/lib/layersweep"));
+        assert!(tree::differences(&before, &after).is_empty(), "{name}");
+        tree::remove(&root.join("var/lib/layersweep"));
+    }
+}

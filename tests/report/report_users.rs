@@ -1,0 +1,270 @@
+//! Who else holds bytes on a store's filesystem: each named, each byte once, no mount crossed.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support;
+use support::loopfs::{BindMount, Fs, LoopFs, MIB};
+use support::program::{self, list, number, text};
+use support::{schema, small, store, tree};
+
+fn write(path: &Path, mib: usize) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // Not all zeros: some filesystems keep none of those.
+    let content: Vec<u8> = (0..mib << 20).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    let mut file = File::create(path).unwrap();
+    file.write_all(&content).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn report(words: &[&str], root: &Path) -> Value {
+    let mut command = program::command();
+    command.args(["report", "--format", "json"]).args(words).arg(root);
+    let report = program::run(&mut command).expect_no_crash().expect_code(0).json();
+    schema::assert_fits("report", &report);
+    report
+}
+
+/// The parts add up; what they hold of a kind.
+fn parts(report: &Value) -> impl Fn(&str, &str) -> u64 {
+    let filesystems = list(report, "/filesystems");
+    assert_eq!(filesystems.len(), 1, "{filesystems:#?}");
+    let parts = list(&filesystems[0], "/parts").to_vec();
+    let sum: u64 = parts.iter().map(|part| number(part, "/bytes")).sum();
+    assert_eq!(sum, number(&filesystems[0], "/used_bytes"), "{parts:#?}");
+    assert!(parts.iter().all(|part| part["bytes"] == part["measured_bytes"]), "{parts:#?}");
+    move |kind, path| {
+        let here = parts.iter().filter(|part| text(part, "/kind") == kind);
+        let here = here.filter(|part| path.is_empty() || part["path"] == path);
+        here.map(|part| number(part, "/bytes")).sum()
+    }
+}
+
+/// So many MiB, and a little for directories.
+fn is_about(bytes: u64, mib: u64) -> bool {
+    (mib * MIB..mib * MIB + 200_000).contains(&bytes)
+}
+
+#[test]
+fn every_user_is_named_and_every_byte_counts_once() {
+    if !store::require_tools() {
+        return;
+    }
+    for fs in Fs::ALL {
+        if !fs.require() {
+            continue;
+        }
+        users(fs);
+    }
+}
+
+fn users(fs: Fs) {
+    let disk = LoopFs::new(fs, 320 * MIB);
+    let root = disk.path();
+    let store = small::still(&root.join("var/lib/containers/storage"));
+    store.unmount();
+    let pod = "var/lib/kubelet/pods/11-22";
+    write(&root.join("var/log/pods/ns_web_11-22/main/0.log"), 7);
+    write(&root.join("var/log/pods/ns_web_11-22/main/1.log"), 2);
+    write(&root.join("var/log/pods/ns_db_33-44/main/0.log"), 1);
+    write(&root.join("var/log/syslog"), 3);
+    write(&root.join("var/log/journal/id/system.journal"), 4);
+    write(&root.join(pod).join("volumes/kubernetes.io~empty-dir/cache/x"), 5);
+    write(&root.join("var/tmp/left"), 3);
+    write(&root.join("var/lib/systemd/coredump/core.x"), 2);
+    write(&root.join("swapfile"), 8);
+    write(&root.join("opt/tool"), 6);
+    write(&root.join("var/lib/layersweep/layersweep.db-not"), 1);
+    std::fs::create_dir_all(root.join("var/log/containers")).unwrap();
+    std::os::unix::fs::symlink(
+        "/var/log/pods/ns_web_11-22/main/0.log",
+        root.join("var/log/containers/web.log"),
+    )
+    .unwrap();
+    // A second name in another directory, and one in a store: they hold nothing more.
+    std::fs::create_dir(root.join("opt2")).unwrap();
+    std::fs::hard_link(root.join("opt/tool"), root.join("opt2/tool")).unwrap();
+    let image = store.images().into_iter().find(|image| image["in_use"] == true).unwrap();
+    let layer = store.root().join("overlay").join(image["layers"][0].as_str().unwrap()).join("diff");
+    write(&layer.join("big"), 9);
+    std::fs::hard_link(layer.join("big"), root.join("opt/of-a-layer")).unwrap();
+    // Something else is mounted below a directory of a pod.
+    let other = LoopFs::new(Fs::Ext4, 32 * MIB);
+    write(&other.path().join("elsewhere"), 11);
+    let mounted = root.join(pod).join("volumes/kubernetes.io~csi/data/mount");
+    std::fs::create_dir_all(&mounted).unwrap();
+    let bind = BindMount::new(other.path(), &mounted);
+    disk.sync();
+    let before = tree::listing(root);
+
+    let report = self::report(&["--sysroot"], root);
+    let of = parts(&report);
+    for (kind, path, mib) in [
+        ("logs", "/var/log/pods", 10),
+        ("logs", "/var/log", 3),
+        ("journal", "/var/log/journal", 4),
+        ("kubelet-volumes", "/var/lib/kubelet/pods", 5),
+        ("var-tmp", "/var/tmp", 3),
+        ("core-dumps", "/var/lib/systemd/coredump", 2),
+        ("swap", "/swapfile", 8),
+        ("layersweep", "/var/lib/layersweep", 1),
+    ] {
+        assert!(is_about(of(kind, path), mib), "{fs:?} {kind} {path}: {}", of(kind, path));
+    }
+    // The tool is with the first of its directories, the layer's file with the store.
+    assert!(is_about(of("directory", "/opt"), 6), "{fs:?}: {}", of("directory", "/opt"));
+    assert_eq!(of("directory", "/opt2"), 0, "{fs:?}");
+    assert!(of("images", "") > 9 * MIB, "{fs:?}: {}", of("images", ""));
+    let logs = list(&report, "/top/logs");
+    assert_eq!((text(&logs[0], "/pod"), text(&logs[0], "/container")), ("ns/web", "main"), "{logs:#?}");
+    assert_eq!(text(&logs[0], "/path"), "/var/log/pods/ns_web_11-22/main/0.log");
+    let pods = list(&report, "/top/pods");
+    let pod = |kind: &'static str| pods.iter().find(move |pod| text(pod, "/kind") == kind).unwrap();
+    assert_eq!(text(pod("volumes"), "/pod"), "ns/web", "named by the directory of its logs");
+    assert!(is_about(number(pod("volumes"), "/bytes"), 5) && is_about(number(pod("logs"), "/bytes"), 9));
+    let changes = tree::differences(&before, &tree::listing(root));
+    assert!(changes.is_empty(), "{fs:?}: {changes:#?}");
+    drop(bind);
+
+    // The same disk as that of a node that runs: a file without a name still holds its bytes.
+    let path = root.join("opt/gone");
+    write(&path, 12);
+    let held = File::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    disk.sync();
+    // And one that a container has written in its own layer, through an overlay: most logs go so.
+    let overlay = Overlay::new(root);
+    let path = overlay.merged.join("log");
+    write(&path, 6);
+    let log = File::options().append(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // What is read in a layer below is still there.
+    let below = File::open(overlay.merged.join("below")).unwrap();
+    std::fs::remove_file(overlay.merged.join("below")).unwrap();
+    disk.sync();
+    let report = self::report(&["--graphroot"], store.root());
+    {
+        let of = parts(&report);
+        assert!(is_about(of("deleted-open", ""), 18), "{fs:?}: {}", of("deleted-open", ""));
+        let causes = list(&report, "/verdict/causes");
+        let deleted: Vec<_> = causes.iter().filter(|one| text(one, "/kind") == "deleted-open").collect();
+        assert_eq!(deleted.len(), 2, "{causes:#?}");
+        let cause = deleted[0];
+        let holder = format!("(pid {})", std::process::id());
+        assert!(text(cause, "/text").contains(&holder), "{cause:#}");
+    }
+    drop((held, log, below));
+}
+
+/// An overlay whose layers lie on a disk, mounted elsewhere.
+struct Overlay {
+    merged: std::path::PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Overlay {
+    fn new(root: &Path) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let merged = dir.path().join("merged");
+        std::fs::create_dir(&merged).unwrap();
+        let part = |name: &str| {
+            let path = root.join("opt/container").join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            path
+        };
+        let [lower, upper, work] = ["lower", "upper", "work"].map(part);
+        write(&lower.join("below"), 3);
+        let options =
+            format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+        let mut mount = std::process::Command::new("mount");
+        store::succeed(mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(&merged));
+        Self { merged, _dir: dir }
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let gone = std::process::Command::new("umount").arg(&self.merged).status();
+        assert!(gone.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+/// No file can be made any more, although most bytes are free: that is the story then.
+#[test]
+fn a_disk_without_an_inode_is_full() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "2000"], &[]);
+    let store = small::still(&disk.path().join("var/lib/containers/storage"));
+    store.unmount();
+    std::fs::write(disk.path().join("sweep.toml"), "[images]\ninodes_high_percent = 90\n").unwrap();
+    std::fs::write(disk.path().join("absurd.toml"), "[images]\nmin_free = \"1TiB\"\n").unwrap();
+    let files = disk.path().join("opt");
+    std::fs::create_dir(&files).unwrap();
+    let made = (0..).find(|at| File::create(files.join(at.to_string())).is_err()).unwrap();
+    assert!(made > 0);
+    disk.sync();
+    let words = ["--config", "/sweep.toml", "--sysroot"];
+    let report = self::report(&words, disk.path());
+    let filesystem = &list(&report, "/filesystems")[0];
+    let inodes = number(filesystem, "/inodes");
+    assert_eq!(number(filesystem, "/inodes_free"), 0);
+    let sentence = text(&report, "/verdict/sentences/0");
+    let expected = format!("has no inode left: all {inodes} inodes are used");
+    assert!(sentence.contains(&expected), "{sentence}");
+    assert!(sentence.contains("past layersweep's gc by inodes at 90%"), "{sentence}");
+    let mut command = program::command();
+    let shown = program::run(command.arg("report").args(words).arg(disk.path())).expect_code(0).stdout;
+    assert!(shown.contains(&format!("100% of {inodes} inodes used")), "{shown}");
+    // More is to be free than there is: no mark, and a warning.
+    let words = ["--config", "/absurd.toml", "--sysroot"];
+    let absurd = self::report(&words, disk.path());
+    let marks = absurd["filesystems"][0]["marks"].to_string();
+    assert!(!marks.contains("free bytes"), "{marks}");
+    let warnings = absurd["measured"]["warnings"].to_string();
+    assert!(warnings.contains("images.min_free (or free_until) wants 1.0 TiB free"), "{warnings}");
+    // Nothing is written to that disk, by whatever name a part of it goes.
+    let scratch = tempfile::tempdir().unwrap();
+    for part in [disk.path(), &files] {
+        let name = scratch.path().join("elsewhere");
+        std::fs::create_dir_all(&name).unwrap();
+        let bind = BindMount::new(part, &name);
+        let mut command = program::command();
+        command.args(["report", "--html"]).arg(name.join("evil.html")).arg("--sysroot").arg(disk.path());
+        let run = program::run(&mut command).expect_code(2);
+        assert!(run.stderr.contains("never written to"), "{run:?}");
+        drop(bind);
+    }
+}
+
+/// What a snapshotter beside containerd keeps is named, also where its records are of no known kind.
+#[test]
+fn a_snapshotter_without_known_records_is_named() {
+    if !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let root = disk.path();
+    let meta_db = "io.containerd.metadata.v1.bolt/meta.db";
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/2.3.4/root").join(meta_db);
+    let containerd = root.join("var/lib/containerd").join(meta_db);
+    std::fs::create_dir_all(containerd.parent().unwrap()).unwrap();
+    std::fs::copy(fixture, containerd).unwrap();
+    std::fs::create_dir_all(root.join("etc/containerd")).unwrap();
+    let config = "version = 3\n[proxy_plugins.lazy]\ntype = \"snapshot\"\n\
+        [proxy_plugins.lazy.exports]\nroot = \"/var/lib/lazy\"\n";
+    std::fs::write(root.join("etc/containerd/config.toml"), config).unwrap();
+    write(&root.join("var/lib/lazy/cache/x"), 6);
+    write(&root.join("var/lib/else"), 5);
+    let report = report(&["--sysroot"], root);
+    let parts = list(&report, "/filesystems/0/parts");
+    let lazy =
+        parts.iter().find(|part| part["label"] == "snapshotter lazy").unwrap_or_else(|| panic!("{parts:#?}"));
+    assert!(is_about(number(lazy, "/bytes"), 6) && text(lazy, "/path").ends_with("/var/lib/lazy"), "{lazy}");
+}

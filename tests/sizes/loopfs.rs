@@ -1,0 +1,26 @@
+//! The loop-mounted filesystems that other tests stand on.
+
+use crate::support;
+use support::loopfs::{Fs, LoopFs, MIB};
+
+#[test]
+fn a_loop_filesystem_counts_what_is_written_and_goes_away() {
+    if !support::require_root() {
+        return;
+    }
+    for fs in Fs::ALL {
+        if !fs.require() {
+            continue;
+        }
+        let loopfs = LoopFs::new(fs, 64 * MIB);
+        let mount = loopfs.path().to_path_buf();
+        let before = loopfs.used_bytes();
+        std::fs::write(mount.join("file"), vec![7; 8 << 20]).unwrap();
+        let grown = loopfs.used_bytes() - before;
+        assert!((8 * MIB..10 * MIB).contains(&grown), "{fs:?} grew by {grown}");
+        loopfs.remount();
+        assert!(mount.join("file").exists());
+        drop(loopfs);
+        assert!(!mount.exists(), "{} is left", mount.display());
+    }
+}

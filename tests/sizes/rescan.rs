@@ -1,0 +1,409 @@
+//! A scan that takes sizes from an earlier one says to the byte what a scan says that
+//! measures everything, whatever happened in between; and what nobody could know is found
+//! by samples.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test talks to its reader
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support;
+use layersweep::disk::Fingerprint;
+use layersweep::disk::kept::UnitKey;
+use layersweep::stores::Survey;
+use support::archive::{ImageSpec, LayerSpec};
+use support::containerd::{self, Rig};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::rescan::{Scanner, assert_same, rest, settled};
+use support::store::{self, Store};
+
+/// Images `base`, `a`, `b` and `c`: nine layers of 30 to 60 files and one of 1.5 MB.
+fn images() -> Vec<ImageSpec> {
+    let layer = |name: &str| LayerSpec {
+        small_files: 60,
+        files: vec![1_500_000],
+        hard_links: 2,
+        symlinks: 4,
+        ..LayerSpec::new(name)
+    };
+    [
+        ("base", vec!["base"]),
+        ("a", vec!["base", "a1", "a2", "a3"]),
+        ("b", vec!["base", "b1", "b2"]),
+        ("c", vec!["c1", "c2", "c3"]),
+    ]
+    .map(|(image, layers)| image_of(image, layers.into_iter().map(layer).collect()))
+    .into()
+}
+
+fn image_of(name: &str, layers: Vec<LayerSpec>) -> ImageSpec {
+    ImageSpec { names: vec![reference(name)], layers, label: name.into() }
+}
+
+fn reference(name: &str) -> String {
+    format!("localhost/rescan/{name}:1")
+}
+
+/// A store with those images on a filesystem of its own.
+fn store_on(fs: Fs, driver: &str) -> Option<(LoopFs, Store)> {
+    if !store::require_tools() || !fs.require() {
+        return None;
+    }
+    let loopfs = LoopFs::new(fs, 600 * MIB);
+    let store = Store::at(&loopfs.path().join("root"), driver);
+    store.load(&images());
+    loopfs.sync();
+    Some((loopfs, store))
+}
+
+/// The directory of a layer that holds the directory `name`.
+fn layer(store: &Store, name: &str) -> PathBuf {
+    let entries = fs::read_dir(store.root().join("overlay")).unwrap();
+    let mut layers = entries.map(|entry| entry.unwrap().path());
+    layers.find(|path| path.join("diff").join(name).is_dir()).expect(name)
+}
+
+fn shell(script: &str, at: &Path) {
+    store::succeed(Command::new("sh").args(["-euc", script]).current_dir(at));
+}
+
+/// How many layers a survey took from an earlier one, and how many it measured.
+fn layers(survey: &Survey) -> (usize, usize) {
+    (survey.effort.cached_layers, survey.effort.measured_layers)
+}
+
+/// What shows that the layers are what they were.
+fn evidence(survey: &Survey) -> Vec<(&UnitKey, Fingerprint, Fingerprint)> {
+    let kept = survey.to_keep.as_ref().unwrap().stores.iter().flat_map(|(_, entries)| entries);
+    kept.map(|entry| (&entry.key, entry.unit.record, entry.unit.evidence)).collect()
+}
+
+/// A scan that trusts everything must say what a scan says that knows nothing.
+#[track_caller]
+fn same(what: &str, scanner: &mut Scanner) -> Survey {
+    let again = scanner.again();
+    assert_same(what, &again, &scanner.alone());
+    assert!(again.is_complete(), "{what}: {:?}", again.inventory.findings);
+    again
+}
+
+/// Everything that can be remembered is; a first scan and a rest went before.
+fn learned(store: &Store) -> Scanner {
+    rest();
+    let mut scanner = Scanner::of(store);
+    assert_eq!(layers(&scanner.again()).0, 0, "nothing is known at first");
+    scanner
+}
+
+fn whatever_podman_does(fs: Fs) {
+    let Some((loopfs, store)) = store_on(fs, "overlay") else { return };
+    let mut scanner = learned(&store);
+    let still = same("untouched", &mut scanner);
+    let (cached, measured) = layers(&still);
+    assert_eq!(cached + measured, 9);
+    assert!(cached >= 7, "one layer is a sample, at most two: {cached} of 9");
+    let podman = |what: &str, arguments: &[&str], scanner: &mut Scanner| {
+        store.podman(arguments);
+        loopfs.sync();
+        let survey = same(what, scanner);
+        assert!(layers(&survey).0 >= 3, "{what}: {:?}", layers(&survey));
+        assert_eq!(survey.inventory.findings, [], "{what}");
+    };
+    let [a, b, c] = ["a", "b", "c"].map(reference);
+    podman("tag", &["tag", &a, "localhost/other:1"], &mut scanner);
+    podman("create", &["create", "--name", "one", "--network", "none", &a, "/x"], &mut scanner);
+    let mounted = store.podman(["mount", "one"]);
+    shell("echo changed >a1/d0/f1; rm a1/d0/f2; echo new >new", Path::new(mounted.trim()));
+    podman("write and unmount", &["umount", "one"], &mut scanner);
+    podman("commit", &["commit", "-q", "one", &reference("d")], &mut scanner);
+    podman("image mount", &["image", "mount", &b], &mut scanner);
+    podman("image unmount", &["image", "unmount", &b], &mut scanner);
+    podman("remove an image", &["rmi", &b], &mut scanner);
+    podman("remove the container", &["rm", "one"], &mut scanner);
+    store.load(&images());
+    loopfs.sync();
+    same("load what was removed", &mut scanner);
+    podman("remove another", &["rmi", &c], &mut scanner);
+    rest();
+    same("learn what came", &mut scanner);
+    let last = same("and take it", &mut scanner);
+    assert!(layers(&last).1 <= 2, "{:?}", layers(&last));
+}
+
+#[test]
+fn whatever_podman_does_on_ext4() {
+    whatever_podman_does(Fs::Ext4);
+}
+
+#[test]
+fn whatever_podman_does_on_xfs() {
+    whatever_podman_does(Fs::Xfs);
+}
+
+#[test]
+fn a_store_of_every_kind_of_relation() {
+    if !store::require_tools() || !Fs::Xfs.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Xfs, 1024 * MIB);
+    let store = Store::rig(&loopfs.path().join("root"), "overlay");
+    loopfs.sync();
+    let mut scanner = learned(&store);
+    let again = same("untouched", &mut scanner);
+    assert!(layers(&again).0 > 10, "{:?}", layers(&again));
+    assert!(
+        again.inventory.nodes.iter().any(|node| node.layer.as_ref().is_some_and(|layer| layer.read_write))
+    );
+}
+
+fn links_that_were_always_there(fs: Fs) {
+    let Some((loopfs, store)) = store_on(fs, "overlay") else { return };
+    let (a1, b1, c1) = (layer(&store, "a1"), layer(&store, "b1"), layer(&store, "c1"));
+    // Two layers share, and one shares with somebody outside the store.
+    fs::hard_link(a1.join("diff/a1/d0/f5"), b1.join("diff/b1/d0/linked")).unwrap();
+    fs::hard_link(c1.join("diff/c1/big0"), loopfs.path().join("mine")).unwrap();
+    loopfs.sync();
+    let mut scanner = learned(&store);
+    let taken = (0..3).map(|_| layers(&same("the same links", &mut scanner)).0);
+    // The one that shares with somebody outside is measured each time, and a sample; the
+    // two that share with each other come together.
+    assert_eq!(taken.max(), Some(7));
+    fs::remove_file(loopfs.path().join("mine")).unwrap();
+    store.podman(["rmi", &reference("b")]);
+    loopfs.sync();
+    same("no link any more", &mut scanner);
+    rest();
+    scanner.again();
+    let last = same("and all is remembered", &mut scanner);
+    assert!(layers(&last).0 >= 6, "{:?}", layers(&last));
+}
+
+#[test]
+fn links_that_were_always_there_on_ext4() {
+    links_that_were_always_there(Fs::Ext4);
+}
+
+#[test]
+fn links_that_were_always_there_on_xfs() {
+    links_that_were_always_there(Fs::Xfs);
+}
+
+/// `share` makes its second argument from its first.
+fn shared_with_a_new_layer(fs: Fs, share: fn(&Path, &Path)) {
+    let Some((loopfs, store)) = store_on(fs, "overlay") else { return };
+    let mut scanner = learned(&store);
+    assert!(layers(&same("untouched", &mut scanner)).0 >= 7);
+    // Three times, since a sample may meet the old layer by chance.
+    for (old, new) in [("a1", "new1"), ("b2", "new2"), ("c3", "new3")] {
+        store.load(&[image_of(new, vec![LayerSpec { small_files: 10, ..LayerSpec::new(new) }])]);
+        let from = layer(&store, old).join("diff").join(old);
+        let to = layer(&store, new).join("diff").join(new);
+        share(&from.join("big0"), &to.join("d0/shared"));
+        share(&from.join("d0/f5"), &to.join("d0/small"));
+        loopfs.sync();
+        let seen = same("shares with the new layer", &mut scanner);
+        assert_eq!(layers(&seen).0, 0, "{old}: an unknown link makes everything be measured");
+        assert_eq!(seen.inventory.findings, [], "{old}");
+        for _ in 0..2 {
+            let again = same("the second time", &mut scanner);
+            assert!(layers(&again).0 >= 3, "{old}: once is enough: {:?}", layers(&again));
+        }
+    }
+    store.podman(["rmi", &reference("new2")]);
+    loopfs.sync();
+    same("a new layer is gone", &mut scanner);
+}
+
+#[test]
+fn hard_links_of_a_new_layer_on_ext4() {
+    shared_with_a_new_layer(Fs::Ext4, |from, to| fs::hard_link(from, to).unwrap());
+}
+
+#[test]
+fn hard_links_of_a_new_layer_on_xfs() {
+    shared_with_a_new_layer(Fs::Xfs, |from, to| fs::hard_link(from, to).unwrap());
+}
+
+fn reflink(from: &Path, to: &Path) {
+    store::succeed(Command::new("cp").arg("--reflink=always").args([from, to]));
+}
+
+#[test]
+fn reflinks_of_a_new_layer_on_xfs() {
+    shared_with_a_new_layer(Fs::Xfs, reflink);
+}
+
+#[test]
+fn reflinks_of_a_new_layer_on_btrfs() {
+    shared_with_a_new_layer(Fs::Btrfs, reflink);
+}
+
+#[test]
+fn layers_that_are_reflinked_copies_of_each_other() {
+    let Some((_loopfs, store)) = store_on(Fs::Xfs, "vfs") else { return };
+    let mut scanner = learned(&store);
+    same("untouched", &mut scanner);
+    store.podman(["rmi", &reference("b")]);
+    same("one is gone", &mut scanner);
+}
+
+/// Scans with one sample after another until one finds something; that survey.
+fn found_by_a_sample(scanner: &Scanner, before: &Survey) -> Survey {
+    for seed in 0..400 {
+        let survey = scanner.with_seed(seed);
+        if !survey.inventory.findings.is_empty() {
+            return survey;
+        }
+        assert_same("what nobody knows", &survey, before);
+    }
+    panic!("400 samples found nothing");
+}
+
+#[test]
+fn a_byte_below_diff_is_found_by_a_sample_or_by_full() {
+    let Some((loopfs, store)) = store_on(Fs::Xfs, "overlay") else { return };
+    let mut scanner = learned(&store);
+    let before = same("untouched", &mut scanner);
+    let changed = layer(&store, "b2");
+    shell("head -c 100000 /dev/zero >>diff/b2/d0/f3", &changed);
+    loopfs.sync();
+    rest();
+
+    let full = scanner.survey(Some(settled(scanner.remembered(0))), true);
+    assert_same("full", &full, &scanner.alone());
+    let told = |survey: &Survey| {
+        let findings = &survey.inventory.findings;
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].path, changed);
+        assert!(!findings[0].incomplete, "the figures are right");
+        let bytes = |survey: &Survey| {
+            let node = survey.inventory.nodes.iter().find(|node| node.path == changed);
+            node.unwrap().size.bytes.to_string()
+        };
+        let message = &findings[0].message;
+        assert!(message.contains(&bytes(&before)) && message.contains(&bytes(&full)), "{message}");
+    };
+    told(&full);
+    let found = found_by_a_sample(&scanner, &before);
+    assert_same("found by a sample", &found, &full);
+    assert_eq!(layers(&found), (0, 9), "the whole store was measured");
+    told(&found);
+    let after = same("learned", &mut scanner);
+    assert!(after.inventory.findings.is_empty() && layers(&after).0 >= 7);
+}
+
+#[test]
+fn other_inodes_of_the_same_size_are_found() {
+    let Some((loopfs, store)) = store_on(Fs::Xfs, "overlay") else { return };
+    let mut scanner = learned(&store);
+    let before = same("untouched", &mut scanner);
+    shell(
+        "cp -p f3 f3.new; cp -p f4 f4.new; mv f3.new f3; mv f4.new f4",
+        &layer(&store, "c2").join("diff/c2/d0"),
+    );
+    loopfs.sync();
+    rest();
+    let now = scanner.alone();
+    // What was freed is no longer the layer's, which only the notes of inodes show.
+    let found =
+        (0..400).map(|seed| scanner.with_seed(seed)).find(|survey| !survey.inventory.findings.is_empty());
+    let found = found.expect("found by a sample");
+    assert_same("found", &found, &now);
+    assert!(found.inventory.findings[0].message.contains("other files"), "{:?}", found.inventory.findings);
+    drop(before);
+}
+
+#[test]
+fn what_shows_is_measured() {
+    let Some((loopfs, store)) = store_on(Fs::Ext4, "overlay") else { return };
+    let mut scanner = learned(&store);
+    let before = same("untouched", &mut scanner);
+    let all = layer(&store, "base");
+    let changes: [(&str, &Path, String); 4] = [
+        ("chown", &all, "chown -R 1000:1000 .".into()),
+        (
+            "replaced",
+            store.root(),
+            format!("cp -a {0} copy; rm copy/diff/base/big0; rm -r {0}; mv copy {0}", all.display()),
+        ),
+        ("a file beside diff", &all, "head -c 50000 /dev/zero >more".into()),
+        ("permissions of diff", &all, "chmod 711 diff; rm diff/base/d0/f7".into()),
+    ];
+    for (what, at, script) in changes {
+        shell(&script, at);
+        loopfs.sync();
+        let again = same(what, &mut scanner);
+        assert!((6..=8).contains(&layers(&again).0), "{what}: {:?}", layers(&again));
+        assert_eq!(again.inventory.findings, [], "{what}");
+        rest();
+        scanner.again();
+    }
+    drop(before);
+}
+
+#[test]
+fn a_disk_of_others_is_read_and_nothing_is_left() {
+    let Some((loopfs, store)) = store_on(Fs::Ext4, "overlay") else { return };
+    rest();
+    let scanner = Scanner::foreign(loopfs.path(), Path::new("/root"));
+    let first = scanner.survey(Some(scanner.remembered(0)), false);
+    assert_eq!((&first.to_keep, layers(&first)), (&None, (0, 9)));
+    // The same store, learned on the machine that it belongs to.
+    let own = Scanner::of(&store);
+    own.with_seed(1);
+    let again = scanner.survey(Some(settled(own.remembered(2))), false);
+    assert!(again.to_keep.is_none() && layers(&again).0 >= 7, "{:?}", layers(&again));
+    assert_same("from what is remembered", &again, &first);
+}
+
+#[test]
+fn stores_one_by_one_and_together() {
+    let Some((loopfs, store)) = store_on(Fs::Ext4, "overlay") else { return };
+    let other = Store::at(&loopfs.path().join("other"), "overlay");
+    other.load(&images()[..2]);
+    fs::hard_link(layer(&store, "a1").join("diff/a1/big0"), layer(&other, "a2").join("diff/a2/linked"))
+        .unwrap();
+    loopfs.sync();
+    rest();
+    let mut both = Scanner::of(&store).and(&other);
+    both.again();
+    for _ in 0..2 {
+        let again = same("both", &mut both);
+        assert!(layers(&again).0 >= 9, "{:?}", layers(&again));
+    }
+}
+
+#[test]
+fn containerd() {
+    if !containerd::require_rig() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 800 * MIB);
+    let root = loopfs.path().join("root");
+    let rig = Rig::with_images(&root);
+    loopfs.sync();
+    rest();
+    let mut scanner = Scanner::of_containerd(&root);
+    scanner.again();
+    let again = same("untouched", &mut scanner);
+    assert!(layers(&again).0 > 0, "{:?}", layers(&again));
+    assert_eq!(evidence(&again).len(), 7, "all committed snapshots");
+    rig.script("30-pods.sh", &[]);
+    rig.stop();
+    loopfs.sync();
+    let pods = same("with pods", &mut scanner);
+    assert_eq!(
+        evidence(&pods),
+        evidence(&again),
+        "active snapshots are measured, the others stay as they were"
+    );
+    assert!(layers(&pods).0 > 0, "{:?}", layers(&pods));
+    rig.script("10-start.sh", &[]);
+    let images = rig.images();
+    let gone = images.iter().find(|image| image.tags.iter().any(|tag| tag.contains("app-b"))).expect("app-b");
+    rig.remove(&gone.id);
+    rig.stop();
+    loopfs.sync();
+    same("an image less", &mut scanner);
+}

@@ -1,0 +1,205 @@
+//! The sum over everything in a store is what `du` says of its graphroot, to the byte.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support;
+use support::containers::Containers;
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::program::{self, list, number};
+use support::store::{self, Store};
+use support::tree;
+
+/// The parts of a store's bytes; with `total` they are all of `stores[].bytes`.
+const PARTS: [&str; 5] = ["images", "containers", "leaks", "metadata", "other"];
+
+fn check(graphroot: &Path, runroot: &Path, what: &str) -> Value {
+    let run = program::store_run("scan", graphroot, runroot).expect_no_crash();
+    assert!(matches!(run.code, 0 | 3), "{what}: {run:?}");
+    let scan = run.json();
+    let stores = list(&scan, "/stores");
+    assert_eq!(stores.len(), 1, "{what}: {stores:#?}");
+    let bytes = &stores[0]["bytes"];
+    let sum: u64 = PARTS.iter().map(|part| number(bytes, &format!("/{part}"))).sum();
+    let du = tree::du(graphroot);
+    assert_eq!(sum, number(bytes, "/total"), "{what}: {bytes:#}");
+    assert_eq!(sum, du, "{what}: du says {du}: {bytes:#}");
+    scan
+}
+
+/// An imagestore may lie inside the graphroot: its bytes count once.
+#[test]
+fn an_imagestore_inside_the_graphroot() {
+    for place in ["imgs", "deep/down/imgs"] {
+        let dir = tempfile::tempdir().unwrap();
+        let graphroot = dir.path().join("g");
+        let imagestore = graphroot.join(place);
+        for area in [&graphroot, &imagestore] {
+            let layer = area.join("overlay").join("a".repeat(64)).join("diff");
+            std::fs::create_dir_all(&layer).unwrap();
+            std::fs::write(layer.join("file"), vec![1; 300_000]).unwrap();
+            std::fs::create_dir(area.join("overlay-layers")).unwrap();
+            std::fs::write(area.join("overlay-layers/layers.json"), "[]").unwrap();
+        }
+        std::fs::write(imagestore.parent().unwrap().join("beside"), vec![1; 50_000]).unwrap();
+        std::fs::create_dir_all(dir.path().join("etc/containers")).unwrap();
+        let config = format!(
+            "[storage]\ndriver = \"overlay\"\ngraphroot = \"/g\"\nrunroot = \"/run\"\n\
+             imagestore = \"/g/{place}\"\n"
+        );
+        std::fs::write(dir.path().join("etc/containers/storage.conf"), config).unwrap();
+        let args = ["scan", "--format", "json", "--sysroot", dir.path().to_str().unwrap()];
+        let scan = program::layersweep(args).expect_no_crash().json();
+        let bytes = &scan["stores"][0]["bytes"];
+        assert_eq!(number(bytes, "/total"), tree::du(&graphroot), "{place}: {bytes:#}");
+        assert!(number(bytes, "/other") < 100_000, "{place}: {bytes:#}");
+    }
+}
+
+fn rig(fs: Fs, driver: &str) {
+    if !store::require_tools() || !fs.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(fs, 2048 * MIB);
+    let home = loopfs.path().join("store");
+    std::fs::create_dir(&home).unwrap();
+    let store = Store::rig(&home.join("root"), driver);
+    loopfs.sync();
+    check(store.root(), &store.runroot(), "the rig");
+    if driver != "overlay" {
+        return;
+    }
+    let injected = loopfs.path().join("injected");
+    store::succeed(Command::new(store::rig("inject.sh")).args([&home, &injected]));
+    loopfs.sync();
+    check(&injected.join("root"), &injected.join("run"), "with everything injected");
+}
+
+/// Containers that run and write, are paused, have ended, and a mounted image: what is mounted below
+/// the graphroot belongs to nobody there, and the sum stays `du -x`'s, to the byte.
+fn with_containers(fs: Fs) {
+    if !store::require_tools() || !support::require_program("runc") || !fs.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(fs, 1024 * MIB);
+    let store = Store::at(&loopfs.path().join("root"), "overlay");
+    let pod = Containers::new(&store);
+    let look = |what: &str| {
+        loopfs.sync();
+        let scan = check(store.root(), &store.runroot(), what);
+        (scan, i64::try_from(tree::du(store.root())).unwrap())
+    };
+    let before = look("before");
+    for at in 0..13 {
+        pod.run(
+            &format!("r{at}"),
+            "echo x >/file; busybox dd if=/dev/zero of=/big bs=1k count=600 2>/dev/null; sleep 900",
+        );
+    }
+    // What it is told last it writes down.
+    pod.run(
+        "last",
+        "trap 'busybox dd if=/dev/zero of=/end bs=1k count=800 2>/dev/null; exit' TERM; sleep 900 & wait",
+    );
+    for at in 0..5 {
+        pod.run(&format!("e{at}"), "busybox dd if=/dev/zero of=/big bs=1k count=300 2>/dev/null");
+    }
+    (0..3).for_each(|at| pod.podman(["pause", &format!("r{at}")]));
+    pod.podman(["image", "mount", Containers::IMAGE]);
+    pod.wait_for_files();
+    let at_work = look("with containers at work");
+    // Each holds what it wrote, and not its image.
+    let wrote = container_bytes(&at_work.0) - container_bytes(&before.0);
+    assert!(wrote >= 13 * 600 * 1024 + 5 * 300 * 1024, "{wrote}");
+    assert!(wrote < 18 * 1024 * 1024, "{wrote}");
+    (0..3).for_each(|at| pod.podman(["unpause", &format!("r{at}")]));
+    pod.podman(["stop", "--time", "20", "last"]);
+    pod.podman(["stop", "--all", "--time", "0"]);
+    pod.podman(["image", "unmount", Containers::IMAGE]);
+    let stopped = look("after they were stopped");
+
+    let came = compare(&store, &before, &at_work);
+    let containers = list(&came, "/containers");
+    assert_eq!(containers.len(), 19, "{containers:#?}");
+    assert!(containers.iter().all(|one| one["change"] == "came"), "{containers:#?}");
+    // Stopping changed what one of them wrote then, and little of what the runtime keeps of each.
+    let ended = compare(&store, &at_work, &stopped);
+    for kind in ["images", "leaks"] {
+        assert_eq!(list(&ended, &format!("/{kind}")).len(), 0, "{ended:#}");
+    }
+    let big = |one: &&Value| one["change_bytes"].as_i64().unwrap().abs() > 64 << 10;
+    for kind in ["layers", "containers"] {
+        let changed: Vec<_> = list(&ended, &format!("/{kind}")).iter().filter(big).collect();
+        assert_eq!(changed.len(), 1, "{kind}: {ended:#}");
+        assert_eq!(changed[0]["change"], "grew", "{changed:#?}");
+        assert!(changed[0]["change_bytes"].as_i64().unwrap() >= 800 << 10, "{changed:#?}");
+    }
+    assert!(list(&ended, "/containers").iter().any(|one| big(&one) && one["name"] == "last"), "{ended:#}");
+}
+
+fn container_bytes(scan: &Value) -> u64 {
+    number(scan, "/stores/0/bytes/containers")
+}
+
+/// `diff` of two scans in files, which tells the difference that `du` tells.
+fn compare(store: &Store, before: &(Value, i64), after: &(Value, i64)) -> Value {
+    let file = |name: &str, scan: &Value| {
+        let path = store.scratch().join(name);
+        std::fs::write(&path, scan.to_string()).unwrap();
+        path
+    };
+    let files = [file("before.json", &before.0), file("after.json", &after.0)];
+    let mut command = program::command();
+    let diff = program::run(command.args(["diff", "--format", "json"]).args(files)).expect_code(0).json();
+    assert_eq!(diff["totals"]["change_bytes"], after.1 - before.1, "{diff:#}");
+    diff
+}
+
+#[test]
+fn containers_at_work_on_ext4() {
+    with_containers(Fs::Ext4);
+}
+
+#[test]
+fn containers_at_work_on_xfs() {
+    with_containers(Fs::Xfs);
+}
+
+#[test]
+fn containers_at_work_on_btrfs() {
+    with_containers(Fs::Btrfs);
+}
+
+#[test]
+fn overlay_on_ext4() {
+    rig(Fs::Ext4, "overlay");
+}
+
+#[test]
+fn overlay_on_xfs() {
+    rig(Fs::Xfs, "overlay");
+}
+
+#[test]
+fn overlay_on_btrfs() {
+    rig(Fs::Btrfs, "overlay");
+}
+
+#[test]
+fn vfs_on_ext4() {
+    rig(Fs::Ext4, "vfs");
+}
+
+#[test]
+fn vfs_on_xfs() {
+    rig(Fs::Xfs, "vfs");
+}
+
+#[test]
+fn vfs_on_btrfs() {
+    rig(Fs::Btrfs, "vfs");
+}

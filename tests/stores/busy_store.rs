@@ -1,0 +1,161 @@
+//! Scans of a store that others write to at the same time.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support;
+use support::program::{self, list, text};
+use support::store::Store;
+use support::{locks, small, store};
+
+/// How long the storm lasts.
+const STORM: Duration = Duration::from_secs(20);
+
+#[test]
+fn scans_stay_right_while_others_build_and_remove() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    let steady: Vec<Value> = store.images();
+    let over = AtomicBool::new(false);
+    let runs = std::thread::scope(|scope| {
+        scope.spawn(|| write_on(&over, || build_and_remove(&store)));
+        scope.spawn(|| write_on(&over, || create_and_remove(&store)));
+        scope.spawn(|| write_on(&over, || mount_and_unmount(&store)));
+        let runs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let start = Instant::now();
+            let mut runs = 0;
+            // On a slow machine for longer.
+            while start.elapsed() < STORM || runs <= 20 {
+                check(&store, &steady);
+                runs += 1;
+            }
+            runs
+        }));
+        over.store(true, Ordering::Relaxed);
+        runs
+    });
+    let runs = runs.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    println!("{runs} scans");
+    assert_eq!(store.images(), steady, "after the storm");
+}
+
+/// Writers may lose a race among themselves; what they did is not what is tested.
+fn write_on(over: &AtomicBool, round: impl Fn()) {
+    while !over.load(Ordering::Relaxed) {
+        round();
+    }
+}
+
+fn build_and_remove(store: &Store) {
+    let steps: [&[&str]; 4] = [
+        &["from", "--pull-never", "--name", "storm", "localhost/small/a:1"],
+        &["config", "--env", "STORM=1", "storm"],
+        &["commit", "-q", "--rm", "storm", "localhost/storm:1"],
+        &["rmi", "localhost/storm:1"],
+    ];
+    for step in steps {
+        program::run(store.buildah_command().args(step));
+    }
+}
+
+fn create_and_remove(store: &Store) {
+    let image = small::name("b");
+    for step in [&["create", "--name", "gust", "--network", "none", &image, "/x"][..], &["rm", "gust"]] {
+        program::run(store.podman_command().args(step));
+    }
+}
+
+fn mount_and_unmount(store: &Store) {
+    let volume: [&[&str]; 2] = [&["volume", "create", "puff"], &["volume", "rm", "puff"]];
+    for step in [&["mount", "web"][..], &["umount", "web"]].iter().chain(&volume) {
+        program::run(store.podman_command().args(*step));
+    }
+}
+
+fn check(store: &Store, steady: &[Value]) {
+    let run = store.run("scan").expect_no_crash();
+    assert!(matches!(run.code, 0 | 3), "{run:?}");
+    assert!(run.took < Duration::from_secs(15), "{run:?}");
+    let scan = run.json();
+    if run.code == 3 {
+        assert!(!list(&scan, "/warnings").is_empty(), "{run:?}");
+    }
+    let seen: HashMap<&str, &Value> =
+        list(&scan, "/images").iter().map(|image| (text(image, "/id"), image)).collect();
+    for image in steady {
+        let id = text(image, "/id");
+        let now = seen.get(id).unwrap_or_else(|| panic!("{id} is missing: {run:?}"));
+        for field in ["names", "layers", "total_bytes", "listed_bytes"] {
+            assert_eq!(now[field], image[field], "{field} of {id}: {run:?}");
+        }
+    }
+    for leak in list(&scan, "/leaks") {
+        // Nothing is lost here: whatever is found is on its way in or out.
+        assert_eq!(leak["verdict"], "keep", "work in progress: {leak:#}");
+        assert_ne!(leak["class"], "leaked-mount", "work in progress: {leak:#}");
+    }
+}
+
+#[test]
+fn a_held_write_lock_does_not_stop_a_scan() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    let quiet = store.images();
+    for name in ["layers.lock", "images.lock", "containers.lock"] {
+        // Held as long as the test wants, so a scan that waits never ends.
+        let held = locks::write_lock(&store.record(name));
+        let run = store.run("scan").expect_no_crash();
+        assert!(run.took < Duration::from_secs(10), "{name}: {run:?}");
+        assert!(matches!(run.code, 0 | 3), "{name}: {run:?}");
+        let scan = run.json();
+        assert_eq!(list(&scan, "/images").len(), quiet.len(), "{name}");
+        let warnings = list(&scan, "/warnings");
+        let said = |warning: &Value| {
+            let line = warning.to_string();
+            line.contains("lock") || line.contains("writ")
+        };
+        assert!(warnings.iter().any(said), "{name}: {warnings:#?}");
+        drop(held);
+    }
+    assert_eq!(store.images(), quiet);
+}
+
+/// A shared lock blocks every tool that opens the store, so it may be held for the reading
+/// of a few small files only. Forces the locks by changing the token all the time.
+#[test]
+fn shared_locks_are_held_for_moments_only() {
+    if !store::require_tools() || !support::require_program("strace") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::still(&dir.path().join("root"));
+    let over = AtomicBool::new(false);
+    let lock = store.record("images.lock");
+    std::thread::scope(|scope| {
+        // Changes the token the way the library does: under the write lock, for a moment.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                locks::touch(&lock);
+            }
+        });
+        let trace = locks::trace_locks(&store);
+        over.store(true, Ordering::Relaxed);
+        let (run, held) = trace;
+        assert!(matches!(run.code, 0 | 3), "{run:?}");
+        println!("shared locks held for {held:?}");
+        for time in held {
+            assert!(time < Duration::from_millis(200), "held for {time:?}");
+        }
+    });
+}

@@ -1,0 +1,336 @@
+//! Findings that need proof from outside the records: processes, open files, mounts,
+//! podman's own database.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support;
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::program::{self, list, number, text};
+use support::store::{self, Store};
+use support::{small, tree};
+
+/// Ends when the test does.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Unmounted again at the end.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn bind(from: &Path, to: &Path) -> Self {
+        store::succeed(Command::new("mount").arg("--bind").args([from, to]));
+        Self(to.to_path_buf())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn leaks(store: &Store) -> Vec<Value> {
+    let run = store.run("scan").expect_no_crash();
+    assert!(matches!(run.code, 0 | 3), "{run:?}");
+    list(&run.json(), "/leaks").to_vec()
+}
+
+/// Class and verdict of each finding.
+fn said(leaks: &[Value]) -> Vec<(&str, &str)> {
+    let mut said: Vec<_> = leaks.iter().map(|leak| (text(leak, "/class"), text(leak, "/verdict"))).collect();
+    said.sort_unstable();
+    said
+}
+
+fn evidence(leaks: &[Value]) -> &str {
+    text(&leaks[0], "/evidence")
+}
+
+fn edit(store: &Store, name: &str, change: impl FnOnce(&mut Vec<Value>)) {
+    let path = store.record(name);
+    let mut records: Vec<Value> = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut records);
+    fs::write(path, serde_json::to_vec(&records).unwrap()).unwrap();
+}
+
+fn bed() -> Option<(tempfile::TempDir, Store)> {
+    bed_of(small::store)
+}
+
+fn bed_of(make: fn(&Path) -> Store) -> Option<(tempfile::TempDir, Store)> {
+    if !store::require_tools() {
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = make(&dir.path().join("root"));
+    store.unmount();
+    assert_eq!(leaks(&store), [] as [Value; 0]);
+    Some((dir, store))
+}
+
+#[test]
+fn a_container_that_a_process_uses_stays() {
+    let Some((_dir, store)) = bed() else { return };
+    let id = "c0ffee00".repeat(8);
+    let lost = store.root().join("overlay-containers").join(&id);
+    fs::create_dir_all(lost.join("userdata")).unwrap();
+    fs::write(lost.join("userdata/ctr.log"), vec![1; 9000]).unwrap();
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("orphan-ctr-dir", "reclaim")], "{found:#?}");
+    assert_eq!(number(&found[0], "/bytes"), tree::du(&lost));
+    {
+        // Where conmon stands.
+        let _conmon = Process::start(Command::new("sleep").arg("600").current_dir(lost.join("userdata")));
+        let found = leaks(&store);
+        assert_eq!(said(&found), [("orphan-ctr-dir", "report")], "{found:#?}");
+        assert!(evidence(&found).contains("(pid "), "{found:#?}");
+    }
+    {
+        let log = File::open(lost.join("userdata/ctr.log")).unwrap();
+        let _reader = Process::start(Command::new("sleep").arg("600").stdin(log));
+        assert_eq!(said(&leaks(&store)), [("orphan-ctr-dir", "report")]);
+    }
+    {
+        let _shm = Mounted::bind(&lost.join("userdata"), &lost.join("userdata"));
+        let found = leaks(&store);
+        assert_eq!(said(&found), [("orphan-ctr-dir", "report")]);
+        assert!(evidence(&found).contains("mounted"), "{found:#?}");
+    }
+    assert_eq!(said(&leaks(&store)), [("orphan-ctr-dir", "reclaim")]);
+}
+
+#[test]
+fn temporary_files_that_a_process_holds_stay() {
+    if !store::require_tools() || !Fs::Ext4.require() || !support::require_program("debugfs") {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let store = small::still(&disk.path().join("root"));
+    store.unmount();
+    let blob = store.root().join("tmp/container_images_storage7/1");
+    fs::create_dir_all(blob.parent().unwrap()).unwrap();
+    fs::write(&blob, vec![1; 50_000]).unwrap();
+    disk.age(&[blob.parent().unwrap()], 3);
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("graphroot-tmp", "reclaim")]);
+    assert!(number(&found[0], "/age_seconds") / 3600 >= 71, "{found:#?}");
+    let held = Process::start(Command::new("sleep").arg("600").stdin(File::open(&blob).unwrap()));
+    assert_eq!(said(&leaks(&store)), [("graphroot-tmp", "keep")]);
+    drop(held);
+    assert_eq!(said(&leaks(&store)), [("graphroot-tmp", "reclaim")]);
+    // A file that grew a moment ago is deep inside.
+    fs::write(&blob, vec![2; 60_000]).unwrap();
+    assert!(number(&leaks(&store)[0], "/age_seconds") < 3600);
+}
+
+/// On another machine's disk nobody can be asked.
+#[test]
+fn below_a_sysroot_processes_prove_nothing() {
+    let Some((dir, store)) = bed() else { return };
+    let sysroot = dir.path().join("disk");
+    let there = sysroot.join("var/lib/containers/storage");
+    fs::create_dir_all(there.parent().unwrap()).unwrap();
+    tree::copy(store.root(), &there);
+    fs::create_dir_all(there.join("overlay-containers").join("ab".repeat(32))).unwrap();
+    fs::create_dir_all(there.join("tmp/x")).unwrap();
+    fs::create_dir_all(sysroot.join("var/tmp/buildah7777777")).unwrap();
+    fs::write(sysroot.join("var/tmp/buildah7777777/x"), "x").unwrap();
+    let args = ["scan", "--format", "json", "--sysroot", sysroot.to_str().unwrap()];
+    let scan = program::layersweep(args).expect_code(0).json();
+    let found = list(&scan, "/leaks");
+    let expected = [("graphroot-tmp", "report"), ("orphan-ctr-dir", "report"), ("vartmp", "report")];
+    assert_eq!(said(found), expected, "{found:#?}");
+    // What lies outside of the store is no part of its bytes.
+    assert_eq!(number(&scan, "/stores/0/bytes/total"), tree::du(&there));
+    assert_eq!(number(&scan, "/totals/bytes"), tree::du(&there));
+}
+
+#[test]
+fn mounts_that_the_library_does_not_know_and_the_reverse() {
+    let Some((_dir, store)) = bed() else { return };
+    let container = store.json("scan")["containers"][0].clone();
+    assert_eq!(text(&container, "/name"), "web");
+    // Mounted by the library, and recorded.
+    let merged = PathBuf::from(store.podman(["mount", "web"]).trim());
+    assert_eq!(leaks(&store), [] as [Value; 0]);
+    assert_eq!(text(&store.json("scan"), "/containers/0/state"), "running");
+    // Unmounted behind its back.
+    store::succeed(Command::new("umount").arg("-l").arg(&merged));
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("stale-mountpoints", "repair")], "{found:#?}");
+    assert!(Path::new(text(&found[0], "/path")).ends_with("overlay-layers/mountpoints.json"));
+    store.podman(["umount", "--force", "web"]);
+    store.unmount();
+    assert_eq!(leaks(&store), [] as [Value; 0]);
+    // Mounted behind its back, in a mount namespace of its own.
+    let layer = merged.parent().unwrap();
+    let hold = format!(
+        "mkdir -p {0}/merged && mount --bind {0}/diff {0}/merged && echo up && exec cat",
+        layer.display()
+    );
+    let mut private = Command::new("unshare");
+    private.args(["--mount", "sh", "-c", &hold]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut private = Process(private.spawn().unwrap());
+    let mut up = [0; 2];
+    std::io::Read::read_exact(private.0.stdout.as_mut().unwrap(), &mut up).unwrap();
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("leaked-mount", "keep")], "{found:#?}");
+    assert_eq!(Path::new(text(&found[0], "/path")), layer.join("merged"));
+}
+
+#[test]
+fn an_incomplete_layer_that_cannot_be_deleted_is_told_apart() {
+    let Some((_dir, store)) = bed() else { return };
+    let mut id = String::new();
+    edit(&store, "layers.json", |records| {
+        // A leaf that only its image needs.
+        let parents: Vec<_> = records.iter().filter_map(|layer| layer["parent"].as_str()).collect();
+        let lone = records
+            .iter()
+            .find(|layer| !parents.contains(&text(layer, "/id")) && layer.get("names").is_none());
+        id = text(lone.unwrap(), "/id").to_owned();
+        let mut copy = lone.unwrap().clone();
+        copy["id"] = json!("5".repeat(64));
+        copy["flags"] = json!({"incomplete": true});
+        records.push(copy);
+    });
+    let from = store.root().join("overlay").join(&id);
+    let to = store.root().join("overlay").join("5".repeat(64));
+    tree::copy(&from, &to);
+    fs::write(to.join("link"), "QQQQQQQQQQQQQQQQQQQQQQQQQQ").unwrap();
+    assert_eq!(said(&leaks(&store)), [("incomplete", "reclaim")]);
+    {
+        let _mount = Mounted::bind(&to.join("diff"), &to.join("merged"));
+        let found = leaks(&store);
+        assert!(said(&found).contains(&("incomplete-stuck", "report")), "{found:#?}");
+    }
+    if Command::new("chattr").arg("+i").arg(&to).status().is_ok_and(|status| status.success()) {
+        let found = leaks(&store);
+        store::succeed(Command::new("chattr").arg("-i").arg(&to));
+        assert_eq!(said(&found), [("incomplete-stuck", "report")], "{found:#?}");
+        assert!(evidence(&found).contains("immutable"), "{found:#?}");
+    } else {
+        support::skip("this filesystem has no immutable files");
+    }
+}
+
+/// Puts the moment of a container's making into the past.
+fn make_old(store: &Store, name: &str, when: &str) {
+    edit(store, "containers.json", |records| {
+        let record = records.iter_mut().find(|record| record["names"][0] == name).unwrap();
+        record["created"] = json!(when);
+    });
+}
+
+#[test]
+fn containers_and_volumes_that_podman_does_not_know() {
+    let Some((_dir, store)) = bed() else { return };
+    let state = |name: &str| {
+        let scan = store.json("scan");
+        let all = list(&scan, "/containers");
+        let one = all.iter().find(|container| container["name"] == name).unwrap();
+        text(one, "/state").to_owned()
+    };
+    assert_eq!(state("web"), "created", "podman's database says so");
+    store.podman(["volume", "create", "data"]);
+    assert_eq!(leaks(&store), [] as [Value; 0]);
+    fs::create_dir_all(store.root().join("volumes/lost/_data")).unwrap();
+    fs::write(store.root().join("volumes/lost/_data/file"), vec![1; 30_000]).unwrap();
+    assert_eq!(said(&leaks(&store)), [("volume-orphan", "keep")], "podman may be making it");
+    let parts = ["", "_data", "_data/file"].map(|part| store.root().join("volumes/lost").join(part));
+    store::succeed(Command::new("touch").args(["-d", "1 hour ago"]).args(&parts));
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("volume-orphan", "report")], "{found:#?}");
+    assert_eq!(text(&found[0], "/id"), "lost");
+    assert_eq!(number(&found[0], "/bytes"), tree::du(&store.root().join("volumes/lost")));
+    tree::remove(&store.root().join("volumes/lost"));
+
+    let databases = ["libpod/bolt_state.db", "db.sql"].map(|name| store.root().join(name));
+    let database = databases.iter().find(|path| path.exists()).expect("podman's database");
+    let before = fs::read(database).unwrap();
+    store.podman(["create", "--name", "late", "--network", "none", &small::name("b"), "/x"]);
+    store.unmount();
+    let after = fs::read(database).unwrap();
+    make_old(&store, "late", "2025-01-01T00:00:00Z");
+    assert_eq!(leaks(&store), [] as [Value; 0]);
+    fs::write(database, &before).unwrap();
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("unknown-to-podman", "report")], "{found:#?}");
+    // A database that cannot be read is not one that knows nothing.
+    fs::write(database, &before[..before.len() / 3]).unwrap();
+    assert_eq!(leaks(&store), [] as [Value; 0]);
+    fs::write(database, after).unwrap();
+}
+
+#[test]
+fn only_forgotten_working_containers_are_named() {
+    let Some((_dir, store)) = bed() else { return };
+    store.buildah(["from", "--pull-never", "--name", "wip", &small::name("a")]);
+    store.unmount();
+    assert_eq!(leaks(&store), [] as [Value; 0], "it was made just now");
+    make_old(&store, "wip", "2025-01-01T00:00:00Z");
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("external-container", "report")], "{found:#?}");
+    let directory = text(&found[0], "/path").to_owned();
+    let _running = Process::start(Command::new("sleep").arg("600").current_dir(directory));
+    assert_eq!(leaks(&store), [] as [Value; 0], "a process stands in it");
+}
+
+/// Neither the library nor its check ever looks into a split imagestore.
+#[test]
+fn an_imagestore_has_leaks_of_its_own() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let placed = support::fixture::place("imagestore", dir.path());
+    let overlay = placed.join("srv/images/overlay");
+    let orphan = overlay.join("7".repeat(64));
+    fs::create_dir_all(orphan.join("diff")).unwrap();
+    fs::write(orphan.join("link"), "ORPHANORPHANORPHANORPHANOR").unwrap();
+    let link = |name: &str, target: &str| {
+        std::os::unix::fs::symlink(target, overlay.join("l").join(name)).unwrap();
+    };
+    link("ORPHANORPHANORPHANORPHANOR", &format!("../{}/diff", "7".repeat(64)));
+    link("GONEGONEGONEGONEGONEGONEGO", &format!("../{}/diff", "8".repeat(64)));
+    let before = tree::listing(&placed);
+    let args = ["scan", "--format", "json", "--sysroot", placed.to_str().unwrap()];
+    let scan = program::layersweep(args).expect_code(0).json();
+    let found = list(&scan, "/leaks");
+    assert_eq!(said(found), [("dangling-l", "reclaim"), ("orphan-dir", "reclaim")], "{found:#?}");
+    let dangling = &found[usize::from(text(&found[0], "/class") != "dangling-l")];
+    assert_eq!(text(dangling, "/id"), "GONEGONEGONEGONEGONEGONEGO");
+    assert_eq!(number(dangling, "/bytes"), tree::du(&overlay.join("l/GONEGONEGONEGONEGONEGONEGO")));
+    // The symlinks were read, and nothing moved.
+    let changes = tree::differences(&before, &tree::listing(&placed));
+    assert!(changes.is_empty(), "{changes:#?}");
+}
+
+/// A record in both files: the library takes the first.
+#[test]
+fn a_record_in_two_files_is_named() {
+    let Some((_dir, store)) = bed_of(small::still) else { return };
+    let record = fs::read(store.record("containers.json")).unwrap();
+    fs::write(store.record("volatile-containers.json"), record).unwrap();
+    let found = leaks(&store);
+    assert_eq!(said(&found), [("dup-record", "report")], "{found:#?}");
+    assert_eq!(text(&found[0], "/id"), text(&store.json("scan"), "/containers/0/id"));
+}

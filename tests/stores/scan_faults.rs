@@ -1,0 +1,390 @@
+//! `scan` when its records cannot be used as they should be: it goes on, says so and what
+//! helps, and loses nothing.
+
+#![allow(clippy::unwrap_used)] // a test talks to its reader
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::support;
+use layersweep::history::{Access, PATIENCE, Records};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::node::{self, Node, image};
+use support::program::{self, Run, list, number, text};
+use support::{small, store, tree};
+
+const IMAGES: [&str; 5] = ["base", "a", "a2", "b", "other"];
+
+fn of<'a>(document: &'a Value, name: &str) -> &'a Value {
+    image(document, &small::name(name))
+}
+
+/// Fails unless a scan came to its end and told, on stderr and in its document, what is wrong
+/// with its records and what helps.
+#[track_caller]
+fn assert_warned(node: &Node, run: Run, parts: &[&str]) -> Value {
+    let run = run.expect_code(0);
+    let database = node.state.join("layersweep.db").to_string_lossy().into_owned();
+    let told = run.stderr.lines().find(|line| line.starts_with(&format!("warning: {database}: ")));
+    let told = told.unwrap_or_else(|| panic!("no warning of {database}: {run:?}")).to_owned();
+    let scan = node::document(run);
+    let warning = list(&scan, "/warnings").iter().find(|warning| warning["path"] == *database);
+    let warning = text(warning.unwrap_or_else(|| panic!("{:#}", scan["warnings"])), "/message");
+    for part in parts {
+        assert!(told.contains(part), "{part:?} in {told:?}");
+        assert!(warning.contains(part), "{part:?} in {warning:?}");
+    }
+    scan
+}
+
+/// Fails unless all images are as old as they were, whether their records are there or the disk
+/// has to tell it once more: then a correction of the clock may have made them a little younger.
+#[track_caller]
+fn assert_same_ages(what: &str, before: &Value, after: &Value) {
+    for name in IMAGES {
+        let [before, after] =
+            [before, after].map(|document| node::time(of(document, name), "/first_detected"));
+        let younger = after.duration_since(before);
+        assert!(!younger.is_negative() && younger.as_millis() < 10, "{what}: {name}: {before}, then {after}");
+    }
+}
+
+fn json_scan(node: &Node) -> Run {
+    node.run(&["scan", "--format", "json"])
+}
+
+/// Writes until not one byte more fits.
+fn fill(filesystem: &Path) -> PathBuf {
+    let path = filesystem.join("filler");
+    let mut file = File::create(&path).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        let block = vec![0x5a; size];
+        while file.write_all(&block).is_ok() {}
+        let _ = file.sync_all();
+    }
+    path
+}
+
+#[test]
+fn on_a_full_and_on_a_read_only_disk_nothing_is_lost() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+    let node = Node::of(small::still(dir.path())).with_state(&disk.path().join("state"));
+    let create = |name: &str, image: &str| {
+        node.store.podman(["create", "--name", name, "--network", "none", &small::name(image), "/x"]);
+    };
+    let first = node.scan();
+
+    let filler = fill(disk.path());
+    create("brief", "b");
+    let full = assert_warned(
+        &node,
+        json_scan(&node),
+        &["is full", "not saved", "make room", "the next run saves it"],
+    );
+    node.store.podman(["rm", "brief"]);
+    for name in IMAGES {
+        assert_eq!(of(&full, name)["first_detected"], of(&first, name)["first_detected"], "{name}");
+    }
+    assert_eq!(number(of(&full, "b"), "/use_count"), 1, "this scan knows what it saw");
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 2, "what waits is shown too");
+
+    std::fs::remove_file(filler).unwrap();
+    disk.remount_with("ro");
+    create("briefer", "base");
+    let unwritable = assert_warned(
+        &node,
+        json_scan(&node),
+        &["read-only", "not saved", "writable again", "the next run saves it"],
+    );
+    node.store.podman(["rm", "briefer"]);
+    assert_eq!(number(of(&unwritable, "base"), "/use_count"), 1);
+    assert_eq!(number(of(&unwritable, "b"), "/use_count"), 1, "what waits is known");
+    // A quiet scan says it too: a timer has no other way to tell. A quiet look does not.
+    let quiet = node.run(&["scan", "-q", "--format", "json"]).expect_code(0);
+    assert!(quiet.stderr.contains("not saved"), "{quiet:?}");
+    assert!(quiet.stderr.contains("`diff` will not know this scan"), "{quiet:?}");
+    assert_eq!(node.run(&["images", "-q"]).expect_code(0).stderr, "");
+    assert!(!list(&quiet.json(), "/warnings").is_empty());
+
+    disk.remount_with("rw");
+    let last = node.scan();
+    for (name, uses) in [("a", 1), ("b", 1), ("base", 1), ("other", 0)] {
+        assert_eq!(number(of(&last, name), "/use_count"), uses, "{name}");
+        assert_eq!(of(&last, name)["first_detected"], of(&first, name)["first_detected"], "{name}");
+        assert_eq!(number(of(&last, name), "/lives"), 1, "{name}");
+    }
+    let all = node.json(&["history", "--all"]);
+    assert_eq!(list(&all, "/runs").len(), 5, "{all:#}");
+    let points = node.json(&["history", "usage"]);
+    let readings = list(&points, "/filesystems").iter().flat_map(|one| list(one, "/points"));
+    assert!(readings.map(|point| number(point, "/readings")).sum::<u64>() >= 5, "{points:#}");
+    node.scan();
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 6, "none is saved twice");
+}
+
+#[test]
+fn a_disk_that_was_full_from_the_beginning() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+    let node = Node::of(small::still(dir.path())).with_state(&disk.path().join("state"));
+    std::fs::create_dir(&node.state).unwrap();
+    let disk_says = node.json(&["images"]);
+    let filler = fill(disk.path());
+    let scan = assert_warned(&node, json_scan(&node), &["is full", "make room"]);
+    for name in IMAGES {
+        assert_eq!(of(&scan, name)["first_detected"], of(&disk_says, name)["first_detected"], "{name}");
+    }
+    std::fs::remove_file(filler).unwrap();
+    node.scan();
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 2);
+}
+
+/// Damages what is stored in the table `name`: its first page.
+fn damage(database: &Path, name: &str) {
+    let connection = Connection::open(database).unwrap();
+    let page: i64 = connection
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = ?1", [name], |row| row.get(0))
+        .unwrap();
+    let size: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0)).unwrap();
+    drop(connection);
+    let file = File::options().write(true).open(database).unwrap();
+    file.write_all_at(&vec![0xa5; usize::try_from(size).unwrap()], u64::try_from((page - 1) * size).unwrap())
+        .unwrap();
+}
+
+/// A node with a past: since when the images are here, by its records; `b` was used, which only
+/// they know, and `other` is kept.
+fn with_past(dir: &Path) -> (Node, Value) {
+    let node = Node::of(small::still(dir));
+    node.store.podman(["create", "--name", "brief", "--network", "none", &small::name("b"), "/x"]);
+    node.scan();
+    node.store.podman(["rm", "brief"]);
+    node.run(&["pin", "add", "localhost/small/other"]).expect_code(0);
+    let scan = node.scan();
+    assert_eq!(number(of(&scan, "b"), "/use_count"), 1);
+    (node, scan)
+}
+
+/// Databases that were set aside, without the logs that lie beside them.
+fn asides(node: &Node) -> Vec<String> {
+    let is_log = |name: &String| name.ends_with("-wal") || name.ends_with("-shm");
+    node.state_names().into_iter().filter(|name| name.contains(".corrupt-") && !is_log(name)).collect()
+}
+
+/// What is damaged, how, and whether the use of `b` and the pin can be saved from the rest.
+type Damage<'a> = (&'a str, &'a dyn Fn(&Path), bool);
+
+#[test]
+fn a_damaged_database_is_set_aside_and_the_scan_goes_on() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (node, before) = with_past(dir.path());
+    let database = node.state.join("layersweep.db");
+    let sound = std::fs::read(&database).unwrap();
+    let rubbish = |path: &Path| std::fs::write(path, vec![0x5a; 70_000]).unwrap();
+    let cut = |path: &Path| File::options().write(true).open(path).unwrap().set_len(5000).unwrap();
+    // Whether its keep-list can still be read; if not, everything is pinned.
+    let cases: [Damage<'_>; 6] = [
+        ("all of it", &rubbish, false),
+        ("its end", &cut, false),
+        ("the images", &|path| damage(path, "images"), true),
+        ("an index", &|path| damage(path, "images_present"), true),
+        ("the pins", &|path| damage(path, "pins"), false),
+        ("the sizes", &|path| damage(path, "layer_sizes"), true),
+    ];
+    for (what, damage, pins) in cases {
+        std::fs::write(&database, &sound).unwrap();
+        damage(&database);
+        let damaged = std::fs::read(&database).unwrap();
+        // Who only reads goes on too, and leaves the file to those who write.
+        let images = node.run(&["images", "--format", "json"]).expect_code(0);
+        let images = node::document(images);
+        assert!(std::fs::read(&database).unwrap() == damaged && asides(&node).is_empty(), "{what}");
+
+        let scan = assert_warned(&node, json_scan(&node), &["damaged", ".corrupt-"]);
+        let aside = asides(&node);
+        assert_eq!(aside.len(), 1, "{what}: {aside:?}");
+        assert!(std::fs::read(node.state.join(&aside[0])).unwrap() == damaged, "{what}: as it was");
+        assert_same_ages(what, &before, &images);
+        assert_same_ages(what, &before, &scan);
+        assert_eq!(of(&scan, "b")["use_count"], json!(0), "{what}: uses are forgotten");
+        let kept = node.json(&["images"]);
+        assert_eq!(of(&kept, "other")["pinned"], true, "{what}");
+        assert_eq!(of(&kept, "b")["pinned"], !pins, "{what}");
+        // And all is well again.
+        let after = node.scan();
+        assert_eq!(of(&after, "b")["use_count"], of(&scan, "b")["use_count"], "{what}");
+        for name in node.state_names().iter().filter(|name| name.contains(".corrupt-")) {
+            std::fs::remove_file(node.state.join(name)).unwrap();
+        }
+    }
+}
+
+/// Two faults at a time: damage that cannot be set aside.
+#[test]
+fn what_cannot_be_read_keeps_everything() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (node, _) = with_past(dir.path());
+    damage(&node.state.join("layersweep.db"), "pins");
+    let images = node.json(&["images"]);
+    for image in list(&images, "/images") {
+        assert_eq!(image["pinned"], true, "{image:#}");
+    }
+    let usage = node.json(&["usage"]);
+    assert_eq!(number(&usage, "/totals/reclaimable_bytes"), 0);
+    let explained = node.run(&["explain", &small::name("b")]).expect_code(0);
+    assert!(
+        explained.stdout.contains("cannot be read") && !explained.stdout.contains("may go"),
+        "{explained:?}"
+    );
+    for words in [&["pin", "list"][..], &["history"], &["history", "usage"]] {
+        let document = node.run(&[words, &["--format", "json"]].concat()).expect_code(3).json();
+        assert_eq!(document["complete"], false, "{words:?}");
+        // And a person is not told that there is nothing.
+        let said = node.run(words).expect_code(3).stdout;
+        assert!(said.contains("cannot be read"), "{words:?}: {said}");
+    }
+    // With the next scan it is known again what is kept.
+    let run = node.run(&["scan", "--quiet"]).expect_code(0);
+    assert!(run.stdout.is_empty() && run.stderr.contains("pin remove"), "{run:?}");
+    let document = node.json(&["pin", "list"]);
+    assert_eq!(document["complete"], true);
+}
+
+#[test]
+fn a_scan_for_a_timer_is_quiet() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(small::still(dir.path()));
+    let run = node.run(&["scan", "--quiet"]).expect_code(0);
+    assert!(run.stdout.is_empty() && run.stderr.is_empty(), "{run:?}");
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 1);
+    // Times are those of the zone that the environment names.
+    let mut command = node.command(&["history", "--all"]);
+    command.env("TZ", "Asia/Kolkata");
+    let there = support::program::run(&mut command).expect_code(0).stdout;
+    let here = node.run(&["history", "--all"]).expect_code(0).stdout;
+    assert_ne!(here, there, "half an hour and five off");
+}
+
+#[test]
+fn a_damaged_database_on_a_read_only_disk() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for table in ["images", "clock", "sqlite_schema"] {
+        let mut disk = LoopFs::new(Fs::Ext4, 16 * MIB);
+        let node = Node::of(small::still(&dir.path().join(table))).with_state(&disk.path().join("state"));
+        let before = node.scan();
+        match table {
+            "sqlite_schema" => std::fs::write(node.state.join("layersweep.db"), [0x5a; 9000]).unwrap(),
+            table => damage(&node.state.join("layersweep.db"), table),
+        }
+        disk.remount_with("ro");
+        let run = json_scan(&node);
+        assert!(run.stderr.contains("damaged") && run.stderr.contains("read-only"), "{run:?}");
+        assert_same_ages(table, &before, &assert_warned(&node, run, &[]));
+        disk.remount_with("rw");
+        assert_warned(&node, json_scan(&node), &["damaged", ".corrupt-"]);
+        let runs = node.json(&["history", "--all"]);
+        assert_eq!(list(&runs, "/runs").len(), 2, "{table}: the one that waited, and the last");
+    }
+}
+
+#[test]
+fn the_database_of_a_newer_one_is_refused_and_not_touched() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (node, _) = with_past(dir.path());
+    let connection = Connection::open(node.state.join("layersweep.db")).unwrap();
+    connection.pragma_update(None, "user_version", 9999).unwrap();
+    connection.close().unwrap();
+    let (bytes, listing) = (node::bytes(&node.state), tree::listing(&node.state));
+    let commands: [&[&str]; 9] = [
+        &["scan"],
+        &["scan", "--no-record"],
+        &["images"],
+        &["usage"],
+        &["explain", "localhost/small/a:1"],
+        &["history"],
+        &["pin", "list"],
+        &["pin", "add", "quay.io/*"],
+        &["pin", "remove", "localhost/small/other"],
+    ];
+    for words in commands {
+        let run = node.run(words).expect_code(2);
+        let lines: Vec<_> = run.stderr.lines().collect();
+        assert!(run.stdout.is_empty() && lines.len() == 2, "{run:?}");
+        assert!(lines[0].starts_with("error: ") && lines[0].contains("layersweep.db"), "{run:?}");
+        assert!(lines[0].contains("9999") && lines[1].starts_with("hint: "), "{run:?}");
+        let changed = tree::differences(&listing, &tree::listing(&node.state));
+        assert!(changed.is_empty(), "{words:?}: {changed:#?}");
+    }
+    assert!(node::bytes(&node.state) == bytes);
+}
+
+#[test]
+fn a_locked_database_blocks_no_reader_and_no_scan() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (node, before) = with_past(dir.path());
+    let lock = Records::open(&node.state, Access::Write).unwrap();
+    let holder = format!("process {}", std::process::id());
+    std::thread::scope(|scope| {
+        let scan = scope.spawn(|| json_scan(&node));
+        let pin = scope.spawn(|| node.run(&["pin", "add", "quay.io/*"]));
+        let removal = scope.spawn(|| node.run(&["pin", "remove", "localhost/small/other"]));
+        let started = Instant::now();
+        let reading: [&[&str]; 4] =
+            [&["images"], &["history", "--all"], &["pin", "list"], &["scan", "--no-record"]];
+        for words in reading {
+            let run = node.run(&[words, &["--format", "json"]].concat()).expect_code(0);
+            assert_eq!(run.stderr, "", "{words:?}");
+        }
+        assert!(started.elapsed() < PATIENCE - Duration::from_secs(2), "{:?}", started.elapsed());
+        let run = scan.join().unwrap();
+        assert!(run.took >= PATIENCE, "{run:?}");
+        let locked = assert_warned(&node, run, &["locked by", &holder, "not saved", "the next run saves it"]);
+        for name in IMAGES {
+            assert_eq!(of(&locked, name)["first_detected"], of(&before, name)["first_detected"], "{name}");
+        }
+        for refused in [pin.join().unwrap(), removal.join().unwrap()] {
+            let refused = refused.expect_code(1);
+            let lines: Vec<_> = refused.stderr.lines().collect();
+            assert!(lines[0].starts_with("error: ") && lines[0].contains(&holder), "{refused:?}");
+            assert!(refused.stdout.is_empty() && refused.took >= PATIENCE, "{refused:?}");
+        }
+    });
+    drop(lock);
+    let pins = node.json(&["pin", "list"]);
+    assert_eq!(list(&pins, "/pins").len(), 1, "neither lost nor half done");
+    assert_eq!(pins["pins"][0]["pattern"], "localhost/small/other");
+    node.scan();
+    assert_eq!(list(&node.json(&["history", "--all"]), "/runs").len(), 4, "what waited is saved");
+    let run = program::run(&mut node.command(&["pin", "add", "quay.io/*"]));
+    run.expect_code(0);
+}

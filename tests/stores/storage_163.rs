@@ -1,0 +1,119 @@
+//! Stores as containers/storage 1.63 (Podman 6) leaves them: each layer on another one has the file
+//! `lower-layers`, and a missing name in `l/` is no longer made anew. The library itself is older here,
+//! so its new files are made by hand, and mounting is done as the new one does it.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support;
+use support::program::{self, list, text};
+use support::store::{self, Store};
+use support::{edit, small, tree};
+
+/// Parents of each layer that has any, the nearest first.
+fn chains(store: &Store) -> Vec<(String, Vec<String>)> {
+    let records: Vec<Value> =
+        serde_json::from_slice(&std::fs::read(store.record("layers.json")).unwrap()).unwrap();
+    let parent = |id: &str| {
+        let record = records.iter().find(|record| record["id"] == id)?;
+        record["parent"].as_str().map(str::to_owned)
+    };
+    let chain = |id: &str| std::iter::successors(parent(id), |id| parent(id)).collect::<Vec<_>>();
+    let all = records.iter().map(|record| text(record, "/id").to_owned());
+    all.map(|id| (id.clone(), chain(&id))).filter(|(_, chain)| !chain.is_empty()).collect()
+}
+
+fn layer(store: &Store, id: &str) -> PathBuf {
+    store.root().join("overlay").join(id)
+}
+
+/// Mounts a layer as 1.63 does (`getLowerLayerIDs` in `storage/drivers/overlay`): by `lower-layers`, else
+/// by the names in `lower`; whether that works.
+fn mounts(store: &Store, id: &str) -> Result<(), String> {
+    let overlay = store.root().join("overlay");
+    let read = |name: &str| std::fs::read_to_string(layer(store, id).join(name));
+    let lowers: Vec<PathBuf> = match (read("lower-layers"), read("lower")) {
+        (Ok(ids), _) => ids.split(':').map(|id| overlay.join(id).join("diff")).collect(),
+        (Err(_), Ok(names)) => {
+            let names = names.split(':').map(|name| std::fs::read_link(overlay.join(name)));
+            let targets = names.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+            targets.iter().map(|target| overlay.join("l").join(target)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let own = layer(store, id).join("diff");
+    let all: Vec<_> = std::iter::once(&own).chain(&lowers).map(|path| path.display().to_string()).collect();
+    let at = store.scratch().join("mounted");
+    std::fs::create_dir_all(&at).unwrap();
+    let options = format!("lowerdir={}", all.join(":"));
+    let mounted =
+        Command::new("mount").args(["-t", "overlay", "x", "-o", &options]).arg(&at).output().unwrap();
+    if !mounted.status.success() {
+        return Err(String::from_utf8_lossy(&mounted.stderr).into_owned());
+    }
+    let entries = std::fs::read_dir(&at).unwrap().count();
+    store::succeed(Command::new("umount").arg(&at));
+    if entries > 0 { Ok(()) } else { Err("nothing is in it".into()) }
+}
+
+fn sweep(store: &Store, more: &[&str]) -> Value {
+    let mut args = vec!["sweep", "--format", "json", "--min-age", "0s", "-y"];
+    args.extend(more);
+    let state = store.scratch().join("state");
+    let mut command = program::command();
+    command.args(args).arg("--graphroot").arg(store.root()).arg("--runroot").arg(store.runroot());
+    let run = program::run(command.arg("--state-dir").arg(state));
+    assert_eq!(run.code, 0, "{run:?}");
+    run.json()
+}
+
+fn missing_names(sweep: &Value) -> Vec<(String, String)> {
+    let found = list(sweep, "/leaks").iter().filter(|leak| leak["class"] == "missing-l");
+    found.map(|leak| (text(leak, "/id").to_owned(), text(leak, "/evidence").to_owned())).collect()
+}
+
+#[test]
+fn lower_layers_and_names_that_are_gone() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = small::store(&dir.path().join("root"));
+    store.unmount();
+    let chains = chains(&store);
+    assert!(chains.len() > 2, "{chains:?}");
+    for (id, parents) in &chains {
+        std::fs::write(layer(&store, id).join("lower-layers"), parents.join(":")).unwrap();
+    }
+    let run = program::store_run("scan", store.root(), &store.runroot()).expect_code(0);
+    let bytes = &run.json()["stores"][0]["bytes"];
+    assert_eq!(program::number(bytes, "/total"), tree::du(store.root()));
+    assert_eq!(missing_names(&sweep(&store, &[])), []);
+
+    // The name of a base is gone: what has `lower-layers` does not mind.
+    let (old, parents) = &chains[0];
+    let base = parents.last().unwrap();
+    let name = std::fs::read_to_string(layer(&store, base).join("link")).unwrap();
+    let link = store.root().join("overlay/l").join(&name);
+    std::fs::remove_file(&link).unwrap();
+    mounts(&store, old).unwrap();
+    let found = missing_names(&sweep(&store, &[]));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(&found[0].0, base);
+    assert!(found[0].1.ends_with("no layer needs it to be mounted"), "{found:?}");
+
+    // A layer of an older library does.
+    std::fs::remove_file(layer(&store, old).join("lower-layers")).unwrap();
+    assert!(mounts(&store, old).is_err());
+    let found = missing_names(&sweep(&store, &[]));
+    assert!(found[0].1.contains(&format!("Podman 6 cannot mount layer {old}")), "{found:?}");
+    sweep(&store, &["--repair", "missing-l"]);
+    assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("..").join(base).join("diff"));
+    mounts(&store, old).unwrap();
+    assert_eq!(missing_names(&sweep(&store, &[])), []);
+    edit::whole(&store);
+}
