@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::config;
-use crate::execute::hands::Blind;
+use crate::execute::PreconditionError;
 use crate::history;
 use crate::stores;
 use crate::stores::lookup;
@@ -139,7 +139,7 @@ impl Error {
     /// Another try may succeed: disk and runtime described different moments.
     #[must_use]
     pub fn is_stale(&self) -> bool {
-        self.cause::<Blind>().is_some_and(|blind| blind.stale)
+        self.cause::<PreconditionError>().is_some_and(|error| error.stale)
     }
 
     /// The message with its causes. Some errors name theirs themselves; each stands there once.
@@ -203,15 +203,15 @@ impl From<stores::Error> for Error {
 }
 
 /// What is needed to prove a deletion is not available, so nothing was deleted.
-impl From<Blind> for Error {
-    fn from(blind: Blind) -> Self {
-        let hint = match blind.stale {
+impl From<PreconditionError> for Error {
+    fn from(error: PreconditionError) -> Self {
+        let hint = match error.stale {
             true => {
                 "images or containers come and go faster than they can be looked at; try again in a quieter moment"
             }
             false => "",
         };
-        Self::refused(format!("nothing was deleted: {blind}")).hint(hint).caused_by(blind)
+        Self::refused(format!("nothing was deleted: {error}")).hint(hint).caused_by(error)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::events::Event;
 use crate::disk::Progress;
 use crate::model::Finding;
+use crate::model::plan::Target;
 
 /// Who has to see a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,17 @@ pub enum Weight {
     Usual,
     /// Everybody: a timer runs quietly, yet somebody must learn of it.
     Always,
+}
+
+/// A deletion that is about to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Deleting<'a> {
+    /// Its place among those that are planned.
+    pub number: usize,
+    pub planned: usize,
+    pub target: &'a Target,
+    /// Bytes freed so far.
+    pub freed_bytes: u64,
 }
 
 /// Receives what a use case says while it works, and shows it, logs it or drops it.
@@ -29,6 +42,16 @@ pub trait Observer {
     /// Several findings.
     fn findings(&self, weight: Weight, findings: &[Finding]) {
         findings.iter().for_each(|finding| self.finding(weight, finding));
+    }
+
+    /// Something is about to be deleted.
+    fn deleting(&self, deleting: &Deleting<'_>) {
+        let _ = deleting;
+    }
+
+    /// What the kubelet would tell its node.
+    fn event(&self, event: &Event) {
+        let _ = event;
     }
 
     /// A measurement has begun; `progress` is current until the returned value is dropped.

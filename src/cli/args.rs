@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-pub(super) use deleting::{GcArgs, Only, PolicyName, RmArgs, SweepArgs, Via};
+pub(super) use deleting::{GcArgs, PolicyName, RmArgs, SweepArgs};
 
 use super::filter::{Filter, SortKey};
 use super::metrics::MetricsArgs;

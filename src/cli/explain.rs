@@ -1,14 +1,18 @@
 //! `layersweep explain REF`
 
 use super::args::{ExplainArgs, Format};
-use super::containing::Dead;
 use super::global::Global;
-use super::{deciding, output, runtime, terminal};
+use super::{output, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::scan;
 use crate::config::Config;
 use crate::cri::Options;
-use crate::execute::containers::{Plan, Scope};
+use crate::app::containers::Containers;
+use crate::app::policy_context;
+use crate::app::runtime;
+use crate::execute::containers::Scope;
+use crate::model::Plan;
+use crate::model::plan::Target;
 use crate::report::{json, text};
 use crate::stores::Survey;
 use crate::stores::lookup::{self, Subject};
@@ -20,8 +24,8 @@ pub(super) fn run(global: &Global, config: &Config, own: &ExplainArgs) -> Result
     let mut document = json::explain(survey, subject);
     if let Subject::Image(at) = subject {
         document.remember(surveyed.ages.of(at), &surveyed.state.lives(survey, at)?);
-        let (rulings, plan) = deciding::judge(global, config, &surveyed, at)?;
-        document.judge(at, rulings, &plan);
+        let (rulings, plan) = policy_context::judge(&global.request, global, config, &surveyed, at)?;
+        document.judge(&Target::image(&survey.inventory, at), rulings, &plan);
     }
     if let Subject::Container(_) = subject
         && let Some(plan) = containers(global, config, survey)
@@ -42,10 +46,10 @@ fn containers(global: &Global, config: &Config, survey: &Survey) -> Option<Plan>
         return None;
     }
     let plan = || {
-        let client = runtime::connect(global, &Options::default().probing()).ok()?;
+        let client = runtime::connect(&global.request, &Options::default().probing()).ok()?;
         let request = global.request.stores().ok()?;
         let scope = Scope { containers: true, logs: false };
-        let plan = Dead::of(config, scope, &client).plan(&request, survey);
+        let plan = Containers::of(config, scope, &client).plan(None, &request, survey);
         plan.map_err(|blind| tracing::info!("what becomes of it is not known: {blind}")).ok()
     };
     plan()

@@ -1,16 +1,25 @@
 //! `layersweep gc`
 
 use super::args::GcArgs;
-use super::collecting::Job;
+use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
+use crate::app::gc::{GcRequest, Via};
 use crate::config::Config;
 use crate::history::runs::Command;
 
 pub(super) fn run(global: &Global, config: &Config, own: &GcArgs) -> Result<Exit, Error> {
-    let mut job = Job::new(global, config, Command::Gc, own.via);
-    job.dry_run = own.dry_run;
-    job.while_runtime_runs = own.while_runtime_runs;
-    job.only = Some(own.only.as_slice()).filter(|only| !only.is_empty());
-    job.run()
+    let asked = GcRequest {
+        request: &global.request,
+        config,
+        command: Command::Gc,
+        dry_run: own.dry_run,
+        asks: false,
+        via: own.via.map_or(Via::Cri, Into::into),
+        while_runtime_runs: own.while_runtime_runs,
+        named: &[],
+        all_tags: false,
+        only: own.only.iter().copied().map(Into::into).collect(),
+    };
+    deletion::run(global, asked)
 }

@@ -2,13 +2,9 @@
 
 mod args;
 mod ask;
-mod collecting;
 mod completions;
-mod containing;
-mod containing_recording;
-mod deciding;
+mod deletion;
 mod diff;
-mod directly;
 mod doctor;
 mod explain;
 mod filter;
@@ -17,7 +13,6 @@ mod global;
 mod history;
 mod images;
 mod layers;
-mod leak_recording;
 mod man;
 mod metrics;
 mod observer;
@@ -25,10 +20,8 @@ mod outfile;
 mod output;
 mod pin;
 mod progress;
-mod recording;
 mod report;
 mod rm;
-mod runtime;
 mod scan;
 mod settings;
 mod stop;
@@ -36,6 +29,7 @@ mod sweep;
 mod terminal;
 mod usage;
 mod values;
+mod watcher;
 
 use std::process::ExitCode;
 

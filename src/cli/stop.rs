@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -14,6 +14,16 @@ use crate::sys::stop;
 
 /// So long after a signal the process ends, whatever it waits for: two seconds are promised.
 const DEADLINE: Duration = Duration::from_millis(1800);
+
+/// [`listen`], whatever was called before.
+pub(super) fn listen_once() -> Result<(), Error> {
+    static LISTENING: OnceLock<()> = OnceLock::new();
+    if LISTENING.get().is_none() {
+        listen()?;
+        let _ = LISTENING.set(());
+    }
+    Ok(())
+}
 
 /// From now on SIGTERM, SIGINT and SIGHUP set [`stop::flag`] instead of ending the process, which
 /// ends within two seconds all the same; the second SIGINT ends it at once, for whoever will not

@@ -9,8 +9,9 @@ use k8s_cri::v1;
 use super::error::Problem;
 use super::types::{
     Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, POD_UID, RuntimeContainer,
-    RuntimeContainerState, RuntimeImage, RuntimeSandbox, RuntimeStatus, RuntimeVersion,
+    RuntimeImage, RuntimeSandbox, RuntimeStatus, RuntimeVersion,
 };
+use crate::model::ContainerState;
 
 pub(super) fn version(answer: v1::VersionResponse) -> RuntimeVersion {
     RuntimeVersion {
@@ -171,12 +172,12 @@ fn each_once<T: PartialEq>(
     Ok(kept)
 }
 
-fn container_state(state: i32) -> RuntimeContainerState {
+fn container_state(state: i32) -> ContainerState {
     match v1::ContainerState::try_from(state) {
-        Ok(v1::ContainerState::ContainerCreated) => RuntimeContainerState::Created,
-        Ok(v1::ContainerState::ContainerRunning) => RuntimeContainerState::Running,
-        Ok(v1::ContainerState::ContainerExited) => RuntimeContainerState::Exited,
-        Ok(v1::ContainerState::ContainerUnknown) | Err(_) => RuntimeContainerState::Unknown,
+        Ok(v1::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(v1::ContainerState::ContainerRunning) => ContainerState::Running,
+        Ok(v1::ContainerState::ContainerExited) => ContainerState::Exited,
+        Ok(v1::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
     }
 }
 
@@ -242,11 +243,11 @@ mod tests {
     #[test]
     fn states() {
         let known = [
-            RuntimeContainerState::Created,
-            RuntimeContainerState::Running,
-            RuntimeContainerState::Exited,
-            RuntimeContainerState::Unknown,
-            RuntimeContainerState::Unknown,
+            ContainerState::Created,
+            ContainerState::Running,
+            ContainerState::Exited,
+            ContainerState::Unknown,
+            ContainerState::Unknown,
         ];
         for (number, state) in (0..).zip(known) {
             assert_eq!(container_state(number), state);

@@ -26,5 +26,5 @@ pub use error::{CriError, Problem, is_no_space};
 pub use place::{StorePlace, StoreType};
 pub use types::{
     Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, RuntimeContainer,
-    RuntimeContainerState, RuntimeImage, RuntimeSandbox, RuntimeStatus, RuntimeVersion,
+    RuntimeImage, RuntimeSandbox, RuntimeStatus, RuntimeVersion,
 };

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::model::ContainerState;
+
 /// The kubelet's label with a pod's uid (`pkg/kubelet/types/labels.go`).
 pub(super) const POD_UID: &str = "io.kubernetes.pod.uid";
 
@@ -64,20 +66,6 @@ pub struct RuntimeImage {
     pub runtime_handler: String,
 }
 
-/// What a container is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum RuntimeContainerState {
-    /// Made and not started.
-    Created,
-    /// Running.
-    Running,
-    /// Ended.
-    Exited,
-    /// The runtime does not know, or says something that CRI v1 does not have.
-    #[default]
-    Unknown,
-}
-
 /// A container as a runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeContainer {
@@ -100,7 +88,7 @@ pub struct RuntimeContainer {
     /// The name in the pod's specification, where the runtime keeps it.
     pub user_image: String,
     /// What it is doing.
-    pub state: RuntimeContainerState,
+    pub state: ContainerState,
     /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
     /// Labels.
@@ -126,7 +114,7 @@ pub struct ContainerDetails {
     /// Its id.
     pub id: String,
     /// What it is doing.
-    pub state: RuntimeContainerState,
+    pub state: ContainerState,
     /// When it was made, started, ended; `None` where that has not happened.
     pub created: Option<Timestamp>,
     /// When it was started; of one that ends at once, containerd notes the start after the end.

@@ -5,14 +5,17 @@
 //! are the records themselves, so none can be partial or stale.
 
 use crate::execute::editors::Editors;
-use crate::execute::hands::{Blind, Extra, Hands, Removed};
+use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::execute::owner::Owners;
+use crate::model::plan::Phase;
+use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
+use crate::policy::Known;
 use crate::stores::containers_storage::edit::{Bar, Deleted, Error, PlannedImage, Refusal};
 
 /// Works on the disk.
 #[derive(Debug)]
-pub struct Direct<'a> {
+pub struct DirectRemover<'a> {
     editors: &'a Editors,
     /// Asked before each removal; `None`: the owner may be at work, somebody has said so.
     owners: Option<&'a Owners>,
@@ -20,7 +23,7 @@ pub struct Direct<'a> {
     aside: Vec<(StoreId, String)>,
 }
 
-impl<'a> Direct<'a> {
+impl<'a> DirectRemover<'a> {
     /// Hands over `editors`. While an owner of `owners` is at work they refuse everything.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: Option<&'a Owners>) -> Self {
@@ -60,25 +63,25 @@ impl<'a> Direct<'a> {
             },
             _ if error.bars_store() => self.leave(inventory, at, error.to_string()),
             Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
-            Error::Refused(refusal) if refusal.bars() == Bar::Use => Removed::Kept(refusal.to_string()),
-            error => Removed::Refused(error.to_string()),
+            Error::Refused(refusal) if refusal.bars() == Bar::Use => {
+                Removed::Kept(Ruling::keeps(Rule::InUse, refusal.to_string()))
+            },
+            error => Removed::Refused(Phase::Remove, error.to_string()),
         }
     }
 }
 
-impl Hands for Direct<'_> {
+impl Remover for DirectRemover<'_> {
     fn name(&self) -> &'static str {
         "direct"
     }
 
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError> {
         if let Some(owners) = self.owners {
-            owners
-                .absent(inventory)
-                .map_err(|presence| Blind { what: presence.to_string(), stale: false })?;
+            owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
         }
         let reach: Vec<_> = inventory.stores.iter().map(|store| self.out_of_reach(store)).collect();
-        let extra = |store: usize| Extra { out_of_reach: reach[store].clone(), ..Extra::default() };
+        let extra = |store: usize| Known { out_of_reach: reach[store].clone(), ..Known::default() };
         Ok(inventory.images.iter().map(|image| extra(image.store.get())).collect())
     }
 
@@ -86,7 +89,7 @@ impl Hands for Direct<'_> {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return Removed::Refused(why.to_owned()),
+            Err(why) => return Removed::Refused(Phase::Remove, why.to_owned()),
         };
         let planned = PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) };
         match editor.delete_image(&planned) {
@@ -102,7 +105,7 @@ impl Hands for Direct<'_> {
         let image = &inventory.images[at.get()];
         let editor = match self.editors.store(&inventory.stores[image.store.get()]) {
             Ok(editor) => editor,
-            Err(why) => return Removed::Refused(why.to_owned()),
+            Err(why) => return Removed::Refused(Phase::Remove, why.to_owned()),
         };
         let planned = PlannedImage { id: image.id.to_string(), names: Some(image.names.clone()) };
         match editor.remove_names(&planned, names) {

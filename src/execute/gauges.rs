@@ -3,34 +3,52 @@
 use std::path::Path;
 
 use crate::execute::measure::{Gauge, Room};
+use crate::model::space::{InvalidStats, Measured};
 use crate::model::{FilesystemIx, Inventory};
-use crate::policy::space::{Doubt, Measured, Space};
 
 /// A gauge for each filesystem of an inventory; none where it cannot be opened.
-pub(super) struct Gauges(Vec<Result<Gauge, String>>);
+#[derive(Debug)]
+pub struct Gauges {
+    filesystems: Vec<Result<Gauge, String>>,
+    /// Where logs of pods lie.
+    logs: Option<Gauge>,
+}
 
 impl Gauges {
-    pub(super) fn open(inventory: &Inventory) -> Self {
-        Self((0..inventory.filesystems.len()).map(|at| open(inventory, at.into())).collect())
+    /// For `inventory`, and for the logs below `logs`.
+    #[must_use]
+    pub fn open(inventory: &Inventory, logs: Option<&Path>) -> Self {
+        let filesystems = (0..inventory.filesystems.len()).map(|at| open(inventory, at.into()));
+        Self { filesystems: filesystems.collect(), logs: logs.and_then(|path| Gauge::open(path).ok()) }
     }
 
-    pub(super) fn of(&self, at: FilesystemIx) -> Option<&Gauge> {
-        self.0.get(at.get())?.as_ref().ok()
+    /// `None` means the logs of pods.
+    pub(super) fn of(&self, at: Option<FilesystemIx>) -> Option<&Gauge> {
+        match at {
+            Some(at) => self.filesystems.get(at.get())?.as_ref().ok(),
+            None => self.logs.as_ref(),
+        }
     }
 
-    pub(super) fn room(&self, at: FilesystemIx) -> Option<Room> {
+    pub(super) fn room(&self, at: Option<FilesystemIx>) -> Option<Room> {
         self.of(at)?.room().ok()
     }
 
-    pub(super) fn measure(&self) -> Vec<Measured> {
+    pub(super) fn device(&self, at: Option<FilesystemIx>) -> Option<u64> {
+        self.of(at)?.device()
+    }
+
+    /// What each filesystem says now.
+    #[must_use]
+    pub fn measure(&self) -> Vec<Measured> {
         let measure = |gauge: &Result<Gauge, String>| match gauge {
             Ok(gauge) => match gauge.room() {
-                Ok(room) => Space::of_room(&room),
-                Err(error) => Err(Doubt::Failed(error.to_string())),
+                Ok(room) => room.space(),
+                Err(error) => Err(InvalidStats::Failed(error.to_string())),
             },
-            Err(error) => Err(Doubt::Failed(error.clone())),
+            Err(error) => Err(InvalidStats::Failed(error.clone())),
         };
-        self.0.iter().map(measure).collect()
+        self.filesystems.iter().map(measure).collect()
     }
 }
 

@@ -15,13 +15,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::model::outcome::{NOISE_BYTES, tolerance};
+use crate::model::space::{Measured, Space};
 use crate::model::{Finding, Store};
 use crate::sys::stop;
 use crate::sys::sync::Syncing;
-
-/// Smallest difference between prediction and measurement that means anything: a
-/// filesystem's own journal and trees move by this much while nothing is deleted.
-pub const NOISE_BYTES: u64 = 64 * 1024;
 
 /// The room of a filesystem at one moment (`statvfs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +37,15 @@ pub struct Room {
 }
 
 impl Room {
+    /// The numbers, looked at before they are believed.
+    ///
+    /// # Errors
+    /// When they cannot be true.
+    pub fn space(&self) -> Measured {
+        let inodes = Some((self.inodes, self.inodes_free));
+        Space::checked(Some(self.capacity_bytes), Some(self.available_bytes), inodes)
+    }
+
     /// Bytes that came free between `before` and now; negative where others wrote more.
     #[must_use]
     pub fn freed_since(&self, before: &Self) -> i64 {
@@ -230,13 +237,6 @@ pub enum Ended {
     Deadline,
     /// A signal came: what has come until then says little.
     Signal,
-}
-
-/// How far a measurement may be off a prediction before it means something, in bytes: one
-/// percent, at least [`NOISE_BYTES`].
-#[must_use]
-pub fn tolerance(predicted_bytes: u64) -> u64 {
-    (predicted_bytes / 100).max(NOISE_BYTES)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,205 +1,225 @@
-//! The proof right before a deletion: the records are read again, and every rule is asked
-//! again about the one image that is to go.
+//! The look right before a deletion: what the records and the runtime say now, unmeasured.
 
-use std::time::{Duration, Instant};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::disk::Progress;
-use crate::execute::hands::{Blind, Extra, Hands};
-use crate::execute::{Facts, Memory, Recalled};
-use crate::model::rules::{Rule, Ruling};
-use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx};
-use crate::policy::input::{Known, Policy};
-use crate::policy::rules::Judge;
+use crate::execute::context::{PolicyContext, Recalled};
+use crate::execute::remover::{PreconditionError, Remover};
+use crate::model::rules::Rule;
+use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreIx, StoreId, StoreKind};
+use crate::policy::kubelet::Listing;
+use crate::policy::{Ages, Input, Known, Policy, rules};
 use crate::stores::containers_storage::artifacts;
 use crate::stores::{self, Request, Survey, Weigh};
 use crate::sys::stop;
 
-/// A record may outlive the runtime's answer for a moment.
-pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often disk and runtime are asked again when they told of different moments.
 const ATTEMPTS: u32 = 5;
 
-/// Adds what the hands know to what is known.
-pub(super) fn add(known: &mut Vec<Known>, extra: Vec<Extra>) {
-    if known.len() < extra.len() {
-        known.resize_with(extra.len(), Known::default);
+/// How to look at the disk again, and by what to judge.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    pub request: &'a Request,
+    pub policy: &'a Policy,
+    pub context: &'a dyn PolicyContext,
+}
+
+impl std::fmt::Debug for Means<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Means").field("policy", &self.policy).finish_non_exhaustive()
     }
-    for (known, extra) in known.iter_mut().zip(extra) {
-        known.used_by.extend(extra.used_by);
-        known.runtime_pins |= extra.runtime_pins;
-        known.out_of_reach = known.out_of_reach.take().or(extra.out_of_reach);
+}
+
+/// What a remover knows of the images of a measured survey, besides what the disk says.
+#[derive(Debug)]
+pub struct Looked {
+    known: Vec<Known>,
+    /// What the runtime lists; `None`: there is none.
+    pub(super) listing: Option<Listing>,
+}
+
+impl Looked {
+    /// Asks when a run begins. Measuring takes long, and on a busy node something is
+    /// always just coming or going: then disk and runtime tell of different moments. A look at the
+    /// records alone takes milliseconds, so the runtime is asked about that one. What has come since
+    /// the measuring is no candidate; what has gone is out of reach.
+    ///
+    /// # Errors
+    /// When that cannot be had in full.
+    pub fn now(
+        survey: &Survey,
+        means: &Means<'_>,
+        remover: &mut dyn Remover,
+    ) -> Result<Self, PreconditionError> {
+        let known = match remover.look(&survey.inventory) {
+            Ok(known) => known,
+            Err(error) if error.stale => {
+                tracing::debug!("{error}; asking about a fresh look");
+                let (fresh, known) = look_together(means.request, &LabelsOf::Nobody, remover)?;
+                now_known(&survey.inventory, &fresh.inventory, known)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { known, listing: remover.listing().cloned() })
     }
 }
 
-pub(super) struct Proof<'a> {
-    pub(super) request: &'a Request,
-    pub(super) policy: &'a Policy,
-    pub(super) memory: &'a dyn Memory,
-    /// Rules that are not asked.
-    pub(super) waived: &'static [Rule],
+/// What is known of the images of an inventory.
+pub(super) struct Facts {
+    ages: Vec<Ages>,
+    known: Vec<Known>,
+    pub(super) now: Timestamp,
+    scanned: Timestamp,
 }
 
-/// A store's place in an inventory. Where it is not, nothing is known of its images.
-fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, Blind> {
-    let found = inventory.stores.iter().position(|store| StoreId::of(store) == *key);
-    found.map(StoreIx::from).ok_or_else(|| Blind {
-        what: format!("the store {} could not be read any more", key.root().display()),
-        stale: false,
-    })
-}
-
-/// What a fresh look says of an image.
-pub(super) enum Found {
-    /// It is not there any more.
-    Gone,
-    /// A rule keeps it by now.
-    Kept(Ruling),
-    /// It may go.
-    MayGo(Box<Fresh>),
-}
-
-/// The look that allowed it.
-pub(super) struct Fresh {
-    pub(super) survey: Survey,
-    pub(super) at: ImageIx,
-}
-
-impl Fresh {
-    pub(super) fn image(&self) -> &Image {
-        &self.survey.inventory.images[self.at.get()]
+impl Facts {
+    /// `looked` told of the same images, whatever has become of the containers since.
+    pub(super) fn of(survey: &Survey, means: &Means<'_>, looked: &Looked) -> Self {
+        Self::with(&survey.inventory, means.context, &means.context.recall(), looked.known.clone())
     }
+
+    pub(super) fn with(
+        inventory: &Inventory,
+        context: &dyn PolicyContext,
+        recalled: &Recalled<'_>,
+        extra: Vec<Known>,
+    ) -> Self {
+        let mut known = recalled(inventory);
+        known.resize_with(known.len().max(extra.len()), Known::default);
+        known.iter_mut().zip(extra).for_each(|(known, extra)| known.add(extra));
+        Self {
+            ages: context.ages(inventory),
+            known,
+            now: context.now(),
+            scanned: context.scanned(),
+        }
+    }
+
+    /// As if the run had begun after everything that was used.
+    pub(super) fn scanned_now(self) -> Self {
+        Self { scanned: self.now, ..self }
+    }
+
+    pub(super) fn age(&self, at: ImageIx) -> Option<&Ages> {
+        self.ages.get(at.get())
+    }
+
+    pub(super) fn input<'a>(&'a self, survey: &'a Survey, policy: &'a Policy) -> Input<'a> {
+        Input {
+            inventory: &survey.inventory,
+            refs: &survey.refs,
+            ages: &self.ages,
+            known: &self.known,
+            policy,
+            now: self.now,
+            scanned: self.scanned,
+        }
+    }
+}
+
+/// What a look at `fresh` told of the images of `measured`.
+fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<Known>) -> Vec<Known> {
+    let keys = |inventory: &Inventory| inventory.stores.iter().map(StoreId::of).collect::<Vec<_>>();
+    let (old_stores, new_stores) = (keys(measured), keys(fresh));
+    let containers = measured.containers.iter();
+    let old: HashSet<_> = containers.map(|one| (&old_stores[one.store.get()], one.id.as_str())).collect();
+    let is_new = |user: &usize| {
+        let one = &fresh.containers[*user];
+        !old.contains(&(&new_stores[one.store.get()], one.id.as_str()))
+    };
+    let users = rules::users(fresh).into_iter();
+    let all = fresh.images.iter().zip(known).zip(users).map(|((image, mut known), users)| {
+        let new = users.into_iter().filter(is_new).map(|user| rules::user(&fresh.containers[user]));
+        known.used_by.extend(new);
+        ((&new_stores[image.store.get()], image.id.as_str()), known)
+    });
+    let mut by_id: HashMap<_, _> = all.collect();
+    let gone = || Known { out_of_reach: Some("it went while it was scanned".into()), ..Known::default() };
+    let images = measured.images.iter();
+    images.map(|one| by_id.remove(&(&old_stores[one.store.get()], one.id.as_str())).unwrap_or_else(gone)).collect()
 }
 
 /// What the records say now, unmeasured.
-fn look(request: &Request, labels: LabelsOf) -> Result<Survey, stores::Error> {
+pub(super) fn look(request: &Request, labels: LabelsOf) -> Result<Survey, PreconditionError> {
     let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), labels, ..request.clone() };
-    stores::run(&request, &Progress::default())
+    stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))
 }
 
-/// Looks at the disk and then asks the hands, again and again until both tell of the same moment.
+/// Looks at the disk and then asks the remover, again and again until both tell of the same moment.
 pub(super) fn look_together(
     request: &Request,
     labels: &LabelsOf,
-    hands: &mut dyn Hands,
-) -> Result<(Survey, Vec<Extra>), Blind> {
+    remover: &mut dyn Remover,
+) -> Result<(Survey, Vec<Known>), PreconditionError> {
     let mut attempt = 1;
     loop {
-        let survey = look(request, labels.clone()).map_err(|error| Blind::disk(&error))?;
-        match hands.look(&survey.inventory) {
-            Ok(extra) => return Ok((survey, extra)),
-            Err(blind) if blind.stale && attempt < ATTEMPTS && !stop::is_asked() => {
-                tracing::debug!("{blind}; looking again");
+        let survey = look(request, labels.clone())?;
+        match remover.look(&survey.inventory) {
+            Ok(known) => return Ok((survey, known)),
+            Err(error) if error.stale && attempt < ATTEMPTS && !stop::is_asked() => {
+                tracing::debug!("{error}; looking again");
                 attempt += 1;
                 std::thread::sleep(PAUSE);
             }
-            Err(blind) => return Err(blind),
+            Err(error) => return Err(error),
         }
     }
 }
 
-impl Proof<'_> {
-    /// Looks at disk and runtime, and asks every rule again. `recalled` is what took time to read.
-    pub(super) fn of(
-        &self,
-        store: &StoreId,
-        id: &str,
-        hands: &mut dyn Hands,
-        recalled: &Recalled<'_>,
-    ) -> Result<Found, Blind> {
-        let (survey, extra) = look_together(self.request, &self.request.labels.only(id), hands)?;
-        self.judge(survey, store, id, extra, recalled)
-    }
-
-    fn judge(
-        &self,
-        survey: Survey,
-        store: &StoreId,
-        id: &str,
-        extra: Vec<Extra>,
-        recalled: &Recalled<'_>,
-    ) -> Result<Found, Blind> {
-        let store = find_store(store, &survey.inventory)?;
-        let Some(at) = find(&survey.inventory, store, id) else {
-            // Of damaged records nothing is proven by what they lack.
-            return match is_damaged(&survey.inventory, store) {
-                true => Err(damaged(&survey.inventory, store)),
-                false => Ok(Found::Gone),
-            };
-        };
-        let facts = Facts::with(&survey.inventory, self.memory, recalled, extra);
-        let kept = Judge::new(facts.input(&survey, self.policy)).waiving(self.waived).kept(at);
-        Ok(match kept {
-            Some(ruling) => Found::Kept(ruling),
-            None => Found::MayGo(Box::new(Fresh { survey, at })),
-        })
-    }
-
-    /// Whether the store no longer has the image that `fresh` allowed to delete; waits for so long for
-    /// that.
-    ///
-    /// An error means that the store cannot tell.
-    pub(super) fn is_gone(&self, fresh: &Fresh, within: Duration) -> Result<bool, Blind> {
-        let began = Instant::now();
-        loop {
-            let is_there = self.is_there(fresh)?;
-            // After a signal one look has to do.
-            let waited = if stop::is_asked() { GONE_WITHIN } else { began.elapsed() };
-            if let Some(is_there) = is_there.filter(|is_there| !is_there || waited >= within) {
-                return Ok(!is_there);
-            }
-            // Records may be caught half-written.
-            if waited >= GONE_WITHIN {
-                return match is_there {
-                    Some(is_there) => Ok(!is_there),
-                    None => Err(damaged(&fresh.survey.inventory, fresh.image().store)),
-                };
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-
-    /// Whether the store has the image; `None` where it is not there and the records are damaged. Of a
-    /// graphroot the records are read where they were found: other stores say nothing of that.
-    fn is_there(&self, fresh: &Fresh) -> Result<Option<bool>, Blind> {
-        let (image, at) = (fresh.image(), fresh.image().store);
-        let records =
-            fresh.survey.places[at.get()].as_ref().filter(|places| places.driver != artifacts::DRIVER);
-        if let Some(places) = records {
-            let request = Request { weigh: Weigh::Nothing, ..self.request.clone() };
-            return stores::has_image(&request, places, &image.id).map_err(|error| {
-                let root = places.graphroot.display();
-                Blind { what: format!("the store {root} could not be read any more: {error}"), stale: false }
-            });
-        }
-        let store = StoreId::of(&fresh.survey.inventory.stores[at.get()]);
-        let inventory = look(self.request, LabelsOf::Nobody).map_err(|error| Blind::disk(&error))?.inventory;
-        let at = find_store(&store, &inventory)?;
-        let is_there = find(&inventory, at, &image.id).is_some();
-        Ok((is_there || !is_damaged(&inventory, at)).then_some(is_there))
-    }
+/// A store's place in an inventory. Where it is not, nothing is known of its images.
+pub(super) fn find_store(key: &StoreId, inventory: &Inventory) -> Result<StoreIx, PreconditionError> {
+    let found = inventory.stores.iter().position(|store| StoreId::of(store) == *key);
+    found.map(StoreIx::from).ok_or_else(|| {
+        PreconditionError::new(format!("the store {} could not be read any more", key.root().display()))
+    })
 }
 
-fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
+pub(super) fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<ImageIx> {
+    let same = |image: &Image| image.id == id && image.store == store;
+    inventory.images.iter().position(same).map(ImageIx::from)
+}
+
+/// Of damaged records nothing is proven by what they lack.
+pub(super) fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
     inventory.stores[store.get()].consistency == Consistency::Damaged
 }
 
-fn damaged(inventory: &Inventory, store: StoreIx) -> Blind {
-    let root = inventory.stores[store.get()].root.display();
-    Blind { what: format!("the records of the store {root} can no longer be read in full"), stale: false }
-}
+/// Rules that are not asked.
+pub(super) type Waived = &'static [Rule];
 
-fn find(inventory: &Inventory, store: StoreIx, id: &str) -> Option<ImageIx> {
-    let same = |image: &Image| image.id == id && image.store == store;
-    inventory.images.iter().position(same).map(ImageIx::from)
+/// Whether the store of `image` still has it; `None` where it is not there and the records are
+/// damaged. Its own records alone are read: other stores say nothing of that.
+pub(super) fn is_there(request: &Request, survey: &Survey, at: ImageIx) -> Result<Option<bool>, PreconditionError> {
+    let image = &survey.inventory.images[at.get()];
+    let store = &survey.inventory.stores[image.store.get()];
+    let records = survey.places[image.store.get()].as_ref().filter(|one| one.driver != artifacts::DRIVER);
+    if let Some(places) = records {
+        let request = Request { weigh: Weigh::Nothing, ..request.clone() };
+        return stores::has_image(&request, places, &image.id).map_err(|error| {
+            let root = places.graphroot.display();
+            PreconditionError::new(format!("the store {root} could not be read any more: {error}"))
+        });
+    }
+    let alone = match store.kind {
+        StoreKind::Containerd => {
+            Request { graphroots: Vec::new(), containerd_roots: vec![store.root.clone()], ..request.clone() }
+        }
+        StoreKind::ContainersStorage => request.clone(),
+    };
+    let inventory = look(&alone, LabelsOf::Nobody)?.inventory;
+    let own = find_store(&StoreId::of(store), &inventory)?;
+    let is_there = find(&inventory, own, &image.id).is_some();
+    Ok((is_there || !is_damaged(&inventory, own)).then_some(is_there))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Store, StoreKind};
+    use crate::model::Store;
 
     fn store(root: &str, driver: &str) -> Store {
         Store {
@@ -235,7 +255,7 @@ mod tests {
     #[test]
     fn a_store_that_was_not_read_proves_nothing() {
         let key = StoreId::of(&store("/store", "overlay"));
-        let blind = find_store(&key, &inventory(&[store("/other", "overlay")])).unwrap_err();
-        assert!(blind.what.contains("/store") && !blind.stale, "{blind}");
+        let error = find_store(&key, &inventory(&[store("/other", "overlay")])).unwrap_err();
+        assert!(error.what.contains("/store") && !error.stale, "{error}");
     }
 }

@@ -4,22 +4,11 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Transaction, params};
-use serde::{Deserialize, Serialize};
 
 use super::paths;
 use super::values::{damaged, micros, time};
+pub use crate::model::Attempt;
 use crate::model::{StoreId, StoreKind};
-
-/// How often an image would not go, and when it may be tried again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// How many attempts in a row have failed.
-    pub failures: u32,
-    /// Not before this again, in record time.
-    pub next_try: Timestamp,
-    /// What was said the last time.
-    pub last_error: String,
-}
 
 /// All of them, by store and image id.
 ///

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::known;
-use super::runs::{Command, Outcome};
+use super::runs::{Command, OutcomeKind};
 use super::values::maybe_time;
 
 /// One sum.
@@ -52,7 +52,7 @@ pub struct LastRun {
     /// When it ended, or began where it has no end; by the wall clock as it is known now.
     pub at: Timestamp,
     /// How it ended; `None`: it has not, or was killed.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<OutcomeKind>,
     /// Mount point of the filesystem that the percents are of.
     pub mount: Option<String>,
     /// Percent used before.

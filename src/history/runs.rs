@@ -19,7 +19,8 @@ pub use confirm::{Fate as Confirmed, confirm};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Fate, Horizons, fate, thin};
 
-pub use crate::model::Outcome;
+pub use crate::model::OutcomeKind;
+pub use crate::model::plan::Reason;
 
 use super::scan_record::SeenFilesystem;
 use super::values::{micros, place, signed, words};
@@ -53,22 +54,6 @@ words! {
         Leak = "leak",
         /// A name of an image that keeps others.
         Name = "name",
-    }
-}
-
-words! {
-    /// Why it was deleted.
-    Reason {
-        /// The filesystem was too full.
-        Space = "space",
-        /// It was too old.
-        Age = "age",
-        /// There were too many of its kind.
-        Limit = "limit",
-        /// Nothing used it.
-        Leak = "leak",
-        /// Somebody named it.
-        Request = "request",
     }
 }
 
@@ -145,7 +130,7 @@ pub struct End {
     /// When.
     pub ended: Timestamp,
     /// How.
-    pub outcome: Outcome,
+    pub outcome: OutcomeKind,
     /// Percent used after.
     pub usage_after_percent: Option<f64>,
     /// Bytes that the filesystem gave back; negative where others wrote more.
@@ -163,7 +148,7 @@ pub struct End {
 impl End {
     /// An end of which nothing more is known.
     #[must_use]
-    pub fn of(ended: Timestamp, outcome: Outcome) -> Self {
+    pub fn of(ended: Timestamp, outcome: OutcomeKind) -> Self {
         Self {
             ended,
             outcome,
@@ -372,7 +357,7 @@ pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Re
 /// # Errors
 /// What SQLite says.
 pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()> {
-    let peaceful = matches!(end.outcome, Outcome::Done | Outcome::Incomplete | Outcome::NotNeeded);
+    let peaceful = matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);
     tx.prepare_cached(
         "UPDATE runs SET ended = ?2, outcome = ?3, usage_after_percent = ?4, measured_bytes = ?5, errors = ?6,
                          believed_bytes = ?8,
@@ -409,7 +394,7 @@ pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Resul
         )?
         .query_row([command], |row| row.get(0))
         .optional()?;
-    Ok(matches!(outcome, Some(Outcome::Failed | Outcome::NotReached | Outcome::Refused)))
+    Ok(matches!(outcome, Some(OutcomeKind::Failed | OutcomeKind::NotReached | OutcomeKind::Refused)))
 }
 
 /// Records a run that is over and deleted nothing: a scan, or a `gc` with nothing to do.

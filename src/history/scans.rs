@@ -59,7 +59,7 @@ pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Option<Reco
     let stores: Vec<_> = stores.map(|(store, figures)| figures::Seen { key: &store.key, figures }).collect();
     figures::record(to, &scanned, &stores)?;
     let start = runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, at) };
-    let outcome = if scan.complete { runs::Outcome::Done } else { runs::Outcome::Incomplete };
+    let outcome = if scan.complete { runs::OutcomeKind::Done } else { runs::OutcomeKind::Incomplete };
     let ended = SignedDuration::try_from_secs_f64(scan.seconds.max(0.0))
         .ok()
         .and_then(|took| at.checked_add(took).ok())

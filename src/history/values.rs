@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use rusqlite::types::Type;
 
-use crate::model::Outcome;
+use crate::model::OutcomeKind;
+use crate::model::plan::Reason;
 
 /// Microseconds since 1970, as all times are stored.
 pub(super) fn micros(at: Timestamp) -> i64 {
@@ -51,19 +52,28 @@ pub(super) fn damaged(what: impl Into<Box<dyn std::error::Error + Send + Sync>>)
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, what.into())
 }
 
-impl rusqlite::ToSql for Outcome {
-    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-        Ok(self.as_str().into())
-    }
+/// Stores an enum of the model by its name.
+macro_rules! by_name {
+    ($name:ident) => {
+        impl rusqlite::ToSql for $name {
+            fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+                Ok(self.as_str().into())
+            }
+        }
+
+        impl rusqlite::types::FromSql for $name {
+            fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
+                let text = value.as_str()?;
+                let known = Self::ALL.iter().copied().find(|one| one.as_str() == text);
+                let unknown = || format!("{text:?} is no {}", stringify!($name)).into();
+                known.ok_or_else(|| rusqlite::types::FromSqlError::Other(unknown()))
+            }
+        }
+    };
 }
 
-impl rusqlite::types::FromSql for Outcome {
-    fn column_result(value: rusqlite::types::ValueRef<'_>) -> rusqlite::types::FromSqlResult<Self> {
-        let text = value.as_str()?;
-        let known = Self::ALL.into_iter().find(|one| one.as_str() == text);
-        known.ok_or_else(|| rusqlite::types::FromSqlError::Other(format!("{text:?} is no outcome").into()))
-    }
-}
+by_name!(OutcomeKind);
+by_name!(Reason);
 
 /// An enum whose values have one word each, in the database and in the documents.
 macro_rules! words {

@@ -40,6 +40,12 @@ pub struct Inventory {
 }
 
 impl Inventory {
+    /// Where its filesystems are mounted.
+    #[must_use]
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        self.filesystems.iter().map(|one| one.mount.clone()).collect()
+    }
+
     /// Whether an image is an OCI artifact.
     #[must_use]
     pub fn is_artifact(&self, image: ImageIx) -> bool {

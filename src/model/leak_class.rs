@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{StoreKind, Verdict};
 
@@ -280,6 +281,13 @@ impl LeakClass {
 impl fmt::Display for LeakClass {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.pad(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for LeakClass {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::find(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is no class of leaks")))
     }
 }
 

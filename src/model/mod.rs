@@ -6,6 +6,7 @@
 //! leak (an object that nothing uses, but that nobody has deleted either), the store
 //! itself, or somebody outside the store. [`refs`] derives every figure from that.
 
+mod attempt;
 mod container;
 pub mod evidence;
 mod filesystem;
@@ -15,15 +16,19 @@ mod inventory;
 mod labels;
 mod leak;
 mod leak_class;
+mod names;
 mod node;
-mod outcome;
+pub mod outcome;
 pub mod picture;
+pub mod plan;
 pub mod refs;
 pub mod rules;
+pub mod space;
 mod store;
 mod uses;
 pub mod words;
 
+pub use attempt::Attempt;
 pub use container::{Container, ContainerState, Owner};
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;
@@ -34,6 +39,7 @@ pub use labels::{Labels, LabelsOf};
 pub use leak::{Leak, Verdict};
 pub use leak_class::{LeakClass, Orphan, Recipe};
 pub use node::{LayerFacts, Node, NodeKind, Size};
-pub use outcome::Outcome;
+pub use outcome::{Deletion, Outcome, OutcomeKind, Stopped};
+pub use plan::{Kept, Plan, Problem, Step};
 pub use store::{ARTIFACTS, Consistency, Lent, Store, StoreId, StoreKind};
 pub use uses::Use;

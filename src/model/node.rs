@@ -81,7 +81,7 @@ pub struct LayerFacts {
 }
 
 /// What a node costs. Hard links count once; directories count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Size {
     /// Allocated bytes: 512 x `st_blocks`, as `du` counts.
     pub bytes: u64,

@@ -1,15 +1,106 @@
-//! How a run ended.
+//! What a run did, and how it ended.
 
 use std::fmt;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use super::plan::{Plan, Problem, Step, Target};
+use super::space::Measured;
+
+/// Smallest difference between prediction and measurement that means anything: a filesystem's own
+/// journal and trees move by this much while nothing is deleted.
+pub const NOISE_BYTES: u64 = 64 * 1024;
+
+/// How far a measurement may be off a prediction before it means something, in bytes: one
+/// percent, at least [`NOISE_BYTES`].
+#[must_use]
+pub fn tolerance(predicted_bytes: u64) -> u64 {
+    (predicted_bytes / 100).max(NOISE_BYTES)
+}
+
+/// Whether what was freed differs from what was predicted by more than a filesystem's own noise.
+#[must_use]
+pub fn differs(predicted_bytes: u64, measured_bytes: i64) -> bool {
+    let off = (i128::from(measured_bytes) - i128::from(predicted_bytes)).unsigned_abs();
+    off > u128::from(tolerance(predicted_bytes))
+}
+
+/// A deletion that has happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// Why, and what was expected; its target as it was right before.
+    pub step: Step,
+    /// When it was done (UTC).
+    pub at: Timestamp,
+    /// Bytes freed on the filesystems that were expected to give something, without what is booked
+    /// as [`Self::byproduct_bytes`]; negative where others wrote more meanwhile. `None` where that
+    /// was not measured, or a signal ended the waiting.
+    pub measured_bytes: Option<i64>,
+    /// Bytes of leaks that this deletion took along (containerd's garbage collection runs with it).
+    pub byproduct_bytes: u64,
+    /// Percent used of the filesystem that it was done for, else of the first that gave something.
+    pub usage_after_percent: Option<f64>,
+    /// How long the bytes took to be freed.
+    pub waited: Duration,
+}
+
+impl Deletion {
+    /// What was freed differs from what was predicted by more than a filesystem's own noise.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.measured_bytes.is_some_and(|measured| differs(self.step.predicted_bytes(), measured))
+    }
+}
+
+/// Why a run ended before its plan did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stopped {
+    Signal,
+    /// What is needed to prove a deletion cannot be had: nothing more is deleted.
+    Unproven(String),
+    /// The stores are closed to us: a lock is held by others, or mounts cannot be read.
+    Closed(String),
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The plan as it was carried out: what was deleted, what stayed, what failed.
+    pub plan: Plan,
+    /// What was deleted, in order.
+    pub deletions: Vec<Deletion>,
+    /// Leaks whose records were repaired.
+    pub repaired: Vec<Target>,
+    /// What each filesystem said before and after.
+    pub before: Vec<Measured>,
+    pub after: Vec<Measured>,
+    pub stopped: Option<Stopped>,
+}
+
+impl Outcome {
+    #[must_use]
+    pub fn kind(&self) -> OutcomeKind {
+        self.plan.outcome
+    }
+
+    /// Bytes freed, by what was removed in part as well.
+    #[must_use]
+    pub fn measured_bytes(&self) -> i64 {
+        let whole = self.deletions.iter().filter_map(|one| one.measured_bytes);
+        let parts = self.plan.problems.iter().filter_map(|problem: &Problem| problem.measured_bytes);
+        whole.chain(parts).fold(0, i64::saturating_add)
+    }
+}
 
 /// How a run, or its part on one filesystem, ended: what documents say, records keep and exit codes
 /// come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum OutcomeKind {
     /// It did what was asked.
     Done,
     /// Something could not be read: figures are lower bounds.
@@ -28,7 +119,7 @@ pub enum Outcome {
     Refused,
 }
 
-impl Outcome {
+impl OutcomeKind {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Done,
@@ -40,6 +131,18 @@ impl Outcome {
         Self::Failed,
         Self::Refused,
     ];
+
+    /// How all of it ended, where something else was done `first`: a failure counts whatever else was
+    /// reached, and what was not reached is not made up for.
+    #[must_use]
+    pub fn after(self, first: Self) -> Self {
+        match (self, first) {
+            (_, Self::Failed) => Self::Failed,
+            (own, Self::NotNeeded) => own,
+            (Self::NotNeeded | Self::Reached, first) => first,
+            (own, _) => own,
+        }
+    }
 
     /// Its name in documents and records.
     #[must_use]
@@ -57,7 +160,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for OutcomeKind {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(self.as_str())
     }
@@ -69,8 +172,25 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_documents() {
-        for outcome in Outcome::ALL {
+        for outcome in OutcomeKind::ALL {
             assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
+        }
+    }
+
+    #[test]
+    fn noise_is_no_difference() {
+        const KIB: u64 = 1024;
+        for (predicted, measured, expected) in [
+            (0, 0, false),
+            (0, 65_536, false),
+            (0, 65_537, true),
+            (0, -65_537, true),
+            (10 * KIB, 0, false),
+            (1_000 * KIB * KIB, 991 * 1024 * 1024, false),
+            (1_000 * KIB * KIB, 980 * 1024 * 1024, true),
+            (u64::MAX, i64::MIN, true),
+        ] {
+            assert_eq!(differs(predicted, measured), expected, "{predicted} {measured}");
         }
     }
 }

@@ -1,52 +1,97 @@
-//! What a rule says of an image: the form of a verdict, which every policy fills. Pure.
+//! What a rule says of an object: the form of a verdict, which every policy fills.
 
-use std::fmt;
+use serde::{Deserialize, Serialize};
 
-/// What decides that an image stays. `docs/how-it-decides.md` describes each by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
-    /// A container, or a store that is built on it, uses it.
-    InUse,
-    /// The runtime, our own keep-list or a configuration pins it.
-    Pinned,
-    /// Pod sandboxes are made from it.
-    SandboxImage,
-    /// A static pod's manifest names it.
-    StaticPod,
-    /// A quadlet names it.
-    Quadlet,
-    /// The kubelet is pulling it.
-    PullInProgress,
-    /// One of the protected patterns matches a name of it.
-    ProtectedName,
-    /// It has a protected label, or may have one.
-    ProtectedLabel,
-    /// It is among the newest of its repository that are kept.
-    NewestOfRepository,
-    /// It lies in an additional store.
-    ReadOnlyStore,
-    /// Records of its store, or of one that may use it, could not be read in full.
-    DamagedStore,
-    /// The selected backend cannot delete it.
-    OutOfReach,
-    /// Nothing says since when it is here.
-    AgeUnknown,
-    /// It is younger than the minimum age.
-    MinAge,
-    /// It was in use when the run began.
-    UsedJustNow,
-    /// Earlier runs could not delete it.
-    BackingOff,
-    /// A candidate that nobody had to touch: usage was low enough before its turn.
-    NotNeeded,
-    /// A candidate whose deletion would free (almost) nothing, alone or with others.
-    FreesNothing,
-    /// A candidate on a filesystem whose numbers cannot be believed.
-    Unmeasured,
-    /// The runtime did not delete it.
-    Refused,
-    /// A candidate that the run would have come to.
-    RunEnded,
+use super::names::names;
+
+names! {
+    /// What decides that something stays. `docs/how-it-decides.md` describes each by its name.
+    Rule {
+        /// A container, or a store that is built on it, uses it.
+        InUse = "in-use",
+        /// The runtime, our own keep-list or a configuration pins it.
+        Pinned = "pinned",
+        /// Pod sandboxes are made from it.
+        SandboxImage = "sandbox-image",
+        /// A static pod's manifest names it.
+        StaticPod = "static-pod",
+        /// A quadlet names it.
+        Quadlet = "quadlet",
+        /// The kubelet is pulling it.
+        PullInProgress = "pull-in-progress",
+        /// One of the protected patterns matches a name of it.
+        ProtectedName = "protected-name",
+        /// It has a protected label, or may have one.
+        ProtectedLabel = "protected-label",
+        /// It is among the newest of its repository that are kept.
+        NewestOfRepository = "newest-of-repository",
+        /// It lies in an additional store.
+        ReadOnlyStore = "read-only-store",
+        /// Records of its store, or of one that may use it, could not be read in full.
+        DamagedStore = "damaged-store",
+        /// The selected backend cannot delete it.
+        OutOfReach = "out-of-reach",
+        /// Nothing says since when it is here.
+        AgeUnknown = "age-unknown",
+        /// It is younger than the minimum age.
+        MinAge = "min-age",
+        /// It was in use when the run began.
+        UsedJustNow = "used-just-now",
+        /// Earlier runs could not delete it.
+        BackingOff = "backing-off",
+        /// A candidate that nobody had to touch: usage was low enough before its turn.
+        NotNeeded = "not-needed",
+        /// A candidate whose deletion would free (almost) nothing, alone or with others.
+        FreesNothing = "frees-nothing",
+        /// A candidate on a filesystem whose numbers cannot be believed.
+        Unmeasured = "unmeasured",
+        /// The runtime did not delete it.
+        Refused = "refused",
+        /// A candidate that the run would have come to.
+        RunEnded = "run-ended",
+        /// It runs.
+        Running = "running",
+        /// It has not started yet.
+        Starting = "starting",
+        /// Its runtime does not know its state.
+        StateUnknown = "state-unknown",
+        /// The limits allow it.
+        WithinLimits = "within-limits",
+        /// Something that stays needs it.
+        Needed = "needed",
+        /// A sandbox that runs.
+        Ready = "ready",
+        /// The newest sandbox of its pod.
+        Newest = "newest",
+        /// A container is in it, or of its pod.
+        HasContainers = "has-containers",
+        /// It is not known which pods there are.
+        PodsUnknown = "pods-unknown",
+        /// It is not known which pod it is of.
+        PodUnknown = "pod-unknown",
+        /// Its pod is still there.
+        PodKnown = "pod-known",
+        /// It is not CRI-O's.
+        NotCriO = "not-cri-o",
+        /// Its name is not that of a pod's log.
+        NotAPod = "not-a-pod",
+        /// A process has it open.
+        Open = "open",
+        /// It is mounted.
+        Mounted = "mounted",
+        /// It cannot be read.
+        Unreadable = "unreadable",
+        /// Its container is still there.
+        ContainerThere = "container-there",
+        /// A link whose log is there.
+        LeadsSomewhere = "leads-somewhere",
+        /// The runtime does not say what became of its container.
+        RuntimeUnknown = "runtime-unknown",
+        /// The runtime may be at work, and knows better.
+        OwnerAtWork = "owner-at-work",
+        /// What its deletion needs is not proven.
+        NotProven = "not-proven",
+    }
 }
 
 impl Rule {
@@ -70,44 +115,10 @@ impl Rule {
         Self::UsedJustNow,
         Self::BackingOff,
     ];
-
-    /// Its name in documents.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InUse => "in-use",
-            Self::Pinned => "pinned",
-            Self::SandboxImage => "sandbox-image",
-            Self::StaticPod => "static-pod",
-            Self::Quadlet => "quadlet",
-            Self::PullInProgress => "pull-in-progress",
-            Self::ProtectedName => "protected-name",
-            Self::ProtectedLabel => "protected-label",
-            Self::NewestOfRepository => "newest-of-repository",
-            Self::ReadOnlyStore => "read-only-store",
-            Self::DamagedStore => "damaged-store",
-            Self::OutOfReach => "out-of-reach",
-            Self::AgeUnknown => "age-unknown",
-            Self::MinAge => "min-age",
-            Self::UsedJustNow => "used-just-now",
-            Self::BackingOff => "backing-off",
-            Self::NotNeeded => "not-needed",
-            Self::FreesNothing => "frees-nothing",
-            Self::Unmeasured => "unmeasured",
-            Self::Refused => "refused",
-            Self::RunEnded => "run-ended",
-        }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(self.as_str())
-    }
 }
 
 /// What one rule says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruling {
     /// The rule.
     pub rule: Rule,
@@ -115,4 +126,12 @@ pub struct Ruling {
     pub stays: bool,
     /// Why, in words.
     pub detail: String,
+}
+
+impl Ruling {
+    /// The rule keeps it.
+    #[must_use]
+    pub fn keeps(rule: Rule, detail: impl Into<String>) -> Self {
+        Self { rule, stays: true, detail: detail.into() }
+    }
 }

@@ -71,7 +71,7 @@ pub enum Consistency {
 }
 
 /// What makes a store the same store from one scan to the next.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StoreId {
     kind: StoreKind,
     root: PathBuf,

@@ -4,16 +4,15 @@
 
 use jiff::Timestamp;
 
-use crate::execute::hands::Listing;
 use crate::model::refs::{Live, Root};
-use crate::model::{Container, FilesystemIx, ImageIx, StoreKind};
+use crate::model::space::{Measured, Space};
+use crate::model::{Container, FilesystemIx, ImageIx, Plan, StoreKind};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{
-    self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Manager, Record, Runtime,
+    self, FsStats, Gates, IMAGE_GC_PERIOD, ListedContainer, ListedImage, Listing, Manager, Record, Runtime,
     RuntimeError,
 };
-use crate::policy::plan::{Plan, Task, plan};
-use crate::policy::space::{Measured, Space};
+use crate::policy::plan::{Task, plan};
 
 /// The kubelet's features as they are by default.
 pub const GATES: Gates = Gates { runtime_class_in_image_cri: false, image_volume: false };
@@ -56,10 +55,10 @@ pub struct Story {
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunStory {
-    /// What went, in order.
-    pub deleted: Vec<ImageIx>,
+    /// Ids of what was deleted, in order.
+    pub deleted: Vec<String>,
     /// Artifacts that the runtime says are deleted, and that are still there.
-    pub still_there: Vec<ImageIx>,
+    pub still_there: Vec<String>,
     /// Bytes that were to be freed.
     pub wanted_bytes: u64,
     /// Bytes that the policy believes it freed.
@@ -98,7 +97,7 @@ pub fn compare(
     listing: &Listing,
     theirs: kubelet::Policy,
 ) -> Option<Comparison> {
-    let filesystem = input.inventory.stores.get(listing.store.get())?.filesystem;
+    let filesystem = input.inventory.stores[listing.store_in(input.inventory)?.get()].filesystem;
     let space = measured.get(filesystem.get())?.clone().ok()?;
     let low = |space: &Space| {
         let free = u128::from(space.available_bytes) * 100;
@@ -148,8 +147,8 @@ fn kubelet_story(mut node: Pretended<'_>, policy: kubelet::Policy, low: impl Fn(
         let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
         events.extend(told.then_some(kubelet::Event::ImageGCFailed.as_str()));
         runs.push(RunStory {
-            deleted,
-            still_there,
+            deleted: node.ids(&deleted),
+            still_there: node.ids(&still_there),
             wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
             believed_bytes: report.freed.freed_bytes,
             freed_bytes: node.space.available_bytes - before,
@@ -174,7 +173,7 @@ fn exact_story(plan: &Plan, filesystem: FilesystemIx, space: Space, low: impl Fn
     let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
     let freed_bytes = plan.steps.iter().map(|step| step.predicted_on(filesystem)).sum();
     let run = RunStory {
-        deleted: plan.steps.iter().map(|step| step.image).collect(),
+        deleted: plan.steps.iter().map(|step| step.target.id.clone()).collect(),
         still_there: vec![],
         wanted_bytes: part.map_or(0, |part| part.wanted.bytes),
         believed_bytes: freed_bytes,
@@ -219,12 +218,16 @@ impl<'a> Pretended<'a> {
             input,
             filesystem,
             space,
-            images: listing.images.clone(),
+            images: listing.images_in(input.inventory),
             containers: &listing.containers,
             live: input.refs.live(),
             deleted: Vec::new(),
             still_there: Vec::new(),
         }
+    }
+
+    fn ids(&self, images: &[ImageIx]) -> Vec<String> {
+        images.iter().map(|at| self.input.inventory.images[at.get()].id.to_string()).collect()
     }
 
     /// Containers of the image that containers/storage knows; it refuses to delete under them.
@@ -382,7 +385,7 @@ mod tests {
         assert!(last.deleted.is_empty() && last.failure.is_some());
         assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);
         assert_eq!(both.kubelet.deleted, 138, "the runtime's refusal is all that saves the other 30");
-        assert_eq!(both.plan.count(crate::policy::Reason::Space), 138);
+        assert_eq!(both.plan.count(crate::model::plan::Reason::Space), 138);
         assert!(both.plan.problems.is_empty(), "ours does not even try");
     }
 }

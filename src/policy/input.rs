@@ -6,9 +6,8 @@ use std::sync::Arc;
 use globset::{GlobBuilder, GlobMatcher};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::history::ages;
-pub use crate::history::attempts::Attempt;
 use crate::model::refs::Refs;
+pub use crate::model::Attempt;
 use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
 use crate::policy::names;
 use crate::policy::space::Targets;
@@ -152,7 +151,7 @@ impl Ages {
     /// The ages of an image that no scan has proven unused since its last use.
     #[must_use]
     pub fn new(first_detected: Timestamp, last_used: Option<Timestamp>, use_count: u64) -> Self {
-        let counted_from = ages::counted_from(first_detected, last_used, None);
+        let counted_from = last_used.map_or(first_detected, |used| used.max(first_detected));
         Self { first_detected, last_used, use_count, counted_from }
     }
 
@@ -162,36 +161,6 @@ impl Ages {
     #[must_use]
     pub fn idle_since(&self) -> Timestamp {
         self.counted_from
-    }
-}
-
-impl From<&ages::ImageAge> for Ages {
-    fn from(age: &ages::ImageAge) -> Self {
-        Self {
-            first_detected: age.first_detected,
-            last_used: age.last_used,
-            use_count: age.use_count,
-            counted_from: age.counted_from,
-        }
-    }
-}
-
-/// How long an image that would not go is left alone.
-impl Attempt {
-    /// The wait after the first failure.
-    const FIRST: SignedDuration = SignedDuration::from_mins(5);
-    /// No wait is longer.
-    const LONGEST: SignedDuration = SignedDuration::from_hours(24);
-
-    /// What to remember after one more failure: five minutes, then twice as long each time, a
-    /// day at most.
-    #[must_use]
-    pub fn after(earlier: Option<&Self>, now: Timestamp, error: &str) -> Self {
-        let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
-        let doubled = 1_i32.checked_shl(failures - 1).filter(|_| failures <= 16);
-        let wait = doubled.and_then(|times| Self::FIRST.checked_mul(times)).unwrap_or(Self::LONGEST);
-        let next_try = now.checked_add(wait.min(Self::LONGEST)).unwrap_or(Timestamp::MAX);
-        Self { failures, next_try, last_error: error.to_owned() }
     }
 }
 
@@ -209,6 +178,17 @@ pub struct Known {
     pub attempts: Option<Attempt>,
     /// Why whoever is to delete cannot delete it, if so.
     pub out_of_reach: Option<String>,
+}
+
+impl Known {
+    /// Adds what somebody else knows.
+    pub fn add(&mut self, other: Self) {
+        self.used_by.extend(other.used_by);
+        self.runtime_pins |= other.runtime_pins;
+        self.pinned_by.extend(other.pinned_by);
+        self.attempts = self.attempts.take().or(other.attempts);
+        self.out_of_reach = self.out_of_reach.take().or(other.out_of_reach);
+    }
 }
 
 /// All that a plan is made from. Pure: whoever fills it has read the disk and the clock.
@@ -250,21 +230,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_grows_to_a_day() {
-        let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
-        let mut attempts = None;
-        let mut waits = Vec::new();
-        for _ in 0..11 {
-            let next = Attempt::after(attempts.as_ref(), now, "in use");
-            waits.push(next.next_try.duration_since(now).as_mins());
-            attempts = Some(next);
-        }
-        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]);
-        let many = Attempt { failures: u32::MAX, next_try: now, last_error: String::new() };
-        assert_eq!(Attempt::after(Some(&many), now, "").failures, u32::MAX);
-    }
-
-    #[test]
     fn patterns_are_on_the_full_reference() {
         for (pattern, name, matches) in [
             ("quay.io/*", "quay.io/a/b:1", true),
@@ -286,23 +251,5 @@ mod tests {
         assert_eq!(idle(100, None), at(100));
         assert_eq!(idle(100, Some(50)), at(100), "a new life of an image used before");
         assert_eq!(idle(100, Some(150)), at(150));
-    }
-
-    /// The last container of an image may have been there until the scan that missed it first.
-    #[test]
-    fn idle_counts_from_the_scan_that_proved_it() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let age = ages::ImageAge {
-            first_detected: at(100),
-            sight: ages::FirstSight { rule: ages::Rule::FirstScan, found: Vec::new() },
-            last_used: Some(at(150)),
-            use_count: 3,
-            life: 1,
-            counted_from: at(180),
-            basis: ages::Basis::Records,
-        };
-        let ages = Ages::from(&age);
-        assert_eq!(ages.idle_since(), at(180));
-        assert_eq!((ages.first_detected, ages.last_used, ages.use_count), (at(100), Some(at(150)), 3));
     }
 }

@@ -17,5 +17,5 @@ pub mod scenario;
 pub mod space;
 
 pub use input::{Ages, Attempt, Input, Known, Pattern, Policy, Protect};
-pub use plan::{Next, Outcome, Plan, Planner, Reason, Step, Task, Verdict};
-pub use space::{Doubt, FreeFloor, Marks, Measured, Space, Targets};
+pub use plan::{Answer, Next, Planner, Task};
+pub use space::{FreeFloor, Marks, Targets};

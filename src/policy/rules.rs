@@ -127,10 +127,9 @@ impl<'a> Judge<'a> {
             Rule::MinAge => self.min_age(at),
             Rule::UsedJustNow => self.used_just_now(at),
             Rule::BackingOff => self.backing_off(at),
-            // What a plan or a run finds out; nobody asks for it before.
-            Rule::NotNeeded | Rule::FreesNothing | Rule::Unmeasured | Rule::Refused | Rule::RunEnded => {
-                Says::stay("it is decided while the plan is made or carried out")
-            }
+            // What a plan or a run finds out, or what is asked of containers and logs: whoever asks it of
+            // an image all the same deletes nothing.
+            _ => Says::stay("it is decided while the plan is made or carried out"),
         }
     }
 

@@ -2,14 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::execute::hands::Listing;
-use crate::model::{
+use crate::model::{StoreId, 
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeIx,
     NodeKind, Owner, Size, Store, StoreKind,
 };
 use crate::policy::input::Ages;
-use crate::policy::kubelet::{ListedContainer, ListedImage};
-use crate::policy::space::Space;
+use crate::model::space::Space;
+use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
 const MIB: u64 = 1 << 20;
 
@@ -90,13 +89,13 @@ impl Scenario {
     /// and its own containers.
     #[must_use]
     pub fn listing(inventory: &Inventory) -> Listing {
-        let image = |(at, image): (usize, &Image)| {
+        let image = |image: &Image| {
             let listed = ListedImage {
                 id: image.id.to_string(),
                 size_bytes: image.listed_bytes.unwrap_or_default(),
                 ..ListedImage::default()
             };
-            (listed, Some(at.into()))
+            (listed, Some((StoreId::of(&inventory.stores[image.store.get()]), image.id.clone())))
         };
         let containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
         let container = |container: &Container| {
@@ -111,8 +110,8 @@ impl Scenario {
             )
         };
         Listing {
-            store: 0.into(),
-            images: inventory.images.iter().enumerate().map(image).collect(),
+            store: StoreId::of(&inventory.stores[0]),
+            images: inventory.images.iter().map(image).collect(),
             containers: containers.map(container).collect(),
         }
     }

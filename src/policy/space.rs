@@ -8,136 +8,7 @@
 
 use std::fmt;
 
-use crate::execute::measure::Room;
-use crate::model::Filesystem;
-
-/// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// Size in bytes, never 0.
-    pub capacity_bytes: u64,
-    /// Bytes that an unprivileged user can still write, at most the capacity.
-    pub available_bytes: u64,
-    /// Inodes in all; 0 where the filesystem has no fixed number.
-    pub inodes: u64,
-    /// Free inodes.
-    pub inodes_free: u64,
-}
-
-/// Why nothing can be decided from a filesystem's numbers.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
-    /// A number is not there.
-    #[error("the filesystem does not tell its {0}")]
-    Missing(&'static str),
-    /// No filesystem is that small.
-    #[error("the filesystem says that its capacity is 0 bytes")]
-    NoCapacity,
-    /// More available than there is.
-    #[error("the filesystem says that {available_bytes} of its {capacity_bytes} bytes are available")]
-    TooMuchAvailable {
-        /// Bytes said to be available.
-        available_bytes: u64,
-        /// Bytes said to be there at all.
-        capacity_bytes: u64,
-    },
-    /// More free inodes than there are.
-    #[error("the filesystem says that {free} of its {inodes} inodes are free")]
-    TooManyInodesFree {
-        /// Inodes said to be free.
-        free: u64,
-        /// Inodes said to be there at all.
-        inodes: u64,
-    },
-    /// What is to be kept free is more than there is, so that no deletion could ever do.
-    #[error("{wanted_bytes} bytes are to be kept free, but the filesystem has only {capacity_bytes}")]
-    FloorAboveCapacity {
-        /// Bytes to be kept free.
-        wanted_bytes: u64,
-        /// The size of the filesystem.
-        capacity_bytes: u64,
-    },
-    /// Asking failed.
-    #[error("the filesystem's numbers cannot be read: {0}")]
-    Failed(String),
-}
-
-impl Doubt {
-    /// What [`Doubt::Missing`] calls the size of the filesystem.
-    pub const CAPACITY: &'static str = "capacity";
-}
-
-/// What a measurement gave.
-pub type Measured = Result<Space, Doubt>;
-
-impl Space {
-    /// Numbers as a runtime or the kernel gives them, looked at before they are believed.
-    ///
-    /// # Errors
-    /// When a number is missing or cannot be true. Inodes are optional.
-    pub fn checked(
-        capacity_bytes: Option<u64>,
-        available_bytes: Option<u64>,
-        inodes: Option<(u64, u64)>,
-    ) -> Measured {
-        let capacity_bytes = capacity_bytes.ok_or(Doubt::Missing(Doubt::CAPACITY))?;
-        let available_bytes = available_bytes.ok_or(Doubt::Missing("available bytes"))?;
-        if capacity_bytes == 0 {
-            return Err(Doubt::NoCapacity);
-        }
-        if available_bytes > capacity_bytes {
-            return Err(Doubt::TooMuchAvailable { available_bytes, capacity_bytes });
-        }
-        let (inodes, inodes_free) = inodes.unwrap_or_default();
-        Ok(Self { capacity_bytes, available_bytes, inodes, inodes_free })
-    }
-
-    /// What the scan saw of a filesystem.
-    ///
-    /// # Errors
-    /// When the numbers cannot be true.
-    pub fn of(filesystem: &Filesystem) -> Measured {
-        let inodes = Some((filesystem.inodes, filesystem.inodes_free));
-        Self::checked(Some(filesystem.capacity_bytes), Some(filesystem.available_bytes), inodes)
-    }
-
-    /// What a measurement during a run saw.
-    ///
-    /// # Errors
-    /// When the numbers cannot be true.
-    pub fn of_room(room: &Room) -> Measured {
-        let inodes = Some((room.inodes, room.inodes_free));
-        Self::checked(Some(room.capacity_bytes), Some(room.available_bytes), inodes)
-    }
-
-    /// Percent of the capacity that is not available, for showing only.
-    #[must_use]
-    pub fn used_percent(&self) -> f64 {
-        share(self.capacity_bytes - self.available_bytes.min(self.capacity_bytes), self.capacity_bytes)
-    }
-
-    /// Percent of the inodes that are taken, for showing only; `None` without a fixed number.
-    #[must_use]
-    pub fn inodes_used_percent(&self) -> Option<f64> {
-        let taken = self.inodes.checked_sub(self.inodes_free)?;
-        (self.inodes > 0).then(|| share(taken, self.inodes))
-    }
-
-    /// The same filesystem after so much has come back.
-    #[must_use]
-    pub fn gained(self, bytes: u64, inodes: u64) -> Self {
-        Self {
-            available_bytes: self.available_bytes.saturating_add(bytes).min(self.capacity_bytes),
-            inodes_free: self.inodes_free.saturating_add(inodes).min(self.inodes),
-            ..self
-        }
-    }
-}
-
-#[allow(clippy::cast_precision_loss)] // shown with two decimals
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 * 100.0 / whole as f64
-}
+use crate::model::space::{InvalidStats, Space, Started, Wanted};
 
 /// Two marks in percent used: deleting starts at `high` and ends at `low`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,79 +40,20 @@ pub struct Targets {
     pub inodes: Option<Marks>,
 }
 
-/// Which targets have started, and are to be carried to their end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Started {
-    /// [`Targets::used`].
-    pub used: bool,
-    /// [`Targets::free`].
-    pub free: bool,
-    /// [`Targets::inodes`].
-    pub inodes: bool,
-}
-
-impl Started {
-    /// Any of them.
-    #[must_use]
-    pub fn any(self) -> bool {
-        self.used || self.free || self.inodes
-    }
-
-    /// These and those.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            used: self.used || other.used,
-            free: self.free || other.free,
-            inodes: self.inodes || other.inodes,
-        }
-    }
-
-    /// Their names.
-    #[must_use]
-    pub fn names(self) -> Vec<&'static str> {
-        let all = [(self.used, "used"), (self.free, "free"), (self.inodes, "inodes")];
-        all.into_iter().filter(|(started, _)| *started).map(|(_, name)| name).collect()
-    }
-}
-
-/// What is missing until every started target has ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Bytes that have yet to become available.
-    pub bytes: u64,
-    /// Inodes that have yet to become free.
-    pub inodes: u64,
-}
-
-impl Wanted {
-    /// Nothing is missing.
-    #[must_use]
-    pub fn is_nothing(self) -> bool {
-        self.bytes == 0 && self.inodes == 0
-    }
-
-    /// Whether so much would do.
-    #[must_use]
-    pub fn met_by(self, bytes: u64, inodes: u64) -> bool {
-        bytes >= self.bytes && inodes >= self.inodes
-    }
-}
-
 impl Targets {
     /// Which targets start at these numbers.
     ///
     /// # Errors
     /// When a target cannot be judged by them.
-    pub fn start(&self, space: &Space) -> Result<Started, Doubt> {
+    pub fn start(&self, space: &Space) -> Result<Started, InvalidStats> {
         if let Some(floor) = self.free
             && floor.until > space.capacity_bytes
         {
             let capacity_bytes = space.capacity_bytes;
-            return Err(Doubt::FloorAboveCapacity { wanted_bytes: floor.until, capacity_bytes });
+            return Err(InvalidStats::FloorAboveCapacity { wanted_bytes: floor.until, capacity_bytes });
         }
         if self.inodes.is_some() && space.inodes_free > space.inodes && space.inodes > 0 {
-            return Err(Doubt::TooManyInodesFree { free: space.inodes_free, inodes: space.inodes });
+            return Err(InvalidStats::TooManyInodesFree { free: space.inodes_free, inodes: space.inodes });
         }
         let taken = space.capacity_bytes - space.available_bytes;
         let inodes_taken = space.inodes.saturating_sub(space.inodes_free);
@@ -353,19 +165,19 @@ mod tests {
         assert_eq!(targets.wanted(started, &space(100, 10)), Wanted { bytes: 0, inodes: 5 });
         assert!(!targets.start(&space(100, 11)).unwrap().any());
         assert!(!targets.start(&space(0, 0)).unwrap().any(), "btrfs has no fixed number");
-        assert_eq!(targets.start(&space(5, 6)), Err(Doubt::TooManyInodesFree { free: 6, inodes: 5 }));
+        assert_eq!(targets.start(&space(5, 6)), Err(InvalidStats::TooManyInodesFree { free: 6, inodes: 5 }));
         assert!(percent(75, 70).start(&space(5, 6)).is_ok(), "nobody asked for inodes");
     }
 
     #[test]
     fn absurd_numbers_are_doubts() {
-        assert_eq!(Space::checked(None, Some(1), None), Err(Doubt::Missing("capacity")));
-        assert_eq!(Space::checked(Some(1), None, None), Err(Doubt::Missing("available bytes")));
-        assert_eq!(Space::checked(Some(0), Some(0), None), Err(Doubt::NoCapacity));
-        assert!(matches!(Space::checked(Some(5), Some(6), None), Err(Doubt::TooMuchAvailable { .. })));
+        assert_eq!(Space::checked(None, Some(1), None), Err(InvalidStats::Missing("capacity")));
+        assert_eq!(Space::checked(Some(1), None, None), Err(InvalidStats::Missing("available bytes")));
+        assert_eq!(Space::checked(Some(0), Some(0), None), Err(InvalidStats::NoCapacity));
+        assert!(matches!(Space::checked(Some(5), Some(6), None), Err(InvalidStats::TooMuchAvailable { .. })));
         let free = Some(FreeFloor { start_below: 10, until: 2000 });
         let targets = Targets { free, ..Targets::default() };
-        assert!(matches!(targets.start(&space(1000, 500)), Err(Doubt::FloorAboveCapacity { .. })));
+        assert!(matches!(targets.start(&space(1000, 500)), Err(InvalidStats::FloorAboveCapacity { .. })));
     }
 
     proptest! {

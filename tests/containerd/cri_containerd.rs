@@ -10,7 +10,7 @@ use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{
-    Client, CriError, Endpoint, Options, Problem, RuntimeContainerState, RuntimeImage, StoreType,
+    Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType,
 };
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use support::containerd::{self, Rig};
@@ -87,7 +87,7 @@ fn what_it_lists(client: &Client, rig: &Rig) {
     let ended = rig.noted("pods", "ctr3");
     eventually("the short container ends", || {
         let containers = client.containers().unwrap();
-        containers.iter().any(|one| one.id == ended && one.state == RuntimeContainerState::Exited)
+        containers.iter().any(|one| one.id == ended && one.state == ContainerState::Exited)
     });
     let containers = client.containers().unwrap();
     assert_eq!(containers.len(), 3);
@@ -107,7 +107,7 @@ fn what_it_lists(client: &Client, rig: &Rig) {
     let details = client.container(&ended).unwrap().unwrap();
     // Not after it started: of one that ends at once, containerd notes the start later.
     assert!(details.finished.unwrap() >= details.created.unwrap(), "{details:?}");
-    assert_eq!((details.exit_code, details.state), (0, RuntimeContainerState::Exited));
+    assert_eq!((details.exit_code, details.state), (0, ContainerState::Exited));
     let running = client.container(&rig.noted("pods", "ctr1")).unwrap().unwrap();
     assert_eq!(running.finished, None, "{running:?}");
     assert_eq!(client.container(&"0".repeat(64)), Ok(None));
@@ -169,7 +169,7 @@ fn it_refuses_nothing(client: &Client, rig: &Rig) {
     let containers = client.containers().unwrap();
     let id = rig.noted("pods", "ctr1");
     let container = containers.iter().find(|one| one.id == id).unwrap();
-    assert_eq!(container.state, RuntimeContainerState::Running);
+    assert_eq!(container.state, ContainerState::Running);
     let used = Names::new(&left).used_by(container);
     assert!(used.images.is_empty() && !used.certain, "{used:?}");
 }
@@ -182,7 +182,7 @@ fn containers_and_sandboxes_go(client: &Client, rig: &Rig) {
     client.stop_container(&running, Duration::ZERO).unwrap();
     client.stop_container(&running, Duration::ZERO).unwrap();
     let state = client.container(&running).unwrap().unwrap().state;
-    assert_eq!(state, RuntimeContainerState::Exited);
+    assert_eq!(state, ContainerState::Exited);
     client.remove_container(&running).unwrap();
     assert_eq!(client.container(&running), Ok(None));
     client.stop_sandbox(&sandbox).unwrap();
@@ -213,7 +213,7 @@ fn long_listings(client: &Client, rig: &Rig) {
     let long = containers.iter().filter(|one| one.annotations.values().any(|text| text.len() == 2 << 20));
     let long: Vec<_> = long.collect();
     assert_eq!(long.len(), 3, "6 MiB");
-    assert!(long.iter().all(|one| one.state == RuntimeContainerState::Created && made.contains(&one.id)));
+    assert!(long.iter().all(|one| one.state == ContainerState::Created && made.contains(&one.id)));
 
     made.extend(make(6, 3));
     let error = client.containers().unwrap_err();

@@ -11,7 +11,7 @@ use crate::support;
 use cri_server::{Behaviour, CriServer, Listing, Removal};
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{
-    Client, CriError, Endpoint, Options, Problem, RuntimeContainerState, RuntimeImage, StoreType,
+    Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType,
 };
 use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
@@ -148,8 +148,8 @@ fn an_honest_runtime() {
     let containers = client.containers().unwrap();
     assert_eq!(containers.len(), 2, "podman's own is none of CRI's: {containers:?}");
     let of = |id: &str| containers.iter().find(|container| container.id == id).unwrap();
-    assert_eq!(of(&running).state, RuntimeContainerState::Running);
-    assert_eq!(of(&ended).state, RuntimeContainerState::Exited);
+    assert_eq!(of(&running).state, ContainerState::Running);
+    assert_eq!(of(&ended).state, ContainerState::Exited);
     assert_eq!((of(&ended).name.as_str(), of(&ended).pod_uid.as_str()), ("init", "uid-web"));
     assert!(containers.iter().all(|one| one.sandbox_id == sandbox && one.created.is_some()));
     let details = client.container(&ended).unwrap().unwrap();

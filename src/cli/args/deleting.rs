@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
+use crate::app::gc;
 use crate::model::{LeakClass, Recipe};
 
 #[derive(Debug, ClapArgs)]
@@ -147,12 +148,22 @@ pub(in crate::cli) struct RmArgs {
     pub(in crate::cli) while_runtime_runs: bool,
 }
 
-impl Via {
-    /// As the documents have it.
-    pub(in crate::cli) fn word(self) -> &'static str {
-        match self {
-            Self::Cri => "cri",
-            Self::Direct => "direct",
+impl From<Via> for gc::Via {
+    fn from(via: Via) -> Self {
+        match via {
+            Via::Cri => Self::Cri,
+            Via::Direct => Self::Direct,
+        }
+    }
+}
+
+impl From<Only> for gc::Only {
+    fn from(only: Only) -> Self {
+        match only {
+            Only::Images => Self::Images,
+            Only::Containers => Self::Containers,
+            Only::Logs => Self::Logs,
+            Only::Leaks => Self::Leaks,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Doctor;
 use crate::app::doctor::{Check, Status};
-use crate::cli::runtime::{choose, hint};
+use crate::app::runtime::{choose, hint};
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, Options, Problem};
 use crate::execute::runtime_match::RuntimeStores;

@@ -9,7 +9,7 @@ use crate::app::database::{self, Database};
 use crate::app::doctor::{Check, Status};
 use crate::app::error::Error;
 use crate::disk::filesystem;
-use crate::history::runs::{self, Act, Command, Outcome, Query};
+use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
 use crate::model::StoreKind;
 use crate::report::text::bytes;
@@ -263,8 +263,8 @@ impl Doctor<'_> {
             acts.iter().take_while(|act| wrong(act)).map(|act| act.runs.max(1)).sum()
         };
         let failed =
-            in_a_row(&|act| act.killed || matches!(act.outcome, Some(Outcome::Failed | Outcome::Refused)));
-        let short = in_a_row(&|act| act.outcome == Some(Outcome::NotReached));
+            in_a_row(&|act| act.killed || matches!(act.outcome, Some(OutcomeKind::Failed | OutcomeKind::Refused)));
+        let short = in_a_row(&|act| act.outcome == Some(OutcomeKind::NotReached));
         let at = last.started;
         if failed > 0 {
             let why = match (last.killed, last.errors.last()) {

@@ -5,14 +5,15 @@ use crate::app::database;
 use crate::app::diagnosis::{Back, Planned};
 use crate::app::error::Error;
 use crate::app::scan::ScanResult;
-use crate::cli::deciding;
+use crate::app::policy_context;
 use crate::cli::global::Global;
 use crate::config::Config;
 use crate::cri::discover;
 use crate::execute::editors::{Editors, Keep};
 use crate::model::{FilesystemIx, StoreIx, StoreKind};
 use crate::policy::leaks::plan::{self as leaks, Wish};
-use crate::policy::plan::{End, Plan};
+use crate::model::Plan;
+use crate::model::plan::End;
 use crate::stores::Survey;
 
 /// Both plans.
@@ -29,7 +30,7 @@ pub(super) struct Plans {
 /// Plans for what was surveyed.
 pub(super) fn plans(global: &Global, config: &Config, surveyed: &ScanResult) -> Result<Plans, Error> {
     let survey = &surveyed.survey;
-    let images = deciding::plan(global, config, surveyed)?;
+    let images = policy_context::plan(&global.request, global, config, surveyed)?;
     let editors = Editors::of(
         survey,
         &database::place(&global.request).dir,
@@ -78,7 +79,7 @@ impl Plans {
         let none = match judged.map(|plan| plan.end) {
             _ if self.blind => "its records cannot be read",
             Some(End::NotNeeded) | None => "the disk is below its marks",
-            Some(End::Doubtful) => "the disk's numbers, or the marks set for it, cannot be true",
+            Some(End::Invalid) => "the disk's numbers, or the marks set for it, cannot be true",
             Some(End::Open | End::Reached | End::NotReached) => {
                 "its rules keep every one, `layersweep explain IMAGE` says which"
             }

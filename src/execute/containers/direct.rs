@@ -6,30 +6,29 @@
 //! Containers of others are none: one of podman's that has ended is its user's.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 
-use crate::cri::RuntimeContainerState;
 use crate::disk::Progress;
 use crate::execute::containers::account::Account;
-use crate::execute::containers::carry::{self, How, Way};
-use crate::execute::containers::deeds::Done;
-use crate::execute::containers::plan::{self, Stage};
-use crate::execute::containers::proof::Found;
-use crate::execute::containers::{Doomed, Kind, Plan, Ran, Scope, Stays, Witness, look};
+use crate::execute::containers::look;
+use crate::execute::containers::plan::{self, Scope, Stage};
+use crate::execute::containers::source::{self, Source};
 use crate::execute::editors::Editors;
-use crate::execute::hands::Blind;
-use crate::execute::measure::Patience;
+use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::owner::Owners;
-use crate::model::{self, Consistency, ContainerState, Inventory, NodeKind, Owner, Store, StoreId, StoreIx};
+use crate::execute::remover::{PreconditionError, Removed};
+use crate::model::plan::{Action, Cause, Kept, Kind, Phase, Step, Target};
+use crate::model::rules::{Rule, Ruling};
+use crate::model::{
+    self, Consistency, ContainerState, Inventory, NodeKind, Owner, Plan, Store, StoreIx, StoreId,
+};
 use crate::node::places::Places;
 use crate::node::pods::KnownPods;
 use crate::policy::containers::Container;
 use crate::policy::containers::Decides;
 use crate::policy::containers::Pods;
 use crate::policy::containers::Policy;
-use crate::policy::containers::Reason;
 use crate::policy::containers::Sandbox;
 use crate::policy::containers::exact;
 use crate::stores::containers_storage::cri_o::Facts;
@@ -52,8 +51,6 @@ pub struct Direct<'a> {
     pub places: &'a Places,
     /// What to go by.
     pub policy: &'a Policy,
-    /// Set by a signal: nothing more is begun.
-    pub stop: &'a AtomicBool,
 }
 
 impl Direct<'_> {
@@ -62,23 +59,22 @@ impl Direct<'_> {
     ///
     /// # Errors
     /// When an owner is at work, or the disk cannot be read.
-    pub fn dry(&self, survey: &Survey) -> Result<Plan, Blind> {
+    pub fn plan(&self, survey: &Survey) -> Result<Plan, PreconditionError> {
         let mut account = self.account(survey);
-        carry::dry(&mut OnDisk::new(self, &survey.inventory), SCOPE, &mut account)
+        source::plan(&mut OnDisk::new(self, &survey.inventory), SCOPE, &mut account)
     }
 
-    /// Carries out what the policy asks for.
+    /// Carries out what the policy asks for, and returns the plan as it was carried out.
     ///
     /// # Errors
-    /// As [`Self::dry`]: then nothing was deleted.
-    pub fn run(&self, survey: &Survey, witness: &mut dyn Witness) -> Result<Ran, Blind> {
+    /// As [`Self::plan`]: then nothing was deleted.
+    pub fn run(&self, run: &mut Run<'_>, survey: &Survey) -> Result<Plan, PreconditionError> {
         let mut account = self.account(survey);
-        let how = How { scope: SCOPE, stop: self.stop, patience: Patience::default() };
-        carry::run(&mut OnDisk::new(self, &survey.inventory), how, &mut account, witness)
+        source::run(run, &mut OnDisk::new(self, &survey.inventory), SCOPE, &mut account)
     }
 
     fn account<'s>(&self, survey: &'s Survey) -> Account<'s> {
-        Account::open(survey, own_store(self.editors, &survey.inventory), self.places)
+        Account::open(survey, own_store(self.editors, &survey.inventory))
     }
 }
 
@@ -99,7 +95,7 @@ struct OnDisk<'a> {
 }
 
 /// A rule that keeps something, and why.
-type Bar = (&'static str, String);
+type Bar = (Rule, String);
 
 /// One look.
 #[derive(Default)]
@@ -112,24 +108,22 @@ struct Seen {
     /// What stays whatever the policy says.
     barred: HashMap<String, Bar>,
     /// Containers that are not CRI-O's.
-    others: Vec<Stays>,
+    others: Vec<Kept>,
     /// Name of each pod, by uid.
     pod_names: HashMap<String, String>,
     /// Pods that run, by CRI-O's last word.
     running: Vec<String>,
 }
 
-impl Way for OnDisk<'_> {
+impl Source for OnDisk<'_> {
     type Seen = Seen;
 
-    fn look(&mut self) -> Result<Seen, Blind> {
+    fn look(&mut self) -> Result<Seen, PreconditionError> {
         let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.direct.request.clone() };
-        let survey = stores::run(&request, &Progress::default()).map_err(|error| Blind::disk(&error))?;
+        let survey = stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))?;
         let inventory = &survey.inventory;
         if let Some(owners) = self.direct.owners {
-            owners
-                .absent(inventory)
-                .map_err(|presence| Blind { what: presence.to_string(), stale: false })?;
+            owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
         }
         let mut seen = Seen::default();
         for one in &inventory.containers {
@@ -147,9 +141,9 @@ impl Way for OnDisk<'_> {
         Ok(seen)
     }
 
-    fn stage(&self, stage: Stage, seen: &Seen, gone: &[Doomed]) -> Plan {
-        let without: BTreeSet<&str> = gone.iter().map(|doomed| doomed.id.as_str()).collect();
-        let mut plan = Plan { pods_unknown: seen.pods_unknown.clone(), ..Plan::default() };
+    fn stage(&self, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
+        let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
+        let mut plan = Plan { notes: plan::pods_unknown(seen.pods_unknown.as_ref()), ..Plan::default() };
         let input = exact::Input {
             containers: &seen.containers,
             sandboxes: &seen.sandboxes,
@@ -169,86 +163,92 @@ impl Way for OnDisk<'_> {
             Stage::Logs => {}
         }
         for stays in &mut plan.kept {
-            if let Some((rule, detail)) = seen.barred.get(&stays.id) {
+            if let Some((rule, detail)) = seen.barred.get(&stays.target.id) {
                 (stays.rule, stays.detail) = (*rule, detail.clone());
             }
         }
         // Directories of pods that are not the kubelet's make everything else doubtful, too.
-        let unknown = seen.pods_unknown.as_ref().map(|why| ("pods-unknown", why.clone()));
-        for doomed in plan.goes.clone() {
-            if let Some((rule, detail)) = seen.barred.get(&doomed.id).or(unknown.as_ref()) {
-                plan.spare(doomed, rule, detail.clone());
+        let unknown = seen.pods_unknown.as_ref().map(|why| (Rule::PodsUnknown, why.clone()));
+        for step in plan.steps.clone() {
+            if let Some((rule, detail)) = seen.barred.get(&step.target.id).or(unknown.as_ref()) {
+                plan.spare(step.target, *rule, detail.clone());
             }
         }
-        for doomed in &mut plan.goes {
-            doomed.stop_first = false;
+        for step in &mut plan.steps {
+            step.action = Action::Delete;
         }
         plan
     }
+}
 
-    fn prove(&mut self, doomed: &Doomed) -> Result<Found, Blind> {
+impl Handler for OnDisk<'_> {
+    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
         let seen = self.look()?;
-        let stage = match doomed.kind {
+        let stage = match step.target.kind {
             Kind::Container => Stage::Containers,
             Kind::Sandbox => Stage::Sandboxes,
-            Kind::Log => Stage::Logs,
+            _ => Stage::Logs,
         };
-        let Plan { goes, kept, .. } = self.stage(stage, &seen, &[]);
-        if goes.iter().any(|one| one.id == doomed.id) {
-            return Ok(Found::MayGo);
+        let id = &step.target.id;
+        let Plan { steps, kept, .. } = self.stage(stage, &seen, &[]);
+        if steps.iter().any(|one| one.target.id == *id) {
+            return Ok(Proof::MayGo);
         }
-        let Some(stays) = kept.into_iter().find(|stays| stays.id == doomed.id) else {
-            return Ok(Found::Gone);
+        let Some(Kept { rule, detail, .. }) = kept.into_iter().find(|stays| stays.target.id == *id) else {
+            return Ok(Proof::Gone);
         };
         // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
-        let by_limit = matches!(doomed.reason, Reason::PerUnit | Reason::Total);
-        if by_limit && self.direct.policy.decides == Decides::Kubelet && stays.rule == "within-limits" {
-            return Ok(Found::MayGo);
+        let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
+        if by_limit && self.direct.policy.decides == Decides::Kubelet && rule == Rule::WithinLimits {
+            return Ok(Proof::MayGo);
         }
-        Ok(Found::Kept { rule: stays.rule, detail: stays.detail })
+        Ok(Proof::Kept(Ruling::keeps(rule, detail)))
     }
 
-    fn remove(&self, doomed: &Doomed) -> Result<Done, Blind> {
+    fn remove(&mut self, step: &Step) -> Removed {
+        let kept = |rule, why: String| Removed::Kept(Ruling::keeps(rule, why));
         let editor = match self.own.as_ref().map(|own| self.direct.editors.store(own)) {
             Some(Ok(editor)) => editor,
-            Some(Err(why)) => return Ok(kept("out-of-reach", why.to_owned())),
-            None => return Ok(kept("out-of-reach", "no store is taken for CRI-O's".into())),
+            Some(Err(why)) => return kept(Rule::OutOfReach, why.to_owned()),
+            None => return kept(Rule::OutOfReach, "no store is taken for CRI-O's".into()),
         };
-        Ok(match editor.delete_dead_container(&doomed.id) {
+        let id = &step.target.id;
+        match editor.delete_dead_container(id) {
             Ok(deleted) => {
-                tell(&doomed.id, &deleted);
-                Done::Gone
+                tell(id, &deleted);
+                Removed::Proven
             }
             // That is no container's fault, and the next one would fare no better.
-            Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => return Err(store_bars(&error)),
-            Err(error) if error.bars_store() => return Err(store_bars(&error)),
+            Err(error @ (Error::NoSpace(_) | Error::Interrupted)) => Removed::NotAsked(error.to_string()),
+            Err(error) if error.bars_store() => Removed::Closed(error.to_string()),
             Err(Error::Refused(refusal @ (Refusal::Process { .. } | Refusal::Mounted { .. }))) => {
-                kept("running", format!("by its record it has ended, but {refusal}"))
+                kept(Rule::Running, format!("by its record it has ended, but {refusal}"))
             }
-            Err(Error::Refused(refusal)) => kept("not-proven", refusal.to_string()),
+            Err(Error::Refused(refusal)) => kept(Rule::NotProven, refusal.to_string()),
             Err(Error::Stopped { done, cause }) => {
-                tell(&doomed.id, &done);
-                if done.containers.contains(&doomed.id) {
-                    tracing::warn!(container = doomed.id, "its record is gone, but {cause}");
-                    return Ok(Done::Gone);
+                tell(id, &done);
+                if done.containers.contains(id) {
+                    tracing::warn!(container = id, "its record is gone, but {cause}");
+                    return Removed::Proven;
                 }
                 let message = format!("stopped on the way: {cause}");
                 match cause.is_interrupted() {
-                    true => Done::Unknown { message },
-                    false => Done::Refused { step: "remove", message },
+                    true => Removed::Unknown(message),
+                    false => Removed::Refused(Phase::Remove, message),
                 }
             }
-            Err(error) => Done::Refused { step: "remove", message: error.to_string() },
-        })
+            Err(error) => Removed::Refused(Phase::Remove, error.to_string()),
+        }
     }
-}
 
-fn store_bars(error: &Error) -> Blind {
-    Blind { what: error.to_string(), stale: false }
-}
+    /// The editor proves it under the locks.
+    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
+        Ok(None)
+    }
 
-fn kept(rule: &'static str, detail: String) -> Done {
-    Done::Kept { rule, detail }
+    fn own_bytes(&self, device: u64) -> u64 {
+        self.direct.editors.ballast_bytes(device)
+    }
 }
 
 impl<'a> OnDisk<'a> {
@@ -261,15 +261,15 @@ impl<'a> OnDisk<'a> {
     fn closed(&self, store: &Store) -> Option<Bar> {
         if self.direct.owners.is_none() {
             let why = "the runtime may be at work (--while-runtime-runs), and knows better: use --via cri";
-            return Some(("owner-at-work", why.into()));
+            return Some((Rule::OwnerAtWork, why.into()));
         }
         match self.direct.editors.store(store) {
-            Err(why) => Some(("out-of-reach", why.to_owned())),
+            Err(why) => Some((Rule::OutOfReach, why.to_owned())),
             Ok(_) if self.own.as_ref().map(StoreId::of) != Some(StoreId::of(store)) => {
-                Some(("out-of-reach", "another store is taken for CRI-O's".into()))
+                Some((Rule::OutOfReach, "another store is taken for CRI-O's".into()))
             }
             Ok(_) if store.consistency != Consistency::Consistent => {
-                Some(("damaged-store", "the records of its store are damaged, or just being written".into()))
+                Some((Rule::DamagedStore, "the records of its store are damaged, or just being written".into()))
             }
             Ok(_) => None,
         }
@@ -281,14 +281,14 @@ impl<'a> OnDisk<'a> {
         let unread = facts
             .as_ref()
             .err()
-            .map(|error| ("pod-unknown", format!("its own files do not tell which pod it is of: {error}")));
+            .map(|error| (Rule::PodUnknown, format!("its own files do not tell which pod it is of: {error}")));
         let facts = facts.unwrap_or_default();
         let unfinished = match one.state {
             ContainerState::Exited => None,
-            ContainerState::Running => Some(("running", "by its record it is running".into())),
-            ContainerState::Created => Some(("starting", "by its record it has not started yet".into())),
+            ContainerState::Running => Some((Rule::Running, "by its record it is running".into())),
+            ContainerState::Created => Some((Rule::Starting, "by its record it has not started yet".into())),
             ContainerState::Unknown => {
-                Some(("state-unknown", "its record does not say that it has ended".to_owned()))
+                Some((Rule::StateUnknown, "its record does not say that it has ended".to_owned()))
             }
         };
         let closed = self.closed(&inventory.stores[one.store.get()]);
@@ -333,12 +333,7 @@ impl<'a> OnDisk<'a> {
             name,
             attempt,
             sandbox: one.sandbox_id.clone().unwrap_or_default(),
-            state: match one.state {
-                ContainerState::Exited => RuntimeContainerState::Exited,
-                ContainerState::Running => RuntimeContainerState::Running,
-                ContainerState::Created => RuntimeContainerState::Created,
-                ContainerState::Unknown => RuntimeContainerState::Unknown,
-            },
+            state: one.state,
             created: one.created,
             died: finished,
         });
@@ -373,19 +368,15 @@ impl<'a> OnDisk<'a> {
     }
 }
 
-fn of_somebody_else(one: &model::Container) -> Stays {
+fn of_somebody_else(one: &model::Container) -> Kept {
     let detail = match one.owner {
         Owner::Podman => "it is podman's, and what has ended there is its user's: use podman rm",
         Owner::Buildah => "it is a working container of buildah's: use buildah rm",
         Owner::CriO | Owner::Containerd | Owner::Unknown => "its record does not say that it is CRI-O's",
     };
-    Stays {
-        kind: Kind::Container,
-        id: one.id.to_string(),
-        names: vec![one.name.clone()],
-        rule: "not-cri-o",
-        detail: detail.into(),
-    }
+    let (id, names) = (one.id.to_string(), vec![one.name.clone()]);
+    let target = Target { kind: Kind::Container, store: None, id, names, leak: None };
+    Kept { target, rule: Rule::NotCriO, detail: detail.into() }
 }
 
 /// What would not go of a container whose record is gone is an orphan now, which `sweep` finds.

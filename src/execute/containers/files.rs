@@ -10,28 +10,30 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::execute::containers::cri::Collector;
 use crate::execute::containers::look::{Look, Seen};
 use crate::execute::containers::plan::problem;
-use crate::execute::containers::proof::Found;
-use crate::execute::containers::{Collector, Doomed, Kind, Plan, Stays, path_of};
-use crate::execute::hands::Blind;
+use crate::execute::executor::Proof;
+use crate::execute::remover::PreconditionError;
+use crate::model::Plan;
+use crate::model::plan::{Cause, Kept, Kind, Phase, Step, Target};
+use crate::model::rules::{self, Rule};
 use crate::node::logs as node_logs;
 use crate::node::logs::Link;
 use crate::policy::containers::Decides;
-use crate::policy::containers::Reason;
 use crate::policy::containers::logs::{self, Directory, Named};
 use crate::sys::beneath::{self, Opener};
 use crate::sys::{namespaces::Mounts, removal};
 
 /// The rule that keeps something, and why; `None`: it goes.
-type Ruling = Option<(&'static str, String)>;
+type Ruling = Option<(Rule, String)>;
 
 /// The logs stage: directories of pods that are gone, then links that lead nowhere.
 pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, plan: &mut Plan) {
     let directories = match &seen.log_directories {
         Ok(directories) => directories,
         // As the kubelet: without the directories, no link is looked at.
-        Err(why) => return problem(plan, "list", why.clone()),
+        Err(why) => return problem(plan, Phase::List, why.clone()),
     };
     let mut gone = Vec::new();
     for directory in directories {
@@ -40,11 +42,11 @@ pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&s
             gone.push(directory.path.clone());
             gone.push(collector.places.pod_logs.join(&directory.name));
         }
-        decide(plan, &directory.path, Reason::PodGone, directory.weight.bytes, ruling);
+        decide(plan, &directory.path, Cause::PodGone, directory.weight.bytes, ruling);
     }
     let links = match node_logs::links(&collector.request.sysroot, collector.places) {
         Ok(links) => links,
-        Err(error) => return problem(plan, "list", error.to_string()),
+        Err(error) => return problem(plan, Phase::List, error.to_string()),
     };
     for link in links {
         // What a dry run would remove before counts as removed.
@@ -52,8 +54,8 @@ pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&s
         let dangling = link.dangling || gone.iter().any(into_gone) || without_path(&link, without);
         let ruling = link_stays(collector, seen, without, &Link { dangling, ..link.clone() });
         // Links of what runs are nobody's question.
-        if ruling.as_ref().is_none_or(|(rule, _)| *rule != "leads-somewhere") {
-            decide(plan, &link.path, Reason::Dangling, node_logs::weigh(&link.path).bytes, ruling);
+        if ruling.as_ref().is_none_or(|(rule, _)| *rule != Rule::LeadsSomewhere) {
+            decide(plan, &link.path, Cause::Dangling, node_logs::weigh(&link.path).bytes, ruling);
         }
     }
 }
@@ -62,25 +64,18 @@ fn without_path(link: &Link, without: &BTreeSet<&str>) -> bool {
     link.target.to_str().is_some_and(|target| without.contains(target))
 }
 
-fn decide(plan: &mut Plan, path: &Path, reason: Reason, bytes: u64, ruling: Ruling) {
+fn decide(plan: &mut Plan, path: &Path, cause: Cause, bytes: u64, ruling: Ruling) {
     let id = path.display().to_string();
     let names = vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()];
+    let target = Target { kind: Kind::Log, store: None, id, names, leak: None };
     match ruling {
-        Some((rule, detail)) => plan.kept.push(Stays { kind: Kind::Log, id, names, rule, detail }),
+        Some((rule, detail)) => plan.kept.push(Kept { target, rule, detail }),
         // A name that is not text cannot be told to anybody, nor found again by its text.
         None if path.to_str().is_none() => {
             let detail = "its name is no text".into();
-            plan.kept.push(Stays { kind: Kind::Log, id, names, rule: "not-a-pod", detail });
+            plan.kept.push(Kept { target, rule: Rule::NotAPod, detail });
         }
-        None => plan.goes.push(Doomed {
-            kind: Kind::Log,
-            id,
-            names,
-            reason,
-            stop_first: false,
-            gains: Vec::new(),
-            log_bytes: bytes,
-        }),
+        None => plan.steps.push(Step { log_bytes: bytes, ..Step::new(target, cause) }),
     }
 }
 
@@ -96,12 +91,12 @@ fn directory_stays(
     if collector.policy.decides == Decides::Kubelet {
         // Two promises of ours hold for it as well: what is read stays, and what lives.
         if !logs::kubelet_directory(name, &seen.pods) {
-            return Some(("pod-known", "its pod is still there, for all that is known".into()));
+            return Some((Rule::PodKnown, "its pod is still there, for all that is known".into()));
         }
         return match open {
             Ok(None) => None,
-            Ok(Some(who)) => Some(("open", format!("{who} has it open"))),
-            Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+            Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
+            Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
         };
     }
     let facts = Directory {
@@ -144,27 +139,27 @@ fn link_stays(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&str>, 
         Decides::Exact => logs::exact_link(link.dangling, collector.places.is_pod_log(&link.target), named)
             .map(|(rule, detail)| (rule, detail.to_owned())),
         Decides::Kubelet if logs::kubelet_link(link.dangling, named) => None,
-        Decides::Kubelet if !link.dangling => Some(("leads-somewhere", "its log is there".into())),
-        Decides::Kubelet => Some(("running", "its container has not ended".into())),
+        Decides::Kubelet if !link.dangling => Some((Rule::LeadsSomewhere, "its log is there".into())),
+        Decides::Kubelet => Some((Rule::Running, "its container has not ended".into())),
     }
 }
 
 /// Logs of the containers that go, each after its container.
 pub(super) fn with_containers(collector: &Collector<'_>, seen: &Seen, plan: &mut Plan) {
-    let containers = std::mem::take(&mut plan.goes);
+    let containers = std::mem::take(&mut plan.steps);
     for container in containers {
-        let id = container.id.clone();
-        let whole_pod = container.reason == Reason::PodGone;
-        plan.goes.push(container);
+        let id = container.target.id.clone();
+        let whole_pod = container.cause == Cause::PodGone;
+        plan.steps.push(container);
         // Those of a pod that is gone go with their directory.
         let Some(log) = seen.log_paths.get(&id).map(PathBuf::from).filter(|_| !whole_pod) else { continue };
         for path in files_of(collector, &log) {
             let ruling = match reader(seen, &path) {
                 Ok(None) => None,
-                Ok(Some(who)) => Some(("open", format!("{who} has it open"))),
-                Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+                Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
+                Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
             };
-            decide(plan, &path, Reason::WithContainer, node_logs::weigh(&path).bytes, ruling);
+            decide(plan, &path, Cause::WithContainer, node_logs::weigh(&path).bytes, ruling);
         }
     }
 }
@@ -189,42 +184,46 @@ fn files_of(collector: &Collector<'_>, log: &Path) -> Vec<PathBuf> {
 }
 
 /// Proves it again.
-pub(super) fn prove(collector: &Collector<'_>, doomed: &Doomed, look: &mut Look<'_>) -> Result<Found, Blind> {
-    let path = path_of(doomed);
+pub(super) fn prove(
+    collector: &Collector<'_>,
+    step: &Step,
+    look: &mut Look<'_>,
+) -> Result<Proof, PreconditionError> {
+    let path = PathBuf::from(&step.target.id);
     if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return Ok(Found::Gone);
+        return Ok(Proof::Gone);
     }
     let seen = look.look()?;
     let nobody = BTreeSet::new();
-    let ruling = match doomed.reason {
-        Reason::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
-            Some((id, _)) => Some(("container-there", format!("its container {id} is still there"))),
+    let ruling = match step.cause {
+        Cause::WithContainer => match seen.log_paths.iter().find(|(_, log)| belongs(&path, log)) {
+            Some((id, _)) => Some((Rule::ContainerThere, format!("its container {id} is still there"))),
             None => match reader(&seen, &path) {
                 Ok(None) => None,
-                Ok(Some(who)) => Some(("open", format!("{who} has it open"))),
-                Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+                Ok(Some(who)) => Some((Rule::Open, format!("{who} has it open"))),
+                Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
             },
         },
-        Reason::Dangling => {
+        Cause::Dangling => {
             let links = node_logs::links(&collector.request.sysroot, collector.places);
             match links.map(|links| links.into_iter().find(|link| link.path == path)) {
                 Ok(Some(link)) => link_stays(collector, &seen, &nobody, &link),
-                Ok(None) => return Ok(Found::Gone),
-                Err(error) => Some(("unreadable", error.to_string())),
+                Ok(None) => return Ok(Proof::Gone),
+                Err(error) => Some((Rule::Unreadable, error.to_string())),
             }
         }
         _ => {
             let mut directories = seen.log_directories.as_deref().unwrap_or_default().iter();
             match directories.find(|directory| directory.path == path) {
                 Some(directory) => directory_stays(collector, &seen, &nobody, directory),
-                None => Some(("unreadable", "it is not listed any more".into())),
+                None => Some((Rule::Unreadable, "it is not listed any more".into())),
             }
         }
     };
-    let ruling = ruling.or_else(|| mounted(&path).map(|why| ("mounted", why)));
+    let ruling = ruling.or_else(|| mounted(&path).map(|why| (Rule::Mounted, why)));
     Ok(match ruling {
-        Some((rule, detail)) => Found::Kept { rule, detail },
-        None => Found::MayGo,
+        Some((rule, detail)) => Proof::Kept(rules::Ruling::keeps(rule, detail)),
+        None => Proof::MayGo,
     })
 }
 
@@ -252,10 +251,10 @@ fn mounted(path: &Path) -> Option<String> {
 }
 
 /// Removes a directory, a file or a link.
-pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<(), String> {
-    let path = path_of(doomed);
-    let base = match doomed.reason {
-        Reason::Dangling => &collector.places.container_logs,
+pub(super) fn remove(collector: &Collector<'_>, step: &Step) -> Result<(), String> {
+    let path = PathBuf::from(&step.target.id);
+    let base = match step.cause {
+        Cause::Dangling => &collector.places.container_logs,
         _ => &collector.places.pod_logs,
     };
     let (root, base) = opened(collector, base)?;
@@ -269,7 +268,7 @@ pub(super) fn remove(collector: &Collector<'_>, doomed: &Doomed) -> Result<(), S
     let directory = opener
         .beneath(root.as_fd(), parent, beneath::DIRECTORY, false)
         .map_err(|error| format!("{}: {error}", base.join(parent).display()))?;
-    if doomed.reason == Reason::Dangling && !node_logs::is_dangling(&path) {
+    if step.cause == Cause::Dangling && !node_logs::is_dangling(&path) {
         return Err("it leads somewhere by now".into());
     }
     let done = removal::remove(directory.as_fd(), &base.join(parent), name);

@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::cri::{ContainerDetails, CriError, RuntimeContainer, RuntimeContainerState, RuntimeSandbox};
-use crate::execute::containers::Collector;
-use crate::execute::hands::Blind;
+use crate::cri::{ContainerDetails, CriError, RuntimeContainer, RuntimeSandbox};
+use crate::execute::containers::cri::Collector;
+use crate::execute::remover::PreconditionError;
+use crate::model::ContainerState;
 use crate::node::logs as node_logs;
 use crate::node::pods::KnownPods;
 use crate::policy::containers::Container;
@@ -18,8 +19,33 @@ use crate::sys::processes::Processes;
 /// opened later loses nothing but its name.
 const PROCESSES_ARE_FRESH: Duration = Duration::from_secs(2);
 
-pub(super) fn blind(error: &CriError) -> Blind {
-    Blind { what: error.to_string(), stale: false }
+pub(super) fn unproven(error: &CriError) -> PreconditionError {
+    PreconditionError::new(error.to_string())
+}
+
+/// As the runtime lists it, with its death if its status is known.
+fn container(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> Container {
+    Container {
+        id: listed.id.clone(),
+        pod: listed.pod_uid.clone(),
+        name: listed.name.clone(),
+        attempt: listed.attempt,
+        sandbox: listed.sandbox_id.clone(),
+        // The status was asked for later.
+        state: details.map_or(listed.state, |details| details.state),
+        created: listed.created,
+        died: details.and_then(|details| details.finished),
+    }
+}
+
+fn sandbox(listed: &RuntimeSandbox) -> Sandbox {
+    Sandbox {
+        id: listed.id.clone(),
+        pod: listed.pod_uid().to_owned(),
+        uid: listed.uid.clone(),
+        created: listed.created,
+        ready: listed.ready,
+    }
 }
 
 /// Looks, and remembers what cannot change any more.
@@ -50,7 +76,7 @@ impl<'a> Look<'a> {
         Self { collector, ended: HashMap::new(), processes: None }
     }
 
-    pub(super) fn look(&mut self) -> Result<Seen, Blind> {
+    pub(super) fn look(&mut self) -> Result<Seen, PreconditionError> {
         let Collector { client, request, places, scope, .. } = *self.collector;
         // The kubelet makes a pod's directory before all else, and removes it last. So that is
         // looked at last: of what was seen before, no directory is missing only by now.
@@ -59,14 +85,14 @@ impl<'a> Look<'a> {
             false => Ok(Vec::new()),
         };
         // A container that is made in between is in the later listing, and fills its sandbox.
-        let listed_sandboxes = client.sandboxes().map_err(|error| blind(&error))?;
-        let mut listed = client.containers().map_err(|error| blind(&error))?;
+        let listed_sandboxes = client.sandboxes().map_err(|error| unproven(&error))?;
+        let mut listed = client.containers().map_err(|error| unproven(&error))?;
         let mut log_paths = HashMap::new();
         let mut containers = Vec::new();
         let mut vanished = BTreeSet::new();
         for one in &listed {
-            if one.state == RuntimeContainerState::Running {
-                containers.push(Container::of(one, None));
+            if one.state == ContainerState::Running {
+                containers.push(container(one, None));
                 continue;
             }
             let Some(details) = self.details(&one.id)? else {
@@ -76,10 +102,10 @@ impl<'a> Look<'a> {
             if !details.log_path.is_empty() {
                 log_paths.insert(one.id.clone(), details.log_path.clone());
             }
-            containers.push(Container::of(one, Some(&details)));
+            containers.push(container(one, Some(&details)));
         }
         listed.retain(|one| !vanished.contains(&one.id));
-        let sandboxes: Vec<_> = listed_sandboxes.iter().map(Sandbox::of).collect();
+        let sandboxes: Vec<_> = listed_sandboxes.iter().map(sandbox).collect();
         let names = log_directories.as_deref().unwrap_or_default().iter();
         let uids_of_logs = names.filter_map(|directory| {
             let name = directory.name.to_str()?;
@@ -103,13 +129,13 @@ impl<'a> Look<'a> {
         })
     }
 
-    fn details(&mut self, id: &str) -> Result<Option<ContainerDetails>, Blind> {
+    fn details(&mut self, id: &str) -> Result<Option<ContainerDetails>, PreconditionError> {
         if let Some(details) = self.ended.get(id) {
             return Ok(Some(details.clone()));
         }
-        let details = self.collector.client.container(id).map_err(|error| blind(&error))?;
+        let details = self.collector.client.container(id).map_err(|error| unproven(&error))?;
         if let Some(details) = &details
-            && details.state == RuntimeContainerState::Exited
+            && details.state == ContainerState::Exited
         {
             self.ended.insert(id.to_owned(), details.clone());
         }
@@ -117,7 +143,7 @@ impl<'a> Look<'a> {
     }
 
     /// Asks for one container whatever is remembered of it.
-    pub(super) fn fresh(&mut self, id: &str) -> Result<Option<ContainerDetails>, Blind> {
+    pub(super) fn fresh(&mut self, id: &str) -> Result<Option<ContainerDetails>, PreconditionError> {
         self.ended.remove(id);
         self.details(id)
     }
@@ -198,9 +224,9 @@ impl Seen {
             let sandbox = self.listed_sandboxes.iter().find(|one| one.id == id)?;
             Some(format!("{}/{}", sandbox.namespace, sandbox.name))
         };
-        if let Some(container) = self.listed.iter().find(|one| one.id == id) {
-            let name = Container::of(container, None).describe();
-            return vec![match pod(&container.sandbox_id) {
+        if let Some(listed) = self.listed.iter().find(|one| one.id == id) {
+            let name = container(listed, None).describe();
+            return vec![match pod(&listed.sandbox_id) {
                 Some(pod) => format!("{pod}/{name}"),
                 None => name,
             }];

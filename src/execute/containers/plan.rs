@@ -3,12 +3,23 @@
 use std::collections::BTreeSet;
 
 use crate::execute::containers::files;
+use crate::execute::containers::cri::Collector;
 use crate::execute::containers::look::Seen;
-use crate::execute::containers::{Collector, Doomed, Kind, Plan, Problem, Scope, Stays};
+use crate::model::Plan;
+use crate::model::plan::{Action, Kept, Kind, Phase, Problem, Step, Target};
 use crate::policy::containers::Decides;
 use crate::policy::containers::Verdicts;
 use crate::policy::containers::exact;
 use crate::policy::containers::kubelet;
+
+/// What to collect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Containers and sandboxes.
+    pub containers: bool,
+    /// Logs of pods.
+    pub logs: bool,
+}
 
 /// The kubelet's three phases, which are ours too: what one removes, the next finds gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +41,9 @@ impl Stage {
 }
 
 /// What a stage takes, as if all of `gone` were gone already.
-pub(super) fn of(collector: &Collector<'_>, stage: Stage, seen: &Seen, gone: &[Doomed]) -> Plan {
-    let without: BTreeSet<&str> = gone.iter().map(|doomed| doomed.id.as_str()).collect();
-    let mut plan = Plan { pods_unknown: seen.pods_unknown.clone(), ..Plan::default() };
+pub(super) fn of(collector: &Collector<'_>, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
+    let without: BTreeSet<&str> = gone.iter().map(|step| step.target.id.as_str()).collect();
+    let mut plan = Plan { notes: pods_unknown(seen.pods_unknown.as_ref()), ..Plan::default() };
     let names = |id: &str| seen.names_of(id);
     match stage {
         Stage::Containers => {
@@ -86,26 +97,28 @@ fn input<'a>(collector: &'a Collector<'_>, seen: &'a Seen) -> exact::Input<'a> {
     }
 }
 
+/// Why no pod counts as gone, if so.
+pub(super) fn pods_unknown(why: Option<&String>) -> Vec<String> {
+    why.map(|why| format!("no pod counts as gone: {why}")).into_iter().collect()
+}
+
 pub(super) fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, names: impl Fn(&str) -> Vec<String>) {
-    plan.over_total += verdicts.over_total;
-    plan.goes.extend(verdicts.goes.iter().map(|removal| Doomed {
-        kind,
-        id: removal.id.clone(),
-        names: names(&removal.id),
-        reason: removal.reason,
-        stop_first: removal.stop_first,
-        gains: Vec::new(),
-        log_bytes: 0,
+    if verdicts.over_total > 0 {
+        let count = verdicts.over_total;
+        plan.notes.push(format!("{count} more dead containers stay than may, since rules keep them"));
+    }
+    let target = |id: &String| Target { kind, store: None, id: id.clone(), names: names(id), leak: None };
+    plan.steps.extend(verdicts.goes.iter().map(|removal| {
+        let action = if removal.stop_first { Action::StopAndDelete } else { Action::Delete };
+        Step { action, ..Step::new(target(&removal.id), removal.cause) }
     }));
-    plan.kept.extend(verdicts.kept.iter().map(|kept| Stays {
-        kind,
-        id: kept.id.clone(),
-        names: names(&kept.id),
+    plan.kept.extend(verdicts.kept.iter().map(|kept| Kept {
+        target: target(&kept.id),
         rule: kept.rule,
         detail: kept.detail.clone(),
     }));
 }
 
-pub(super) fn problem(plan: &mut Plan, step: &'static str, message: String) {
-    plan.problems.push(Problem { id: None, step, message });
+pub(super) fn problem(plan: &mut Plan, phase: Phase, message: String) {
+    plan.problems.push(Problem::new(None, phase, message));
 }

@@ -84,7 +84,7 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
         }
         before = now;
     }
-    for outcome in [Outcome::Reached, Outcome::Failed] {
+    for outcome in [OutcomeKind::Reached, OutcomeKind::Failed] {
         put(&mut connection, |tx| runs::end(tx, run, &End::of(at(9), outcome)));
     }
     assert_eq!(
@@ -107,7 +107,7 @@ fn each_row_counts_once_and_nothing_is_taken_back() {
 fn a_dry_run_counts_nothing() {
     let mut connection = database();
     let start = Start { dry_run: true, ..Start::of(Command::Gc, at(0)) };
-    let run = put(&mut connection, |tx| runs::record(tx, &start, &End::of(at(1), Outcome::Reached)));
+    let run = put(&mut connection, |tx| runs::record(tx, &start, &End::of(at(1), OutcomeKind::Reached)));
     put(&mut connection, |tx| runs::deleted(tx, run, 0, &deletion(Some(5))));
     assert_eq!(said(&connection), BTreeMap::new());
 }
@@ -117,18 +117,18 @@ fn a_run_without_an_end_was_killed_once_the_next_one_begins() {
     let mut connection = database();
     let first = begin(&mut connection, Command::Gc, 0);
     put(&mut connection, |tx| {
-        runs::record(tx, &Start::of(Command::Scan, at(5)), &End::of(at(6), Outcome::Done))
+        runs::record(tx, &Start::of(Command::Scan, at(5)), &End::of(at(6), OutcomeKind::Done))
     });
     assert_eq!(said(&connection), expected([("runs scan done", 1)]));
     let second = begin(&mut connection, Command::Sweep, 10);
     let killed = expected([("runs gc killed", 1), ("runs scan done", 1)]);
     assert_eq!(said(&connection), killed);
     // Its end was only late to be saved: it is counted already.
-    put(&mut connection, |tx| runs::end(tx, first, &End::of(at(9), Outcome::Reached)));
+    put(&mut connection, |tx| runs::end(tx, first, &End::of(at(9), OutcomeKind::Reached)));
     assert_eq!(said(&connection), killed);
     // One that comes late says nothing about those after it.
     begin(&mut connection, Command::Rm, 1);
-    put(&mut connection, |tx| runs::end(tx, second, &End::of(at(19), Outcome::Done)));
+    put(&mut connection, |tx| runs::end(tx, second, &End::of(at(19), OutcomeKind::Done)));
     assert_eq!(said(&connection)["runs sweep done"], 1);
     begin(&mut connection, Command::Rm, 30);
     assert_eq!(said(&connection)["runs rm killed"], 1);
@@ -144,8 +144,8 @@ fn sums_outlive_what_is_forgotten() {
             let start = Start::of(Command::Gc, at(now));
             let run = runs::begin(tx, &start)?;
             runs::deleted(tx, run, 0, &deletion(Some(10)))?;
-            runs::end(tx, run, &End::of(at(now + 5), Outcome::Reached))?;
-            runs::record(tx, &Start::of(Command::Scan, at(now + 9)), &End::of(at(now + 10), Outcome::Done))?;
+            runs::end(tx, run, &End::of(at(now + 5), OutcomeKind::Reached))?;
+            runs::record(tx, &Start::of(Command::Scan, at(now + 9)), &End::of(at(now + 10), OutcomeKind::Done))?;
             runs::thin(tx, at(now + 10))
         });
     }
@@ -164,7 +164,7 @@ fn a_new_database_in_place_of_a_damaged_one_begins_at_0() {
     let scan = |records: &mut Records| {
         records
             .write(|tx| {
-                runs::record(tx, &Start::of(Command::Scan, at(0)), &End::of(at(1), Outcome::Done))?;
+                runs::record(tx, &Start::of(Command::Scan, at(0)), &End::of(at(1), OutcomeKind::Done))?;
                 Ok(said(tx))
             })
             .unwrap()
@@ -189,16 +189,16 @@ fn the_last_run_is_told_by_the_wall_clock() {
         .unwrap();
     assert!(known::clock(&connection).unwrap().is_some());
     put(&mut connection, |tx| {
-        runs::record(tx, &Start::of(Command::Gc, at(7000)), &End::of(at(7100), Outcome::NotNeeded))
+        runs::record(tx, &Start::of(Command::Gc, at(7000)), &End::of(at(7100), OutcomeKind::NotNeeded))
     });
     let start = Start { mount: Some("/var".into()), ..Start::of(Command::Gc, at(7200)) };
     let run = put(&mut connection, |tx| runs::begin(tx, &start));
     let last = |connection: &Connection| last_runs(connection).unwrap().remove(0);
     assert_eq!((last(&connection).at, last(&connection).outcome), (at(3600), None));
-    let end = End { usage_after_percent: Some(70.5), ..End::of(at(7260), Outcome::NotReached) };
+    let end = End { usage_after_percent: Some(70.5), ..End::of(at(7260), OutcomeKind::NotReached) };
     put(&mut connection, |tx| runs::end(tx, run, &end));
     let last = last(&connection);
     assert_eq!(last.at, at(3600) + SignedDuration::from_secs(60));
-    assert_eq!((last.outcome, last.usage_after_percent), (Some(Outcome::NotReached), Some(70.5)));
+    assert_eq!((last.outcome, last.usage_after_percent), (Some(OutcomeKind::NotReached), Some(70.5)));
     assert_eq!(last.mount.as_deref(), Some("/var"));
 }

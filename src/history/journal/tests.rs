@@ -5,7 +5,7 @@ use rusqlite::types::Value;
 
 use super::*;
 use crate::history::attempts;
-use crate::history::runs::{self, Command, Kind, Outcome, Reason, RunError};
+use crate::history::runs::{self, Command, Kind, OutcomeKind, Reason, RunError};
 use crate::history::save::apply_waiting;
 use crate::history::scan_record::SeenFilesystem;
 use crate::history::{Access, schema};
@@ -63,7 +63,7 @@ fn end() -> End {
             inodes: 1000,
             inodes_free: 900,
         }],
-        ..End::of(at(9000), Outcome::NotReached)
+        ..End::of(at(9000), OutcomeKind::NotReached)
     }
 }
 
@@ -286,7 +286,7 @@ fn a_run_with_nothing_to_do_writes_once_and_is_quiet() {
     let place = Place::local(&dir.path().join("state"));
     let journal = Journal::begin(&place, start());
     assert!(!place.dir.exists(), "nothing so far");
-    let ended = journal.end(End::of(at(1), Outcome::NotNeeded));
+    let ended = journal.end(End::of(at(1), OutcomeKind::NotNeeded));
     assert_eq!(ended, Ended { kept: true, degraded: vec![], notes: vec![] });
     let records = Records::open(&place.dir, Access::Read).unwrap();
     let (runs, _) = records.read(|from| runs::list(from, &runs::Query::default())).unwrap();
@@ -309,10 +309,10 @@ fn the_run_is_there_while_the_first_deletion_is_under_way_and_killed_once_anothe
     };
     assert_eq!(shown(), [(Command::Gc, false, false)]);
     let scan = Journal::begin(&place, Start::of(Command::Scan, at(60)));
-    assert!(scan.end(End::of(at(61), Outcome::Done)).kept);
+    assert!(scan.end(End::of(at(61), OutcomeKind::Done)).kept);
     assert_eq!(shown()[1], (Command::Gc, false, false), "a scan may run beside it");
     let next = Journal::begin(&place, Start::of(Command::Rm, at(120)));
-    assert!(next.end(End::of(at(121), Outcome::NotNeeded)).kept);
+    assert!(next.end(End::of(at(121), OutcomeKind::NotNeeded)).kept);
     assert_eq!(shown()[2], (Command::Gc, false, true));
 }
 
@@ -324,18 +324,18 @@ fn which_runs_failed() {
     let failed = || runs::last_failed(&tx, Command::Gc).unwrap();
     assert!(!failed(), "there was none");
     let cases = [
-        (Command::Gc, false, Some(Outcome::Failed), true),
-        (Command::Gc, false, Some(Outcome::NotNeeded), false),
-        (Command::Gc, false, Some(Outcome::NotReached), true),
-        (Command::Gc, true, Some(Outcome::Reached), true),
-        (Command::Rm, false, Some(Outcome::Done), true),
+        (Command::Gc, false, Some(OutcomeKind::Failed), true),
+        (Command::Gc, false, Some(OutcomeKind::NotNeeded), false),
+        (Command::Gc, false, Some(OutcomeKind::NotReached), true),
+        (Command::Gc, true, Some(OutcomeKind::Reached), true),
+        (Command::Rm, false, Some(OutcomeKind::Done), true),
         (Command::Gc, false, None, true),
-        (Command::Gc, false, Some(Outcome::Reached), false),
-        (Command::Rm, false, Some(Outcome::Failed), false),
-        (Command::Gc, true, Some(Outcome::NotReached), false),
+        (Command::Gc, false, Some(OutcomeKind::Reached), false),
+        (Command::Rm, false, Some(OutcomeKind::Failed), false),
+        (Command::Gc, true, Some(OutcomeKind::NotReached), false),
         (Command::Gc, false, None, false),
-        (Command::Gc, false, Some(Outcome::Refused), true),
-        (Command::Gc, false, Some(Outcome::Done), false),
+        (Command::Gc, false, Some(OutcomeKind::Refused), true),
+        (Command::Gc, false, Some(OutcomeKind::Done), false),
     ];
     for (number, (command, dry_run, outcome, expected)) in cases.into_iter().enumerate() {
         let mut record = RunRecord::of(Start { dry_run, ..Start::of(command, at(10 * number)) });
@@ -345,7 +345,7 @@ fn which_runs_failed() {
     }
     // A run that waited comes late, but was not the last.
     let mut late = RunRecord::of(Start::of(Command::Gc, at(5)));
-    late.end = Some(End::of(at(6), Outcome::Failed));
+    late.end = Some(End::of(at(6), OutcomeKind::Failed));
     put(&tx, &late).unwrap();
     assert!(!failed());
 }

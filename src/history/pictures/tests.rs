@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use rusqlite::Connection;
 
 use super::*;
-use crate::history::runs::{Command, End, Outcome, Start, record};
+use crate::history::runs::{Command, End, OutcomeKind, Start, record};
 use crate::history::schema;
 use crate::model::picture::{Entry, Key, Place};
 
@@ -63,7 +63,7 @@ fn scan(connection: &mut Connection, second: i64, picture: &Picture, most: u64) 
 fn recorded(connection: &mut Connection, second: i64) -> String {
     let tx = connection.transaction().unwrap();
     let start = Start::of(Command::Scan, at(second));
-    record(&tx, &start, &End::of(at(second), Outcome::Done)).unwrap();
+    record(&tx, &start, &End::of(at(second), OutcomeKind::Done)).unwrap();
     tx.commit().unwrap();
     start.run_id
 }

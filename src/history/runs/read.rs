@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Command, Deletion, Event, Kind, Outcome, RunError};
+use super::{Command, Deletion, Event, Kind, OutcomeKind, RunError};
 use crate::history::values::{damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
 
 /// Which runs are asked for.
@@ -31,7 +31,7 @@ pub struct Act {
     /// When it ended; of several, the last. `None`: still under way, or killed.
     pub ended: Option<Timestamp>,
     /// How it ended.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<OutcomeKind>,
     /// It only showed what it would do.
     pub dry_run: bool,
     /// Name of the policy.

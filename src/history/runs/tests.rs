@@ -17,7 +17,7 @@ fn database() -> Connection {
     connection
 }
 
-fn ended(at: Timestamp, outcome: Outcome) -> End {
+fn ended(at: Timestamp, outcome: OutcomeKind) -> End {
     End::of(at, outcome)
 }
 
@@ -101,7 +101,7 @@ fn a_run_comes_back_as_it_was_recorded() {
         measured_bytes: Some(-7),
         believed_bytes: Some(1 << 40),
         errors: vec![error.clone()],
-        ..ended(over, Outcome::Failed)
+        ..ended(over, OutcomeKind::Failed)
     };
     end(&tx, run, &end_of_it).unwrap();
 
@@ -112,7 +112,7 @@ fn a_run_comes_back_as_it_was_recorded() {
         command: Command::Gc,
         started: began,
         ended: Some(over),
-        outcome: Some(Outcome::Failed),
+        outcome: Some(OutcomeKind::Failed),
         dry_run: false,
         policy: start.policy,
         via: start.via,
@@ -157,15 +157,15 @@ fn quiet_is_what_nobody_looks_for() {
     let now = at("2026-11-21T13:00:00Z");
     let error = RunError { id: String::new(), step: "scan".into(), message: "no".into() };
     for (command, outcome, errors, expected) in [
-        (Command::Scan, Outcome::Done, vec![], true),
-        (Command::Scan, Outcome::Incomplete, vec![], true),
-        (Command::Scan, Outcome::Done, vec![error.clone()], false),
-        (Command::Scan, Outcome::Failed, vec![], false),
-        (Command::Gc, Outcome::NotNeeded, vec![], true),
-        (Command::Gc, Outcome::NotNeeded, vec![error], false),
-        (Command::Gc, Outcome::Refused, vec![], false),
-        (Command::Gc, Outcome::NotReached, vec![], false),
-        (Command::Rm, Outcome::Done, vec![], false),
+        (Command::Scan, OutcomeKind::Done, vec![], true),
+        (Command::Scan, OutcomeKind::Incomplete, vec![], true),
+        (Command::Scan, OutcomeKind::Done, vec![error.clone()], false),
+        (Command::Scan, OutcomeKind::Failed, vec![], false),
+        (Command::Gc, OutcomeKind::NotNeeded, vec![], true),
+        (Command::Gc, OutcomeKind::NotNeeded, vec![error], false),
+        (Command::Gc, OutcomeKind::Refused, vec![], false),
+        (Command::Gc, OutcomeKind::NotReached, vec![], false),
+        (Command::Rm, OutcomeKind::Done, vec![], false),
     ] {
         let start = Start::of(command, now);
         record(&tx, &start, &End { errors, ..ended(now, outcome) }).unwrap();
@@ -188,21 +188,21 @@ fn days_are_summed_up_and_what_comes_late_joins() {
     let scan = |time: &str, outcome| {
         record(&tx, &Start::of(Command::Scan, at(time)), &ended(at(time), outcome)).unwrap();
     };
-    scan("2026-11-01T00:00:00Z", Outcome::Done);
-    scan("2026-11-01T12:00:00Z", Outcome::Done);
-    scan("2026-11-01T13:00:00Z", Outcome::Incomplete);
-    scan("2026-11-02T13:00:00Z", Outcome::Done);
-    scan("2026-11-20T13:00:00Z", Outcome::Done);
+    scan("2026-11-01T00:00:00Z", OutcomeKind::Done);
+    scan("2026-11-01T12:00:00Z", OutcomeKind::Done);
+    scan("2026-11-01T13:00:00Z", OutcomeKind::Incomplete);
+    scan("2026-11-02T13:00:00Z", OutcomeKind::Done);
+    scan("2026-11-20T13:00:00Z", OutcomeKind::Done);
     thin(&tx, now).unwrap();
-    scan("2026-11-01T06:00:00Z", Outcome::Done);
+    scan("2026-11-01T06:00:00Z", OutcomeKind::Done);
     thin(&tx, now).unwrap();
     let (found, _) = list(&tx, &all()).unwrap();
     let shown: Vec<_> = found.iter().map(|run| (run.started, run.runs, run.outcome.unwrap())).collect();
     let expected = [
-        ("2026-11-20T13:00:00Z", 1, Outcome::Done),
-        ("2026-11-02T13:00:00Z", 1, Outcome::Done),
-        ("2026-11-01T13:00:00Z", 1, Outcome::Incomplete),
-        ("2026-11-01T00:00:00Z", 3, Outcome::Done),
+        ("2026-11-20T13:00:00Z", 1, OutcomeKind::Done),
+        ("2026-11-02T13:00:00Z", 1, OutcomeKind::Done),
+        ("2026-11-01T13:00:00Z", 1, OutcomeKind::Incomplete),
+        ("2026-11-01T00:00:00Z", 3, OutcomeKind::Done),
     ];
     assert_eq!(shown, expected.map(|(time, runs, outcome)| (at(time), runs, outcome)));
     assert_eq!(found[3].ended, Some(at("2026-11-01T12:00:00Z")));
@@ -216,7 +216,7 @@ fn an_endless_loop_of_scans_and_of_deletions_is_bounded() {
     let start = at("2026-11-21T00:00:00Z");
     let after = |seconds| start + SignedDuration::from_secs(seconds);
     for second in 0..7_680 {
-        record(&tx, &Start::of(Command::Scan, after(second)), &ended(after(second), Outcome::Done)).unwrap();
+        record(&tx, &Start::of(Command::Scan, after(second)), &ended(after(second), OutcomeKind::Done)).unwrap();
         thin(&tx, after(second)).unwrap();
     }
     let rows: i64 = tx.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
@@ -259,13 +259,13 @@ fn one_scan(tx: &Transaction<'_>, now: Timestamp, reading: i64) -> rusqlite::Res
         inodes_free: 40_000_000,
     };
     usage::record(tx, now, &[filesystem("/var", used(reading))])?;
-    record(tx, &Start::of(Command::Scan, now), &ended(now, Outcome::Done))?;
+    record(tx, &Start::of(Command::Scan, now), &ended(now, OutcomeKind::Done))?;
     if reading % 2016 == 1000 {
         let run = begin(tx, &Start::of(Command::Gc, now))?;
         for position in 0..10 {
             deleted(tx, run, position, &deletion(now, Kind::Image))?;
         }
-        end(tx, run, &ended(now, Outcome::Reached))?;
+        end(tx, run, &ended(now, OutcomeKind::Reached))?;
     }
     if reading % 12 == 0 {
         usage::thin(tx, now)?;

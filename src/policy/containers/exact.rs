@@ -10,9 +10,11 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use crate::cri::RuntimeContainerState;
+use crate::model::ContainerState;
+use crate::model::plan::Cause;
+use crate::model::rules::Rule;
 use crate::policy::containers::Policy;
-use crate::policy::containers::{Container, Pods, Reason, Removal, Sandbox, Verdicts};
+use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
 /// What is decided on.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +35,7 @@ pub struct Input<'a> {
 struct Candidate<'a> {
     container: &'a Container,
     /// A rule keeps it from the limits; it counts all the same.
-    kept: Option<(&'static str, String)>,
+    kept: Option<(Rule, String)>,
 }
 
 impl Candidate<'_> {
@@ -51,24 +53,24 @@ pub fn containers(input: Input<'_>) -> Verdicts {
     let running: HashSet<_> = input
         .containers
         .iter()
-        .filter(|one| one.state == RuntimeContainerState::Running)
+        .filter(|one| one.state == ContainerState::Running)
         .map(unit_of)
         .collect();
     let mut units: HashMap<(&str, &str), Vec<Candidate<'_>>> = HashMap::new();
-    let mut goes: Vec<(&Container, Reason)> = Vec::new();
+    let mut goes: Vec<(&Container, Cause)> = Vec::new();
     for one in input.containers {
-        if one.state == RuntimeContainerState::Running {
-            verdicts.keep(&one.id, "running", "it is running");
+        if one.state == ContainerState::Running {
+            verdicts.keep(&one.id, Rule::Running, "it is running");
             continue;
         }
         let young = too_young(input, one.dead_since(), "dead");
         if input.pods.is_gone(&one.pod) {
             match young {
                 Some((rule, detail)) => verdicts.keep(&one.id, rule, detail),
-                None => goes.push((one, Reason::PodGone)),
+                None => goes.push((one, Cause::PodGone)),
             }
-        } else if one.state == RuntimeContainerState::Created && ready.contains(one.sandbox.as_str()) {
-            verdicts.keep(&one.id, "starting", "it has not started yet, and its pod is running");
+        } else if one.state == ContainerState::Created && ready.contains(one.sandbox.as_str()) {
+            verdicts.keep(&one.id, Rule::Starting, "it has not started yet, and its pod is running");
         } else {
             units.entry(unit_of(one)).or_default().push(Candidate { container: one, kept: young });
         }
@@ -83,7 +85,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
             && ready.contains(newest.container.sandbox.as_str())
         {
             let detail = "the kubelet needs it to know that the container has run: its pod is running";
-            newest.kept = Some(("needed", detail.into()));
+            newest.kept = Some((Rule::Needed, detail.into()));
         }
         let most = input.policy.max_per_unit.unwrap_or(usize::MAX);
         let mut place = 0;
@@ -91,7 +93,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
             place += 1;
             let goes_now = place > most && one.kept.is_none();
             if goes_now {
-                goes.push((one.container, Reason::PerUnit));
+                goes.push((one.container, Cause::PerUnit));
             }
             !goes_now
         });
@@ -103,14 +105,14 @@ pub fn containers(input: Input<'_>) -> Verdicts {
     for one in units.into_iter().flatten() {
         match one.kept {
             Some((rule, detail)) => verdicts.keep(&one.container.id, rule, detail),
-            None => verdicts.keep(&one.container.id, "within-limits", within(input.policy)),
+            None => verdicts.keep(&one.container.id, Rule::WithinLimits, within(input.policy)),
         }
     }
     goes.sort_by_key(|(one, _)| (one.dead_since(), one.attempt, one.id.as_str()));
-    let removal = |(one, reason): (&Container, Reason)| Removal {
+    let removal = |(one, cause): (&Container, Cause)| Removal {
         id: one.id.clone(),
-        reason,
-        stop_first: one.state == RuntimeContainerState::Unknown,
+        cause,
+        stop_first: one.state == ContainerState::Unknown,
     };
     verdicts.goes = goes.into_iter().map(removal).collect();
     verdicts
@@ -130,20 +132,20 @@ fn within(policy: &Policy) -> String {
 }
 
 /// The rule that keeps what has been dead, or there, since `since`.
-fn too_young(input: Input<'_>, since: Option<Timestamp>, what: &str) -> Option<(&'static str, String)> {
+fn too_young(input: Input<'_>, since: Option<Timestamp>, what: &str) -> Option<(Rule, String)> {
     let Some(since) = since else {
-        return Some(("age-unknown", format!("nobody knows since when it has been {what}")));
+        return Some((Rule::AgeUnknown, format!("nobody knows since when it has been {what}")));
     };
     // A clock that was set back makes nothing older.
     (input.now.duration_since(since) < input.policy.min_age)
-        .then(|| ("min-age", format!("it has been {what} for less than the minimum age")))
+        .then(|| (Rule::MinAge, format!("it has been {what} for less than the minimum age")))
 }
 
 /// Takes the oldest of where most stand, until no more than `most` stand; by how many that failed.
 fn meet_total<'a>(
     units: &mut [Vec<Candidate<'a>>],
     most: usize,
-    goes: &mut Vec<(&'a Container, Reason)>,
+    goes: &mut Vec<(&'a Container, Cause)>,
 ) -> usize {
     let mut standing: usize = units.iter().map(Vec::len).sum();
     while standing > most {
@@ -152,7 +154,7 @@ fn meet_total<'a>(
             Some((Reverse(unit.len()), unit[place].since(), at, place))
         });
         let Some((_, _, at, place)) = victims.min() else { break };
-        goes.push((units[at].remove(place).container, Reason::Total));
+        goes.push((units[at].remove(place).container, Cause::Total));
         standing -= 1;
     }
     standing.saturating_sub(most)
@@ -167,26 +169,26 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         *place = (*place).max((one.created, &one.id));
     }
     let mut verdicts = Verdicts::default();
-    let mut goes: Vec<(&Sandbox, Reason)> = Vec::new();
+    let mut goes: Vec<(&Sandbox, Cause)> = Vec::new();
     for one in input.sandboxes {
         let gone = input.pods.is_gone(&one.pod);
         if one.ready {
-            verdicts.keep(&one.id, "ready", "it is running");
+            verdicts.keep(&one.id, Rule::Ready, "it is running");
         } else if occupied(&one.id) {
-            verdicts.keep(&one.id, "has-containers", "a container is in it");
+            verdicts.keep(&one.id, Rule::HasContainers, "a container is in it");
         } else if let Some((rule, detail)) = too_young(input, one.created, "there") {
             verdicts.keep(&one.id, rule, detail);
         } else if gone {
-            goes.push((one, Reason::PodGone));
+            goes.push((one, Cause::PodGone));
         } else if newest.get(pod_of(one)).is_some_and(|(_, id)| *id == one.id) {
-            verdicts.keep(&one.id, "newest", "it is the newest of its pod");
+            verdicts.keep(&one.id, Rule::Newest, "it is the newest of its pod");
         } else {
-            goes.push((one, Reason::Replaced));
+            goes.push((one, Cause::Replaced));
         }
     }
     goes.sort_by_key(|(one, _)| (one.created, one.id.as_str()));
     let removal =
-        |(one, reason): (&Sandbox, Reason)| Removal { id: one.id.clone(), reason, stop_first: true };
+        |(one, cause): (&Sandbox, Cause)| Removal { id: one.id.clone(), cause, stop_first: true };
     verdicts.goes = goes.into_iter().map(removal).collect();
     verdicts
 }

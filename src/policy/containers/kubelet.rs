@@ -6,9 +6,11 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
-use crate::cri::RuntimeContainerState;
+use crate::model::ContainerState;
+use crate::model::plan::Cause;
+use crate::model::rules::Rule;
 use crate::policy::containers::Policy;
-use crate::policy::containers::{Container, Pods, Reason, Removal, Sandbox, Verdicts};
+use crate::policy::containers::{Container, Pods, Removal, Sandbox, Verdicts};
 
 /// What the node is told of a failing run.
 pub const FAILED: &str = "ContainerGCFailed";
@@ -37,7 +39,7 @@ pub fn containers(
         units.retain_mut(|unit| {
             let gone = unit.first().is_some_and(|one| pods.is_removable(&one.pod, under_pressure));
             if gone {
-                remove_oldest(unit, usize::MAX, Reason::PodGone, &mut goes);
+                remove_oldest(unit, usize::MAX, Cause::PodGone, &mut goes);
             }
             !gone
         });
@@ -45,7 +47,7 @@ pub fn containers(
     if let Some(most) = policy.max_per_unit {
         for unit in &mut units {
             let surplus = unit.len().saturating_sub(most);
-            remove_oldest(unit, surplus, Reason::PerUnit, &mut goes);
+            remove_oldest(unit, surplus, Cause::PerUnit, &mut goes);
         }
     }
     let standing = |units: &[Vec<&Container>]| units.iter().map(Vec::len).sum::<usize>();
@@ -53,19 +55,19 @@ pub fn containers(
         let each = (most / units.len().max(1)).max(1);
         for unit in &mut units {
             let surplus = unit.len().saturating_sub(each);
-            remove_oldest(unit, surplus, Reason::Total, &mut goes);
+            remove_oldest(unit, surplus, Cause::Total, &mut goes);
         }
         let surplus = standing(&units).saturating_sub(most);
         if surplus > 0 {
             let mut all: Vec<_> = units.drain(..).flatten().collect();
             newest_first(&mut all);
-            remove_oldest(&mut all, surplus, Reason::Total, &mut goes);
+            remove_oldest(&mut all, surplus, Cause::Total, &mut goes);
             units.push(all);
         }
     }
     verdicts.goes = goes;
     for one in units.into_iter().flatten() {
-        verdicts.keep(&one.id, "within-limits", "the limits allow it");
+        verdicts.keep(&one.id, Rule::WithinLimits, "the limits allow it");
     }
     verdicts
 }
@@ -81,10 +83,10 @@ fn units<'a>(
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();
     let mut units: Vec<Vec<&Container>> = Vec::new();
     for one in all {
-        if one.state == RuntimeContainerState::Running {
-            verdicts.keep(&one.id, "running", "it is running");
+        if one.state == ContainerState::Running {
+            verdicts.keep(&one.id, Rule::Running, "it is running");
         } else if one.created.is_some_and(|created| created > newest) {
-            verdicts.keep(&one.id, "min-age", "it was made less than the minimum age ago");
+            verdicts.keep(&one.id, Rule::MinAge, "it was made less than the minimum age ago");
         } else {
             let place = *places.entry((&one.pod, &one.name)).or_insert(units.len());
             match units.get_mut(place) {
@@ -101,7 +103,7 @@ fn newest_first(unit: &mut [&Container]) {
 }
 
 /// Takes the oldest `count` off the end. A unit that goes as a whole is not sorted before.
-fn remove_oldest(unit: &mut Vec<&Container>, count: usize, reason: Reason, goes: &mut Vec<Removal>) {
+fn remove_oldest(unit: &mut Vec<&Container>, count: usize, cause: Cause, goes: &mut Vec<Removal>) {
     let stay = unit.len().saturating_sub(count);
     if count == 0 {
         return;
@@ -110,8 +112,8 @@ fn remove_oldest(unit: &mut Vec<&Container>, count: usize, reason: Reason, goes:
         newest_first(unit);
     }
     for one in unit.drain(stay..).rev() {
-        let stop_first = one.state == RuntimeContainerState::Unknown;
-        goes.push(Removal { id: one.id.clone(), reason, stop_first });
+        let stop_first = one.state == ContainerState::Unknown;
+        goes.push(Removal { id: one.id.clone(), cause, stop_first });
     }
 }
 
@@ -138,14 +140,14 @@ pub fn sandboxes(
         let gone = pod.first().is_some_and(|one| pods.is_removable(&one.uid, under_pressure));
         for (at, one) in pod.iter().enumerate().rev() {
             if one.ready {
-                verdicts.keep(&one.id, "ready", "it is running");
+                verdicts.keep(&one.id, Rule::Ready, "it is running");
             } else if occupied(&one.id) {
-                verdicts.keep(&one.id, "has-containers", "a container is in it");
+                verdicts.keep(&one.id, Rule::HasContainers, "a container is in it");
             } else if at == 0 && !gone {
-                verdicts.keep(&one.id, "newest", "it is the newest of its pod");
+                verdicts.keep(&one.id, Rule::Newest, "it is the newest of its pod");
             } else {
-                let reason = if gone { Reason::PodGone } else { Reason::Replaced };
-                verdicts.goes.push(Removal { id: one.id.clone(), reason, stop_first: true });
+                let cause = if gone { Cause::PodGone } else { Cause::Replaced };
+                verdicts.goes.push(Removal { id: one.id.clone(), cause, stop_first: true });
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cri::RuntimeContainerState;
+use crate::model::ContainerState;
+use crate::model::rules::Rule;
 use crate::policy::containers::Pods;
 
 /// The kubelet's word on a log directory: it goes if its pod's content may go, by what stands
@@ -42,7 +43,7 @@ pub enum Named {
     /// It answered with nothing.
     Empty,
     /// It is doing this.
-    State(RuntimeContainerState),
+    State(ContainerState),
 }
 
 /// The kubelet's word on a link: dangling, and its container has ended, or cannot be asked for.
@@ -52,7 +53,7 @@ pub fn kubelet_link(dangling: bool, named: Named) -> bool {
         && match named {
             Named::Nobody | Named::Unknown | Named::Failed => true,
             Named::Empty => false,
-            Named::State(state) => state == RuntimeContainerState::Exited,
+            Named::State(state) => state == ContainerState::Exited,
         }
 }
 
@@ -76,49 +77,49 @@ pub fn exact_directory(
     pods: &Pods,
     min_age: SignedDuration,
     now: Timestamp,
-) -> Option<(&'static str, String)> {
+) -> Option<(Rule, String)> {
     let Some(uid) = directory.pod else {
-        return Some(("not-a-pod", "its name is not that of a pod's directory".into()));
+        return Some((Rule::NotAPod, "its name is not that of a pod's directory".into()));
     };
     if !pods.sources_ready {
-        return Some(("pods-unknown", "it is not known which pods there are".into()));
+        return Some((Rule::PodsUnknown, "it is not known which pods there are".into()));
     }
     if !pods.is_gone(uid) {
-        return Some(("pod-known", "its pod is still there".into()));
+        return Some((Rule::PodKnown, "its pod is still there".into()));
     }
     if directory.occupied {
-        return Some(("has-containers", "containers of its pod are still there".into()));
+        return Some((Rule::HasContainers, "containers of its pod are still there".into()));
     }
     match directory.newest {
-        None => return Some(("age-unknown", "its age cannot be told".into())),
+        None => return Some((Rule::AgeUnknown, "its age cannot be told".into())),
         Some(newest) if now.duration_since(newest) < min_age => {
-            return Some(("min-age", "it was written to less than the minimum age ago".into()));
+            return Some((Rule::MinAge, "it was written to less than the minimum age ago".into()));
         }
         Some(_) => {}
     }
     match directory.open {
         Ok(None) => None,
-        Ok(Some(process)) => Some(("open", format!("{process} has it open"))),
-        Err(why) => Some(("open", format!("it cannot be told who has it open: {why}"))),
+        Ok(Some(process)) => Some((Rule::Open, format!("{process} has it open"))),
+        Err(why) => Some((Rule::Open, format!("it cannot be told who has it open: {why}"))),
     }
 }
 
 /// Which rule keeps a link, and why; `None`: it goes. `ours`: it leads to where logs of pods lie.
 #[must_use]
-pub fn exact_link(dangling: bool, ours: bool, named: Named) -> Option<(&'static str, &'static str)> {
+pub fn exact_link(dangling: bool, ours: bool, named: Named) -> Option<(Rule, &'static str)> {
     if !dangling {
-        return Some(("leads-somewhere", "its log is there"));
+        return Some((Rule::LeadsSomewhere, "its log is there"));
     }
     match named {
         Named::Unknown => None,
         Named::Nobody if ours => None,
-        Named::Nobody => Some(("not-a-pod", "it is not named after a container, and leads elsewhere")),
+        Named::Nobody => Some((Rule::NotAPod, "it is not named after a container, and leads elsewhere")),
         Named::Failed | Named::Empty => {
-            Some(("runtime-unknown", "the runtime does not say what became of its container"))
+            Some((Rule::RuntimeUnknown, "the runtime does not say what became of its container"))
         }
         // A log is rotated by renaming: for a moment the link of a container that runs dangles.
-        Named::State(RuntimeContainerState::Exited) => None,
-        Named::State(_) => Some(("running", "its container has not ended")),
+        Named::State(ContainerState::Exited) => None,
+        Named::State(_) => Some((Rule::Running, "its container has not ended")),
     }
 }
 

@@ -12,4 +12,4 @@ mod policy;
 mod types;
 
 pub use policy::{Decides, Policy, PolicyFault};
-pub use types::{Container, Kept, Pods, Reason, Removal, Sandbox, Verdicts};
+pub use types::{Container, Kept, Pods, Removal, Sandbox, Verdicts};

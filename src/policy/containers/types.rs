@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeContainerState, RuntimeSandbox};
+use crate::model::ContainerState;
+use crate::model::plan::Cause;
+use crate::model::rules::Rule;
 
 /// A container of CRI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub struct Container {
     /// The sandbox it lives in.
     pub sandbox: String,
     /// What it is doing.
-    pub state: RuntimeContainerState,
+    pub state: ContainerState,
     /// When it was made.
     pub created: Option<Timestamp>,
     /// When it ended, if it has and somebody knows.
@@ -28,31 +30,15 @@ pub struct Container {
 }
 
 impl Container {
-    /// As the runtime lists it, with its death if its status is known.
-    #[must_use]
-    pub fn of(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> Self {
-        Self {
-            id: listed.id.clone(),
-            pod: listed.pod_uid.clone(),
-            name: listed.name.clone(),
-            attempt: listed.attempt,
-            sandbox: listed.sandbox_id.clone(),
-            // The status was asked for later.
-            state: details.map_or(listed.state, |details| details.state),
-            created: listed.created,
-            died: details.and_then(|details| details.finished),
-        }
-    }
-
     /// Since when it has been dead, as far as that is known: its death, or its making if it
     /// has never run or nobody knows what became of it.
     #[must_use]
     pub fn dead_since(&self) -> Option<Timestamp> {
         match self.state {
-            RuntimeContainerState::Running => None,
+            ContainerState::Running => None,
             // An end before the beginning is a clock that was set back.
-            RuntimeContainerState::Exited => self.died.max(self.created),
-            RuntimeContainerState::Created | RuntimeContainerState::Unknown => self.created.max(self.died),
+            ContainerState::Exited => self.died.max(self.created),
+            ContainerState::Created | ContainerState::Unknown => self.created.max(self.died),
         }
     }
 
@@ -82,20 +68,6 @@ pub struct Sandbox {
     pub ready: bool,
 }
 
-impl Sandbox {
-    /// As the runtime lists it.
-    #[must_use]
-    pub fn of(listed: &RuntimeSandbox) -> Self {
-        Self {
-            id: listed.id.clone(),
-            pod: listed.pod_uid().to_owned(),
-            uid: listed.uid.clone(),
-            created: listed.created,
-            ready: listed.ready,
-        }
-    }
-}
-
 /// What is known of the pods that containers, sandboxes and logs belong to, by uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
@@ -120,54 +92,13 @@ impl Pods {
     }
 }
 
-/// Why something goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// Its pod is gone.
-    PodGone,
-    /// There are newer ones of its eviction unit, as many as may stay.
-    PerUnit,
-    /// There are more dead containers than may stay on the node.
-    Total,
-    /// Its pod has a newer sandbox.
-    Replaced,
-    /// It is the log of a container that has just been removed.
-    WithContainer,
-    /// It leads nowhere, and the container that it is named after is no more.
-    Dangling,
-}
-
-impl Reason {
-    /// As the documents have it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PodGone | Self::Dangling => "age",
-            Self::PerUnit | Self::Total | Self::Replaced | Self::WithContainer => "limit",
-        }
-    }
-
-    /// For people.
-    #[must_use]
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::PodGone => "its pod is gone",
-            Self::PerUnit => "newer ones of the same container stay",
-            Self::Total => "the node has more dead containers than may stay",
-            Self::Replaced => "its pod has a newer sandbox",
-            Self::WithContainer => "its container was removed",
-            Self::Dangling => "it leads nowhere",
-        }
-    }
-}
-
 /// Something that is to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
     /// Id of the container or sandbox.
     pub id: String,
     /// Why.
-    pub reason: Reason,
+    pub cause: Cause,
     /// Nobody knows whether it runs: it is stopped first, and stays if that fails.
     pub stop_first: bool,
 }
@@ -178,7 +109,7 @@ pub struct Kept {
     /// Id of the container or sandbox, path of a log.
     pub id: String,
     /// The rule that keeps it, in kebab case.
-    pub rule: &'static str,
+    pub rule: Rule,
     /// Why, in words.
     pub detail: String,
 }
@@ -201,7 +132,7 @@ impl Verdicts {
         self.goes.iter().find(|removal| removal.id == id)
     }
 
-    pub(super) fn keep(&mut self, id: &str, rule: &'static str, detail: impl Into<String>) {
+    pub(super) fn keep(&mut self, id: &str, rule: Rule, detail: impl Into<String>) {
         self.kept.push(Kept { id: id.to_owned(), rule, detail: detail.into() });
     }
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::policy::kubelet::detect::{Records, detect};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
 use crate::policy::kubelet::settings::{Gates, Policy};
-use crate::policy::plan::Reason;
+use crate::model::plan::Reason;
 
 /// Why a run fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

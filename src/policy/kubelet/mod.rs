@@ -12,7 +12,7 @@ mod settings;
 
 pub use detect::{Record, Records, key};
 pub use manager::{Event, Failure, Freed, Manager, Report};
-pub use runtime::{FsStats, ListedContainer, ListedImage, Runtime, RuntimeError};
+pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
 pub use settings::{
     CONTAINER_GC_PERIOD, ConfigFault, EVICTION_PERIOD, FailureStreak, Gates, IMAGE_DETECT_PERIOD,
     IMAGE_GC_PERIOD, IMAGE_LIST_PERIOD, KubeletConfig, Loops, Policy, PolicyFault,

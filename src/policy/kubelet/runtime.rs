@@ -1,5 +1,9 @@
 //! What the kubelet sees of the world.
 
+use std::collections::HashMap;
+
+use crate::model::{ImageId, ImageIx, Inventory, StoreIx, StoreId};
+
 /// An image as the runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedImage {
@@ -22,6 +26,36 @@ pub struct ListedContainer {
     pub image_id: String,
     /// The runtime handler of its pod; empty for none.
     pub handler: String,
+}
+
+/// Everything that a runtime lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The runtime's own store.
+    pub store: StoreId,
+    /// Its images, and what they are on the disk: store and id; `None`: nothing that lies in a store.
+    pub images: Vec<(ListedImage, Option<(StoreId, ImageId)>)>,
+    /// Its containers, with the references of the images that they have mounted as volumes.
+    pub containers: Vec<(ListedContainer, Vec<String>)>,
+}
+
+impl Listing {
+    /// The runtime's store in an inventory.
+    #[must_use]
+    pub fn store_in(&self, inventory: &Inventory) -> Option<StoreIx> {
+        inventory.stores.iter().position(|store| StoreId::of(store) == self.store).map(StoreIx::from)
+    }
+
+    /// Its images, and their places in an inventory.
+    #[must_use]
+    pub fn images_in(&self, inventory: &Inventory) -> Vec<(ListedImage, Option<ImageIx>)> {
+        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
+        let known = inventory.images.iter().enumerate();
+        let known = known.map(|(at, image)| ((&keys[image.store.get()], image.id.as_str()), ImageIx::from(at)));
+        let known: HashMap<_, _> = known.collect();
+        let place = |(store, id): &(StoreId, ImageId)| known.get(&(store, id.as_str())).copied();
+        self.images.iter().map(|(image, on_disk)| (image.clone(), on_disk.as_ref().and_then(place))).collect()
+    }
 }
 
 /// What the kubelet knows of the image filesystem; a number may be missing.

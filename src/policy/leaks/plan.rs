@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::refs::{Refs, Root};
 use crate::model::words::span;
 use crate::model::{Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict};
-use crate::policy::plan::Gain;
+use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +79,15 @@ pub struct Plan {
     pub order: Vec<usize>,
 }
 
+impl Entry {
+    fn gain(&self, inventory: &Inventory) -> Gain {
+        let leak = &inventory.leaks[self.leak.get()];
+        let held = leak.holds.first().map(|node| inventory.nodes[node.get()].filesystem);
+        let filesystem = held.unwrap_or(inventory.stores[leak.store.get()].filesystem);
+        Gain { filesystem, size: self.gain }
+    }
+}
+
 impl Plan {
     /// Bytes that are expected to come back.
     #[must_use]
@@ -107,17 +116,21 @@ impl Plan {
     /// What is expected to come back, filesystem by filesystem.
     #[must_use]
     pub fn gains(&self, inventory: &Inventory) -> Vec<Gain> {
-        let mut gains: Vec<Gain> = Vec::new();
-        for entry in self.turns() {
-            let leak = &inventory.leaks[entry.leak.get()];
-            let held = leak.holds.first().map(|node| inventory.nodes[node.get()].filesystem);
-            let filesystem = held.unwrap_or(inventory.stores[leak.store.get()].filesystem);
-            match gains.iter_mut().find(|gain| gain.filesystem == filesystem) {
-                Some(gain) => gain.size += entry.gain,
-                None => gains.push(Gain { filesystem, size: entry.gain }),
+        sum(self.turns().map(|entry| entry.gain(inventory)))
+    }
+
+    /// What is to be done, in order.
+    #[must_use]
+    pub fn steps(&self, inventory: &Inventory) -> Vec<Step> {
+        let step = |entry: &Entry| {
+            let target = Target::leak(inventory, &inventory.leaks[entry.leak.get()]);
+            let step = Step::new(target, Cause::Leak);
+            match entry.fate {
+                Fate::Repair => Step { action: Action::Repair, ..step },
+                _ => Step { gains: vec![entry.gain(inventory)], ..step },
             }
-        }
-        gains
+        };
+        self.turns().map(step).collect()
     }
 
     /// The entries in the order of their turn.

@@ -17,16 +17,14 @@ use jiff::SignedDuration;
 
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{FilesystemIx, ImageIx, Size};
-use crate::policy::input::Input;
+use crate::model::plan::{self, Cause, End, FilesystemPlan, Kept, Phase, Target, Trigger};
+use crate::model::space::{InvalidStats, Measured, Space, Stat, Wanted};
+use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan, Problem, Size, Step};
+use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
-use crate::policy::space::{Measured, Space, Wanted};
 
 use sweep::Sweep;
-pub use types::{
-    End, FilesystemPlan, Gain, Gains, Kept, Next, Outcome, Plan, Problem, Reason, Step, Task, Trigger,
-    Verdict,
-};
+pub use types::{Answer, Next, Task};
 
 /// What is told of a step whose outcome nobody told.
 const UNANSWERED: &str = "the run ended before its outcome was known";
@@ -47,7 +45,7 @@ pub struct Planner<'a> {
     stage: Stage,
     /// The images of a request, each once; `None`: the policy decides.
     named: Option<Vec<ImageIx>>,
-    pending: Option<Step>,
+    pending: Option<(ImageIx, Step)>,
     steps: Vec<Step>,
     problems: Vec<Problem>,
     filesystems: Vec<FilesystemPlan>,
@@ -114,14 +112,14 @@ impl<'a> Planner<'a> {
     /// What to do next, at these numbers: one entry for each filesystem of the inventory, as
     /// measured now. A step that was handed out and never answered counts as refused.
     pub fn next(&mut self, measured: &[Measured]) -> Next {
-        self.answer(Outcome::Refused(UNANSWERED.into()));
+        self.answer(Answer::Refused(UNANSWERED.into()));
         let step = self
             .next_named(measured)
             .or_else(|| self.next_aged(measured))
             .or_else(|| self.next_for_space(measured));
         match step {
-            Some(step) => {
-                self.pending = Some(step.clone());
+            Some((at, step)) => {
+                self.pending = Some((at, step.clone()));
                 Next::Delete(step)
             }
             None => Next::Done,
@@ -129,30 +127,23 @@ impl<'a> Planner<'a> {
     }
 
     /// How the last step went. Without an open step this does nothing.
-    pub fn answer(&mut self, outcome: Outcome) {
-        let Some(step) = self.pending.take() else { return };
-        let at = step.image;
-        let went = matches!(outcome, Outcome::Removed | Outcome::Gone);
-        match outcome {
-            Outcome::Removed => {
-                self.age |= step.reason == Reason::Age;
+    pub fn answer(&mut self, answer: Answer) {
+        let Some((at, step)) = self.pending.take() else { return };
+        let went = matches!(answer, Answer::Removed | Answer::Gone);
+        match answer {
+            Answer::Removed => {
+                self.age |= step.cause == Cause::Age;
                 self.steps.push(step);
             }
             // Somebody else was faster: that is nothing we did, and nothing that went wrong.
-            Outcome::Gone | Outcome::NotTried => {}
-            Outcome::Kept(ruling) => {
+            Answer::Gone | Answer::NotTried => {}
+            Answer::Kept(ruling) => {
                 let detail = format!("since the run began: {}", ruling.detail);
                 self.fates[at.get()] = Fate::Kept(Ruling { detail, ..ruling });
             }
-            Outcome::Refused(message) => {
-                self.fates[at.get()] =
-                    Fate::Kept(Ruling { rule: Rule::Refused, stays: true, detail: message.clone() });
-                self.problems.push(Problem {
-                    image: Some(at),
-                    filesystem: None,
-                    step: "remove-image",
-                    message,
-                });
+            Answer::Refused(message) => {
+                self.fates[at.get()] = Fate::Kept(Ruling::keeps(Rule::Refused, message.clone()));
+                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message));
             }
         }
         if went {
@@ -179,7 +170,7 @@ impl<'a> Planner<'a> {
                     && let Some(user) = self.live.needed_elsewhere(inventory, at)
                 {
                     let detail = rules::needed_by(&user.by);
-                    self.fates[at.get()] = Fate::Kept(Ruling { rule: Rule::InUse, stays: true, detail });
+                    self.fates[at.get()] = Fate::Kept(Ruling::keeps(Rule::InUse, detail));
                 }
             }
         }
@@ -188,7 +179,7 @@ impl<'a> Planner<'a> {
     /// Ends the planning, wherever it stands.
     #[must_use]
     pub fn finish(mut self, measured: &[Measured]) -> Plan {
-        self.answer(Outcome::Refused(UNANSWERED.into()));
+        self.answer(Answer::Refused(UNANSWERED.into()));
         let aged_left = self.is_aged_left();
         self.close(measured);
         for plan in &mut self.filesystems {
@@ -198,7 +189,7 @@ impl<'a> Planner<'a> {
         let space = self.filesystems.iter().any(|plan| plan.started.any());
         let trigger = Trigger { space, age: self.age };
         let reached = self.filesystems.iter().any(|plan| plan.end == End::Reached);
-        let failed = self.filesystems.iter().any(|plan| plan.end == End::Doubtful);
+        let failed = self.filesystems.iter().any(|plan| plan.end == End::Invalid);
         let short = self.filesystems.iter().any(|plan| match plan.end {
             End::NotReached => true,
             End::Open => plan.started.any(),
@@ -206,22 +197,24 @@ impl<'a> Planner<'a> {
         });
         let all_named_went =
             |named: &Vec<ImageIx>| named.iter().all(|at| matches!(self.fates[at.get()], Fate::Gone));
-        let verdict = match &self.named {
-            Some(named) if named.is_empty() => Verdict::NotNeeded,
-            Some(named) if all_named_went(named) => Verdict::Reached,
-            Some(_) => Verdict::NotReached,
-            None if failed => Verdict::Failed,
-            None if short || aged_left => Verdict::NotReached,
-            None if reached || self.age => Verdict::Reached,
-            None => Verdict::NotNeeded,
+        let outcome = match &self.named {
+            Some(named) if named.is_empty() => OutcomeKind::NotNeeded,
+            Some(named) if all_named_went(named) => OutcomeKind::Reached,
+            Some(_) => OutcomeKind::NotReached,
+            None if failed => OutcomeKind::Failed,
+            None if short || aged_left => OutcomeKind::NotReached,
+            None if reached || self.age => OutcomeKind::Reached,
+            None => OutcomeKind::NotNeeded,
         };
         Plan {
             trigger,
+            mounts: self.input.inventory.mounts(),
             filesystems: self.filesystems,
             steps: self.steps,
             kept,
             problems: self.problems,
-            verdict,
+            notes: Vec::new(),
+            outcome,
         }
     }
 
@@ -237,9 +230,9 @@ impl<'a> Planner<'a> {
                     plan.end = if plan.wanted.is_nothing() { End::NotNeeded } else { End::Reached };
                 }
                 Ok(_) => {}
-                Err(doubt) => {
-                    plan.end = End::Doubtful;
-                    plan.doubt = Some(doubt);
+                Err(invalid) => {
+                    plan.end = End::Invalid;
+                    plan.invalid = Some(invalid);
                 }
             }
         }
@@ -266,7 +259,7 @@ impl<'a> Planner<'a> {
             && idle(&self.input, at).is_some_and(|idle| idle > limit)
     }
 
-    fn next_named(&mut self, measured: &[Measured]) -> Option<Step> {
+    fn next_named(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
         let Stage::Named { next } = &mut self.stage else { return None };
         for plan in self.filesystems.iter_mut().filter(|plan| plan.before.is_none()) {
             plan.before = measured.get(plan.filesystem.get()).cloned();
@@ -279,7 +272,7 @@ impl<'a> Planner<'a> {
             return None;
         };
         *next = place + 1;
-        Some(self.step(at, Reason::Request, self.filesystem_of(at), None, measured))
+        Some(self.step(at, Cause::Request, self.filesystem_of(at), None, measured))
     }
 
     /// The filesystem of an image's store.
@@ -288,7 +281,7 @@ impl<'a> Planner<'a> {
         self.input.inventory.stores[store.get()].filesystem
     }
 
-    fn next_aged(&mut self, measured: &[Measured]) -> Option<Step> {
+    fn next_aged(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
         let Stage::Age { next } = &self.stage else { return None };
         // The first who has not been idle for long enough ends it: so have none after it.
         if let Some(place) = self.next_candidate(*next)
@@ -296,13 +289,13 @@ impl<'a> Planner<'a> {
             && self.is_aged(at)
         {
             self.stage = Stage::Age { next: place + 1 };
-            return Some(self.step(at, Reason::Age, self.filesystem_of(at), None, measured));
+            return Some(self.step(at, Cause::Age, self.filesystem_of(at), None, measured));
         }
         self.stage = Stage::Space { filesystem: 0, sweep: None };
         None
     }
 
-    fn next_for_space(&mut self, measured: &[Measured]) -> Option<Step> {
+    fn next_for_space(&mut self, measured: &[Measured]) -> Option<(ImageIx, Step)> {
         loop {
             let Stage::Space { filesystem: position, sweep } = &mut self.stage else { return None };
             let Some(plan) = self.filesystems.get_mut(*position) else {
@@ -312,15 +305,11 @@ impl<'a> Planner<'a> {
             let filesystem = plan.filesystem;
             let space = match judge(&self.input, plan, measured) {
                 Ok(space) => space,
-                Err(doubt) => {
-                    plan.end = End::Doubtful;
-                    plan.doubt = Some(doubt.clone());
-                    self.problems.push(Problem {
-                        image: None,
-                        filesystem: Some(filesystem),
-                        step: "measure",
-                        message: doubt.to_string(),
-                    });
+                Err(invalid) => {
+                    plan.end = End::Invalid;
+                    plan.invalid = Some(invalid.clone());
+                    let mount = mount(&self.input, filesystem);
+                    self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
                     self.stage = Stage::Space { filesystem: *position + 1, sweep: None };
                     continue;
                 }
@@ -341,7 +330,7 @@ impl<'a> Planner<'a> {
                     sweep.answered(&self.input, &self.live, &self.rank, at, false);
                 }
                 Some((at, group)) => {
-                    return Some(self.step(at, Reason::Space, filesystem, group, measured));
+                    return Some(self.step(at, Cause::Space, filesystem, group, measured));
                 }
                 None => {
                     plan.end = End::NotReached;
@@ -356,8 +345,7 @@ impl<'a> Planner<'a> {
         let Stage::Space { filesystem, sweep } = &mut self.stage else { return };
         let next = *filesystem + 1;
         if let Some(sweep) = sweep.take() {
-            let on = self.input.inventory.filesystems.get(sweep.filesystem().get());
-            let mount = on.map(|on| on.mount.display().to_string()).unwrap_or_default();
+            let mount = mount(&self.input, sweep.filesystem());
             for at in sweep.passed_over() {
                 let bytes = gain_on(&self.input, &self.live, at, sweep.filesystem()).bytes;
                 let detail = format!("its deletion would give back {bytes} bytes on {mount} now");
@@ -370,13 +358,14 @@ impl<'a> Planner<'a> {
     fn step(
         &self,
         image: ImageIx,
-        reason: Reason,
+        cause: Cause,
         filesystem: FilesystemIx,
         group: Option<usize>,
         measured: &[Measured],
-    ) -> Step {
-        let step = Step::new(self.input.inventory, &self.live, image, (reason, filesystem), measured);
-        Step { group, ..step }
+    ) -> (ImageIx, Step) {
+        let for_what = (cause, filesystem);
+        let step = Step::of_image(self.input.inventory, &self.live, image, for_what, measured);
+        (image, Step { group, ..step })
     }
 
     fn kept(&self, aged_left: bool) -> Vec<Kept> {
@@ -392,7 +381,7 @@ impl<'a> Planner<'a> {
                     None => self.spared(at),
                 },
             };
-            Some(Kept { image: at, rule, detail })
+            Some(Kept { target: Target::image(self.input.inventory, at), rule, detail })
         });
         kept.collect()
     }
@@ -404,8 +393,8 @@ impl<'a> Planner<'a> {
         on.sort_unstable();
         on.dedup();
         let plans = || self.filesystems.iter().filter(|plan| on.contains(&plan.filesystem));
-        if let Some(doubt) = plans().find_map(|plan| plan.doubt.as_ref()) {
-            return (Rule::Unmeasured, doubt.to_string());
+        if let Some(invalid) = plans().find_map(|plan| plan.invalid.as_ref()) {
+            return (Rule::Unmeasured, invalid.to_string());
         }
         if plans().any(|plan| plan.end == End::Open) {
             return ended_early();
@@ -441,12 +430,8 @@ pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
     let mut spaces = measured.to_vec();
     let mut planner = Planner::new(input, task);
     while let Next::Delete(step) = planner.next(&spaces) {
-        for gain in &step.gains {
-            if let Some(Ok(space)) = spaces.get_mut(gain.filesystem.get()) {
-                *space = space.gained(gain.size.frees_bytes, gain.size.inodes);
-            }
-        }
-        planner.answer(Outcome::Removed);
+        plan::apply(&step.gains, &mut spaces);
+        planner.answer(Answer::Removed);
     }
     planner.finish(&spaces)
 }
@@ -457,9 +442,9 @@ fn judge(
     input: &Input<'_>,
     plan: &mut FilesystemPlan,
     measured: &[Measured],
-) -> Result<Space, crate::policy::space::Doubt> {
+) -> Result<Space, InvalidStats> {
     let space = measured.get(plan.filesystem.get()).cloned();
-    let space = space.unwrap_or(Err(crate::policy::space::Doubt::Missing("numbers")));
+    let space = space.unwrap_or(Err(InvalidStats::Missing(Stat::All)));
     if plan.before.is_none() {
         plan.before = Some(space.clone());
     }
@@ -487,7 +472,7 @@ fn order(input: &Input<'_>, fates: &[Fate]) -> Vec<ImageIx> {
             let image = &input.inventory.images[at.get()];
             let exclusive = input.refs.weight(input.inventory, Root::Image(at)).exclusive.frees_bytes;
             let key = (
-                ages.map(crate::policy::input::Ages::idle_since),
+                ages.map(Ages::idle_since),
                 ages.map(|ages| ages.first_detected),
                 std::cmp::Reverse(exclusive),
                 image.store,
@@ -498,6 +483,11 @@ fn order(input: &Input<'_>, fates: &[Fate]) -> Vec<ImageIx> {
         .collect();
     keyed.sort_unstable();
     keyed.into_iter().map(|(_, at)| at).collect()
+}
+
+fn mount(input: &Input<'_>, at: FilesystemIx) -> String {
+    let on = input.inventory.filesystems.get(at.get());
+    on.map(|on| on.mount.display().to_string()).unwrap_or_default()
 }
 
 /// For how long nothing has used an image.

@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 
 use crate::model::refs::{Live, Root};
+use crate::model::space::Wanted;
 use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::input::Input;
 use crate::policy::plan::gain_on;
-use crate::policy::space::Wanted;
 
 /// A deletion that gives back less than a thousandth of what is wanted, and less than this, is
 /// not worth an image.

@@ -6,7 +6,7 @@ use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
     Store, StoreKind, Use,
 };
-use crate::policy::Doubt;
+use crate::policy::InvalidStats;
 use crate::policy::input::{Ages, Attempt, Known, NamedBy, Pattern, Policy, Protect};
 use crate::policy::kubelet::Event;
 use crate::policy::plan::*;
@@ -154,8 +154,8 @@ impl World {
 
     fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, Rule)>, Plan) {
         let plan = self.with(|input| plan(input, Task::Policy, measured));
-        let deleted = plan.steps.iter().map(|step| self.id(step.image)).collect();
-        let kept = plan.kept.iter().map(|kept| (self.id(kept.image), kept.rule)).collect();
+        let deleted = plan.steps.iter().map(|step| step.target.id.clone()).collect();
+        let kept = plan.kept.iter().map(|kept| (kept.target.id.clone(), kept.rule)).collect();
         (deleted, kept, plan)
     }
 
@@ -166,9 +166,9 @@ impl World {
             let mut planner = Planner::new(input, Task::Policy);
             let mut asked = Vec::new();
             while let Next::Delete(step) = planner.next(&[space(available), space(1000)]) {
-                let id = self.id(step.image);
+                let id = step.target.id.clone();
                 let outcome = outcome(&id);
-                if matches!(outcome, Outcome::Removed | Outcome::Gone) {
+                if matches!(outcome, Answer::Removed | Answer::Gone) {
                     available += step.predicted_bytes();
                 }
                 asked.push(id);
@@ -189,7 +189,7 @@ fn ten_images() -> World {
 fn stops_as_soon_as_the_low_mark_is_reached() {
     let (deleted, kept, plan) = ten_images().plan(&[space(200)]);
     assert_eq!(deleted, ["i0", "i1", "i2", "i3"], "100 bytes are wanted");
-    assert_eq!(plan.verdict, Verdict::Reached);
+    assert_eq!(plan.verdict, OutcomeKind::Reached);
     assert_eq!(kept[0], ("i4".into(), Rule::NotNeeded));
     assert_eq!(plan.kept[0].detail, "enough was free before its turn, at 68.00 % used");
     let after: Vec<_> = plan.steps.iter().map(|step| step.expected.unwrap().available_bytes).collect();
@@ -197,7 +197,7 @@ fn stops_as_soon_as_the_low_mark_is_reached() {
     assert_eq!(plan.filesystems[0].wanted.bytes, 100);
 
     let (deleted, _, plan) = ten_images().plan(&[space(251)]);
-    assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotNeeded));
+    assert_eq!((deleted.len(), plan.verdict), (0, OutcomeKind::NotNeeded));
     let detail = &plan.kept[0].detail;
     assert_eq!(detail, "deleting starts at 75 % used; 74.90 % are used");
 }
@@ -215,12 +215,12 @@ fn measured_beats_predicted() {
                     break;
                 }
                 steps += 1;
-                planner.answer(Outcome::Removed);
+                planner.answer(Answer::Removed);
             }
             (steps, planner.finish(&[space(*available.last().unwrap())]).verdict)
         });
         assert_eq!(steps, expected);
-        assert_eq!(verdict, if expected == 1 { Verdict::Reached } else { Verdict::NotReached });
+        assert_eq!(verdict, if expected == 1 { OutcomeKind::Reached } else { OutcomeKind::NotReached });
     }
 }
 
@@ -414,20 +414,20 @@ fn shared_bytes_leave_with_the_last() {
 fn a_group_that_loses_a_member_is_given_up() {
     for lost in ["a", "b"] {
         let refused = |id: &str| match id == lost {
-            true => Outcome::Refused("busy".into()),
-            false => Outcome::Removed,
+            true => Answer::Refused("busy".into()),
+            false => Answer::Removed,
         };
         let (asked, plan) = a_pair().run(200, refused);
         assert_eq!(asked, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
-        assert_eq!(plan.verdict, Verdict::Reached);
+        assert_eq!(plan.verdict, OutcomeKind::Reached);
         assert_eq!(plan.problems.len(), 1);
         assert_eq!(plan.problems[0].message, "busy");
     }
-    let (asked, plan) = a_pair().run(200, |_| Outcome::Kept(came_into_use("cri-o pod/app")));
+    let (asked, plan) = a_pair().run(200, |_| Answer::Kept(came_into_use("cri-o pod/app")));
     assert_eq!(asked, ["a", "c"], "without a, b would free nothing");
     assert!(plan.problems.is_empty());
     assert_eq!(plan.kept[0].rule, Rule::InUse);
-    let (asked, plan) = a_pair().run(200, |_| Outcome::Gone);
+    let (asked, plan) = a_pair().run(200, |_| Answer::Gone);
     assert_eq!(asked, ["a", "b"]);
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 2), "what others removed is neither ours nor kept");
 }
@@ -451,7 +451,7 @@ fn small_gains_count_where_they_suffice() {
     };
     // 1,000,000 are wanted, 180,000 could be had, 900 at a time.
     let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
-    assert_eq!((deleted.len(), plan.verdict), (0, Verdict::NotReached));
+    assert_eq!((deleted.len(), plan.verdict), (0, OutcomeKind::NotReached));
     assert_eq!(plan.events(), [Event::FreeDiskSpaceFailed]);
     assert!(kept.iter().all(|(_, rule)| *rule == Rule::FreesNothing));
     // Somebody else frees most of it while the first one goes.
@@ -466,11 +466,11 @@ fn small_gains_count_where_they_suffice() {
         while let Next::Delete(step) = planner.next(&[space(available)]) {
             steps += 1;
             available = if steps == 1 { 5_990_000 } else { available + step.predicted_bytes() };
-            planner.answer(Outcome::Removed);
+            planner.answer(Answer::Removed);
         }
         (steps, planner.finish(&[space(available)]).verdict)
     });
-    assert_eq!((steps, verdict), (1 + 12, Verdict::Reached), "10,000 bytes, 900 at a time");
+    assert_eq!((steps, verdict), (1 + 12, OutcomeKind::Reached), "10,000 bytes, 900 at a time");
 }
 
 #[test]
@@ -486,16 +486,16 @@ fn each_filesystem_is_judged_alone() {
     assert_eq!(plan.steps[0].predicted_bytes(), 310);
     let (deleted, _, plan) = world.plan(&[space(0), space(100)]);
     assert_eq!(deleted, ["layers", "here"], "one is enough for the second, both for the first");
-    assert_eq!(plan.verdict, Verdict::Reached);
-    let (deleted, kept, plan) = world.plan(&[Err(Doubt::NoCapacity), space(100)]);
+    assert_eq!(plan.verdict, OutcomeKind::Reached);
+    let (deleted, kept, plan) = world.plan(&[Err(InvalidStats::NoCapacity), space(100)]);
     assert_eq!(deleted, ["layers"], "the other filesystem is judged all the same");
     assert_eq!(kept, [("here".into(), Rule::Unmeasured)]);
-    assert_eq!((plan.verdict, plan.problems.len()), (Verdict::Failed, 1));
+    assert_eq!((plan.verdict, plan.problems.len()), (OutcomeKind::Failed, 1));
     assert_eq!(plan.events(), [Event::InvalidDiskCapacity]);
     // A filesystem that only a read-only store lies on is nobody's to clear.
     let mut world = ten_images();
     world.inventory.stores[1].filesystem = 1.into();
-    assert_eq!(world.plan(&[space(500), space(0)]).2.verdict, Verdict::NotNeeded);
+    assert_eq!(world.plan(&[space(500), space(0)]).2.verdict, OutcomeKind::NotNeeded);
 }
 
 /// A rootless store on a full filesystem of its own is none of the runtime's.
@@ -512,16 +512,16 @@ fn only_filesystems_with_images_in_reach_are_judged() {
     let (deleted, kept, plan) = world.plan(&[space(200), space(0)]);
     assert_eq!(
         (deleted.as_slice(), judged(&plan), plan.verdict),
-        (&["ours".to_owned()][..], vec![0], Verdict::Reached)
+        (&["ours".to_owned()][..], vec![0], OutcomeKind::Reached)
     );
     assert_eq!(kept, [("theirs".into(), Rule::OutOfReach)]);
     // What a rule keeps may be let go tomorrow: its filesystem is short all the same.
     world.known[0].pinned_by = vec!["a pin".into()];
-    assert_eq!(world.plan(&[space(200), space(0)]).2.verdict, Verdict::NotReached);
+    assert_eq!(world.plan(&[space(200), space(0)]).2.verdict, OutcomeKind::NotReached);
     // With nothing in reach at all, the first store's is the one to speak of.
     world.known[0].out_of_reach = world.known[1].out_of_reach.clone();
     let (_, _, plan) = world.plan(&[space(900), space(0)]);
-    assert_eq!((judged(&plan), plan.verdict), (vec![0], Verdict::NotNeeded));
+    assert_eq!((judged(&plan), plan.verdict), (vec![0], OutcomeKind::NotNeeded));
     // Layers that come from an additional store leave its filesystem alone.
     world.known[0] = Known::default();
     world.inventory.stores[1].read_only = true;
@@ -547,14 +547,14 @@ fn age_goes_first_and_never_stops_space() {
     world.policy.max_age = Some(SignedDuration::from_hours(997));
     world.ages[0] = hours_ago(1000, Some(3));
     let refuse = |id: &str| match id {
-        "i1" => Outcome::Refused("held".into()),
-        _ => Outcome::Removed,
+        "i1" => Answer::Refused("held".into()),
+        _ => Answer::Removed,
     };
     let (asked, plan) = world.run(200, refuse);
     assert_eq!(asked, ["i1", "i2", "i3", "i4", "i5"], "i0 was used lately, i3 has just the limit");
     assert_eq!(plan.count(Reason::Age), 1);
     assert_eq!(plan.count(Reason::Space), 3);
-    assert_eq!(plan.verdict, Verdict::Reached);
+    assert_eq!(plan.verdict, OutcomeKind::Reached);
     assert_eq!(plan.trigger, Trigger { space: true, age: true });
 }
 
@@ -568,7 +568,7 @@ fn a_step_without_an_answer_is_not_taken_for_done() {
     });
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 10));
     assert_eq!(plan.kept[0].rule, Rule::Refused);
-    assert_eq!(plan.verdict, Verdict::NotReached);
+    assert_eq!(plan.verdict, OutcomeKind::NotReached);
 }
 
 /// 10,000 images over 100,000 layers. Prints; asserts nothing about time.
@@ -622,8 +622,8 @@ fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan
             && let Next::Delete(step) = planner.next(&spaces)
         {
             assert_eq!((step.reason.as_str(), step.filesystem), ("request", 0.into()));
-            asked.push(world.id(step.image));
-            planner.answer(Outcome::Removed);
+            asked.push(step.target.id.clone());
+            planner.answer(Answer::Removed);
         }
         (asked, planner.finish(&spaces))
     })
@@ -635,12 +635,12 @@ fn named_images_go_as_named() {
     let world = ten_images();
     let (asked, plan) = named(&world, &[7, 2, 7, 99, 4], 9);
     assert_eq!(asked, ["i7", "i2", "i4"]);
-    assert_eq!((plan.verdict, plan.kept.len(), plan.count(Reason::Request)), (Verdict::Reached, 0, 3));
+    assert_eq!((plan.verdict, plan.kept.len(), plan.count(Reason::Request)), (OutcomeKind::Reached, 0, 3));
     assert_eq!(plan.trigger, Trigger::default());
-    assert_eq!(named(&world, &[], 9).1.verdict, Verdict::NotNeeded);
+    assert_eq!(named(&world, &[], 9).1.verdict, OutcomeKind::NotNeeded);
     let dry = world.with(|input| plan_of(input, &[7.into(), 2.into(), 4.into()]));
-    assert_eq!(dry.steps.iter().map(|step| step.image.get()).collect::<Vec<_>>(), [7, 2, 4]);
-    assert_eq!(dry.verdict, Verdict::Reached);
+    assert_eq!(dry.steps.iter().map(|step| world.at(&step.target).get()).collect::<Vec<_>>(), [7, 2, 4]);
+    assert_eq!(dry.verdict, OutcomeKind::Reached);
 }
 
 fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
@@ -659,9 +659,9 @@ fn named_images_are_protected() {
     world.known[4].pinned_by = vec!["a pin".into()];
     let (asked, plan) = named(&world, &[1, 2, 3, 4], 9);
     assert_eq!(asked, ["i1"]);
-    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (world.at(&kept.target).get(), kept.rule)).collect();
     assert_eq!(kept, [(2, Rule::InUse), (3, Rule::MinAge), (4, Rule::Pinned)]);
-    assert_eq!(plan.verdict, Verdict::NotReached);
+    assert_eq!(plan.verdict, OutcomeKind::NotReached);
 }
 
 /// What nobody came to is not said to have been spared for want of need.
@@ -669,10 +669,10 @@ fn named_images_are_protected() {
 fn a_run_that_is_ended_says_so() {
     let (asked, plan) = named(&ten_images(), &[7, 2, 4], 1);
     assert_eq!(asked, ["i7"]);
-    let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image.get(), kept.rule)).collect();
+    let kept: Vec<_> = plan.kept.iter().map(|kept| (world.at(&kept.target).get(), kept.rule)).collect();
     assert_eq!(
         (kept.as_slice(), plan.verdict),
-        (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], Verdict::NotReached)
+        (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], OutcomeKind::NotReached)
     );
 
     // In the space pass, before and behind the low mark; in the age pass.
@@ -680,20 +680,20 @@ fn a_run_that_is_ended_says_so() {
         world.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);
             assert!(matches!(planner.next(&[space(200), space(1000)]), Next::Delete(_)));
-            planner.answer(Outcome::Removed);
+            planner.answer(Answer::Removed);
             planner.finish(&[space(available), space(1000)])
         })
     };
     let rules = |plan: &Plan| plan.kept.iter().map(|kept| kept.rule).collect::<Vec<_>>();
     let mut world = ten_images();
     let short = ended(&world, 230);
-    assert_eq!((short.verdict, rules(&short)), (Verdict::NotReached, vec![Rule::RunEnded; 9]));
+    assert_eq!((short.verdict, rules(&short)), (OutcomeKind::NotReached, vec![Rule::RunEnded; 9]));
     let there = ended(&world, 300);
-    assert_eq!((there.verdict, rules(&there)), (Verdict::Reached, vec![Rule::NotNeeded; 9]));
+    assert_eq!((there.verdict, rules(&there)), (OutcomeKind::Reached, vec![Rule::NotNeeded; 9]));
     world.policy.max_age = Some(SignedDuration::from_hours(995));
     let aged = ended(&world, 1000);
     let expected = [vec![Rule::RunEnded; 4], vec![Rule::NotNeeded; 5]].concat();
-    assert_eq!((aged.verdict, rules(&aged)), (Verdict::NotReached, expected));
+    assert_eq!((aged.verdict, rules(&aged)), (OutcomeKind::NotReached, expected));
 }
 
 /// Nothing could be proven: the image was not touched, and no attempt failed.
@@ -703,7 +703,7 @@ fn a_step_that_was_not_tried_is_no_failure() {
     let plan = world.with(|input| {
         let mut planner = Planner::new(input, Task::Policy);
         assert!(matches!(planner.next(&[space(200), space(1000)]), Next::Delete(_)));
-        planner.answer(Outcome::NotTried);
+        planner.answer(Answer::NotTried);
         planner.finish(&[space(200), space(1000)])
     });
     assert!(plan.problems.is_empty() && plan.steps.is_empty());

@@ -11,7 +11,8 @@ use crate::history::known::Life;
 use crate::model::refs::{self, Refs, Root};
 use crate::model::rules::Ruling;
 use crate::model::{ImageIx, LeakIx, NodeIx, NodeKind};
-use crate::policy::Plan;
+use crate::model::Plan;
+use crate::model::plan::Target;
 use crate::stores::Survey;
 use crate::stores::lookup::Subject;
 
@@ -187,19 +188,19 @@ fn leaks_about(survey: &Survey, id: &str, subject: Subject) -> Vec<super::LeakDo
 
 impl ExplainDoc {
     /// Fills in what the rules say of the image, and what the plan would do with it.
-    pub fn judge(&mut self, at: ImageIx, rulings: Vec<Ruling>, plan: &Plan) {
+    pub fn judge(&mut self, target: &Target, rulings: Vec<Ruling>, plan: &Plan) {
         let rules = rulings.into_iter().map(|ruling| RuleDoc {
             rule: ruling.rule.as_str(),
             verdict: if ruling.stays { "stay" } else { "pass" },
             detail: ruling.detail,
         });
         self.rules = rules.collect();
-        let step = plan.steps.iter().enumerate().find(|(_, step)| step.image == at);
-        let kept = plan.kept.iter().find(|kept| kept.image == at);
+        let step = plan.steps.iter().enumerate().find(|(_, step)| step.target == *target);
+        let kept = plan.kept.iter().find(|kept| kept.target == *target);
         self.fate = match (step, kept) {
             (Some((place, step)), _) => Some(FateDoc {
                 goes: true,
-                rule: step.reason.as_str(),
+                rule: step.cause.reason().as_str(),
                 detail: None,
                 place: Some(place + 1),
                 predicted_bytes: Some(step.predicted_bytes()),

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::execute::measure::tolerance;
+use crate::model::outcome::differs;
 use crate::history::pictures::Kept;
-use crate::history::runs::{Act, Certainty, Deletion, Event, Outcome, Quiet, RunError};
+use crate::history::runs::{Act, Certainty, Deletion, Event, OutcomeKind, Quiet, RunError};
 use crate::history::usage::{Point, Range, Series};
 
 /// `layersweep history`.
@@ -404,7 +404,7 @@ fn run(act: Act, unsaved: &HashSet<String>) -> RunDoc {
         runs: act.runs,
         started_at: act.started,
         ended_at: act.ended,
-        outcome: act.outcome.map(Outcome::as_str),
+        outcome: act.outcome.map(OutcomeKind::as_str),
         dry_run: act.dry_run,
         policy: act.policy,
         via: act.via,
@@ -430,7 +430,7 @@ fn deletion(deletion: Deletion) -> DeletionDoc {
         id: deletion.id,
         names: deletion.names,
         store: deletion.store,
-        reason: deletion.reason.word(),
+        reason: deletion.reason.as_str(),
         predicted_bytes: deletion.predicted_bytes,
         measured_bytes: deletion.measured_bytes,
         byproduct_bytes: deletion.byproduct_bytes,
@@ -446,13 +446,6 @@ fn deletion(deletion: Deletion) -> DeletionDoc {
         confirmed: deletion.outcome == Certainty::Confirmed,
         error: deletion.error,
     }
-}
-
-/// Whether a measurement is further off its prediction than a filesystem's own noise.
-#[must_use]
-pub fn differs(predicted_bytes: u64, measured_bytes: i64) -> bool {
-    let off = (i128::from(predicted_bytes) - i128::from(measured_bytes)).unsigned_abs();
-    off > u128::from(tolerance(predicted_bytes))
 }
 
 fn point(point: &Point) -> PointDoc {
@@ -473,26 +466,4 @@ fn point(point: &Point) -> PointDoc {
 
 fn two_decimals(percent: f64) -> f64 {
     (percent * 100.0).round() / 100.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn noise_is_no_difference() {
-        const KIB: u64 = 1024;
-        for (predicted, measured, expected) in [
-            (0, 0, false),
-            (0, 65_536, false),
-            (0, 65_537, true),
-            (0, -65_537, true),
-            (10 * KIB, 0, false),
-            (1_000 * KIB * KIB, 991 * 1024 * 1024, false),
-            (1_000 * KIB * KIB, 980 * 1024 * 1024, true),
-            (u64::MAX, i64::MIN, true),
-        ] {
-            assert_eq!(differs(predicted, measured), expected, "{predicted} {measured}");
-        }
-    }
 }

@@ -29,13 +29,12 @@ pub use diff::{
 pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{
-    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFacts, GcFilesystemDoc, KeptDoc, RunStoryDoc,
-    StoryDoc, add_leaks, add_refusal, add_untagged, comparison, gc, refused,
+    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, RunStoryDoc,
+    StoryDoc, gc,
 };
-pub use gc_containers::add_containers;
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, Origin, PercentRangeDoc,
-    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, differs, history,
+    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history,
     history_scans, history_usage,
 };
 pub use parts::{
@@ -52,7 +51,7 @@ pub use report::{
 pub use scan::{known_image, known_images, scan};
 pub use scan_file::scan_of;
 pub use sweep::{
-    RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepFacts, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
+    RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
 };
 
 /// Version of the documents' shape; a field is never renamed or removed within one.

@@ -5,13 +5,12 @@ use serde::Serialize;
 
 use super::SCHEMA_VERSION;
 use super::build::leak as leak_doc;
-use super::history::differs;
 use super::parts::{LeakDoc, WarningDoc};
-use crate::execute::leaks::{Problem, ProblemKind, Ran};
+use crate::app::sweep::SweepResult;
+use crate::model::outcome::{Outcome, OutcomeKind};
+use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
+use crate::policy::leaks::plan::{Fate, Stay, Wish, reason};
 use crate::model::LeakClass;
-use crate::model::Outcome;
-use crate::policy::leaks::plan::{Fate, Plan, Stay, Wish, reason};
-use crate::stores::Survey;
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]
@@ -58,7 +57,7 @@ pub struct SweepDoc {
     /// What went wrong on the way.
     pub errors: Vec<SweepErrorDoc>,
     /// `reported` (nothing was to be changed), `not_needed`, `done`, `failed` or `refused`.
-    pub outcome: Outcome,
+    pub outcome: OutcomeKind,
     /// What could not be read or contradicts itself.
     pub warnings: Vec<WarningDoc>,
 }
@@ -150,38 +149,18 @@ pub struct SweepErrorDoc {
     pub measured_bytes: Option<i64>,
 }
 
-/// What was to be done.
-#[derive(Clone, Copy, Debug)]
-pub struct SweepFacts<'a> {
-    /// What was found.
-    pub survey: &'a Survey,
-    /// What was asked for.
-    pub wish: &'a Wish,
-    /// What is to become of each finding.
-    pub plan: &'a Plan,
-    /// The run; `None` for a report and for a dry run.
-    pub ran: Option<&'a Ran>,
-    /// Leaks are to be deleted.
-    pub delete: bool,
-    /// Names the run, if there is one.
-    pub run_id: Option<&'a str>,
-    /// Nothing is to be changed, only shown.
-    pub dry_run: bool,
-    /// What was finished of a run that was killed.
-    pub resumed: usize,
-}
-
 /// Builds the document.
 #[must_use]
-pub fn sweep(facts: &SweepFacts<'_>) -> SweepDoc {
-    let SweepFacts { survey, wish, plan, .. } = facts;
+pub fn sweep(facts: &SweepResult) -> SweepDoc {
+    let SweepResult { wish, plan, .. } = facts;
+    let survey = facts.survey();
     let acts = facts.delete || !wish.repair.is_empty();
     let mut document = SweepDoc {
         schema_version: SCHEMA_VERSION,
         kind: "sweep",
         generated_at: survey.taken_at,
         complete: survey.is_complete(),
-        run_id: facts.run_id.map(str::to_owned),
+        run_id: facts.run_id.clone(),
         dry_run: facts.dry_run,
         delete: facts.delete,
         repair: wish.repair.clone(),
@@ -195,67 +174,51 @@ pub fn sweep(facts: &SweepFacts<'_>) -> SweepDoc {
         repaired: Vec::new(),
         kept: Vec::new(),
         errors: Vec::new(),
-        outcome: Outcome::Reported,
+        outcome: OutcomeKind::Reported,
         warnings: super::warnings(survey),
     };
-    match facts.ran {
-        Some(ran) => add_run(&mut document, facts, ran),
+    match &facts.outcome {
+        Some(outcome) => add_outcome(&mut document, facts, outcome),
         None if acts => {
-            let turns = || plan.order.iter().copied();
-            let goes = |at: &usize| facts.delete && matches!(plan.entries[*at].fate, Fate::Delete(_));
-            document.deleted = turns().filter(goes).map(|at| swept(facts, at)).collect();
-            let mended = turns().filter(|at| plan.entries[*at].fate == Fate::Repair);
-            document.repaired = mended.map(|at| repaired(facts, at)).collect();
+            let inventory = &survey.inventory;
+            let steps = plan.steps(inventory);
+            let goes = steps.iter().filter(|step| step.action == Action::Delete && facts.delete);
+            document.deleted = goes.filter_map(swept).collect();
+            let repairs = steps.iter().filter(|step| step.action == Action::Repair);
+            document.repaired = repairs.filter_map(|step| repaired(&step.target)).collect();
             let nothing = document.deleted.is_empty() && document.repaired.is_empty();
-            document.outcome = if nothing { Outcome::NotNeeded } else { Outcome::Done };
+            document.outcome = if nothing { OutcomeKind::NotNeeded } else { OutcomeKind::Done };
         }
         None => {}
     }
     document
 }
 
-fn add_run(document: &mut SweepDoc, facts: &SweepFacts<'_>, ran: &Ran) {
-    document.deleted = ran
-        .deletions
-        .iter()
-        .map(|done| SweptDoc {
-            predicted_bytes: done.predicted_bytes,
+fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome) {
+    let done = outcome.deletions.iter().filter_map(|done| {
+        Some(SweptDoc {
             measured_bytes: done.measured_bytes,
-            differs: done.measured_bytes.is_some_and(|measured| differs(done.predicted_bytes, measured)),
+            differs: done.is_off(),
             usage_after_percent: done.usage_after_percent.map(|percent| (percent * 100.0).round() / 100.0),
             at: Some(done.at),
-            ..swept(facts, done.entry)
+            ..swept(&done.step)?
         })
-        .collect();
-    document.repaired = ran.repaired.iter().map(|at| repaired(facts, *at)).collect();
-    document.measured_bytes = facts.delete.then(|| ran.measured_bytes());
-    for problem in &ran.problems {
-        match problem.kind {
-            ProblemKind::Kept => document.kept.push(spare(facts, problem)),
-            ProblemKind::Locked | ProblemKind::InPart | ProblemKind::Failed => {
-                document.errors.push(SweepErrorDoc {
-                    id: Some(leak_at(facts, problem.entry).id.clone()),
-                    step: problem.kind.step().to_owned(),
-                    message: problem.message.clone(),
-                    measured_bytes: problem.measured_bytes,
-                })
-            }
-        }
+    });
+    document.deleted = done.collect();
+    document.repaired = outcome.repaired.iter().filter_map(repaired).collect();
+    document.measured_bytes = facts.delete.then(|| outcome.measured_bytes());
+    document.kept = outcome.plan.kept.iter().filter_map(spare).collect();
+    document.errors = outcome.plan.problems.iter().map(error).collect();
+    document.outcome = outcome.kind();
+}
+
+fn error(problem: &Problem) -> SweepErrorDoc {
+    SweepErrorDoc {
+        id: problem.id.clone(),
+        step: problem.phase.as_str().to_owned(),
+        message: problem.message.clone(),
+        measured_bytes: problem.measured_bytes,
     }
-    if ran.stopped {
-        let message = "a signal ended the run before its plan did".to_owned();
-        let step = "stop".into();
-        document.errors.push(SweepErrorDoc { id: None, step, message, measured_bytes: None });
-    }
-    let failed = |problem: &Problem| matches!(problem.kind, ProblemKind::InPart | ProblemKind::Failed);
-    let failed = ran.stopped || ran.problems.iter().any(failed);
-    let locked = ran.problems.iter().any(|problem| problem.kind == ProblemKind::Locked);
-    document.outcome = match (failed, locked) {
-        (true, _) => Outcome::Failed,
-        (false, true) => Outcome::Refused,
-        _ if ran.deletions.is_empty() && ran.repaired.is_empty() => Outcome::NotNeeded,
-        _ => Outcome::Done,
-    };
 }
 
 /// A run that was refused before it began.
@@ -279,22 +242,17 @@ pub fn sweep_refused(run_id: &str, wish: &Wish, delete: bool, message: &str, at:
         deleted: Vec::new(),
         repaired: Vec::new(),
         kept: Vec::new(),
-        errors: vec![SweepErrorDoc {
-            id: None,
-            step: "begin".into(),
-            message: message.to_owned(),
-            measured_bytes: None,
-        }],
-        outcome: Outcome::Refused,
+        errors: vec![error(&Problem::new(None, Phase::Begin, message))],
+        outcome: OutcomeKind::Refused,
         warnings: Vec::new(),
     }
 }
 
-fn leak_at<'a>(facts: &SweepFacts<'a>, at: usize) -> &'a crate::model::Leak {
-    &facts.survey.inventory.leaks[facts.plan.entries[at].leak.get()]
+fn leak_at(facts: &SweepResult, at: usize) -> &crate::model::Leak {
+    &facts.survey().inventory.leaks[facts.plan.entries[at].leak.get()]
 }
 
-fn finding(facts: &SweepFacts<'_>, at: usize) -> SweepLeakDoc {
+fn finding(facts: &SweepResult, at: usize) -> SweepLeakDoc {
     let entry = &facts.plan.entries[at];
     let leak = leak_at(facts, at);
     let (action, remedy) = match &entry.fate {
@@ -304,7 +262,7 @@ fn finding(facts: &SweepFacts<'_>, at: usize) -> SweepLeakDoc {
         Fate::Stay(stay) => ("none", reason(leak, stay, facts.wish.min_age)),
     };
     SweepLeakDoc {
-        leak: leak_doc(facts.survey, entry.leak),
+        leak: leak_doc(facts.survey(), entry.leak),
         action,
         predicted_bytes: entry.gain.frees_bytes,
         remedy,
@@ -315,38 +273,31 @@ fn path(path: &std::path::Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn store(facts: &SweepFacts<'_>, at: usize) -> String {
-    path(&facts.survey.inventory.stores[leak_at(facts, at).store.get()].root)
-}
-
-fn swept(facts: &SweepFacts<'_>, at: usize) -> SweptDoc {
-    let leak = leak_at(facts, at);
-    SweptDoc {
-        kind: "leak",
+fn swept(step: &Step) -> Option<SweptDoc> {
+    let leak = step.target.leak.as_ref()?;
+    Some(SweptDoc {
+        kind: step.target.kind.as_str(),
         class: leak.class,
-        id: leak.id.clone(),
+        id: step.target.id.clone(),
         path: path(&leak.path),
-        store: store(facts, at),
-        reason: "leak",
-        predicted_bytes: facts.plan.entries[at].gain.frees_bytes,
+        store: step.target.store_root(),
+        reason: step.cause.reason().as_str(),
+        predicted_bytes: step.predicted_bytes(),
         measured_bytes: None,
         differs: false,
         usage_after_percent: None,
         at: None,
-    }
+    })
 }
 
-fn repaired(facts: &SweepFacts<'_>, at: usize) -> RepairedDoc {
-    let leak = leak_at(facts, at);
-    RepairedDoc { class: leak.class, id: leak.id.clone(), path: path(&leak.path), store: store(facts, at) }
+fn repaired(target: &Target) -> Option<RepairedDoc> {
+    let LeakTarget { class, path: place } = target.leak.as_ref()?;
+    let (id, store) = (target.id.clone(), target.store_root());
+    Some(RepairedDoc { class: *class, id, path: path(place), store })
 }
 
-fn spare(facts: &SweepFacts<'_>, problem: &Problem) -> SpareDoc {
-    let leak = leak_at(facts, problem.entry);
-    SpareDoc {
-        class: leak.class,
-        id: leak.id.clone(),
-        path: path(&leak.path),
-        detail: problem.message.clone(),
-    }
+fn spare(kept: &Kept) -> Option<SpareDoc> {
+    let LeakTarget { class, path: place } = kept.target.leak.as_ref()?;
+    let (id, detail) = (kept.target.id.clone(), kept.detail.clone());
+    Some(SpareDoc { class: *class, id, path: path(place), detail })
 }

@@ -15,7 +15,7 @@ use families as family;
 
 use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
 use crate::history::figures::{BigImage, CONTAINER_STATES, StoreFigures};
-use crate::history::runs::{Command, Kind, Outcome};
+use crate::history::runs::{Command, Kind, OutcomeKind};
 use crate::model::refs::Standing;
 use crate::model::{ARTIFACTS, Filesystem, StoreId};
 use crate::policy::Marks;
@@ -164,20 +164,20 @@ fn add_targets(page: &mut Exposition, targets: &Targets) {
 
 /// Commands that delete, how their runs end, and what they delete: these begin at 0, so that the first
 /// one is seen to happen.
-const DELETING: [(Command, &[Outcome], &[Kind]); 3] = [
+const DELETING: [(Command, &[OutcomeKind], &[Kind]); 3] = [
     (
         Command::Gc,
-        &[Outcome::NotNeeded, Outcome::Reached, Outcome::NotReached, Outcome::Failed, Outcome::Refused],
+        &[OutcomeKind::NotNeeded, OutcomeKind::Reached, OutcomeKind::NotReached, OutcomeKind::Failed, OutcomeKind::Refused],
         &[Kind::Image, Kind::Container, Kind::Sandbox, Kind::Log, Kind::Leak],
     ),
     (
         Command::Rm,
-        &[Outcome::NotNeeded, Outcome::Reached, Outcome::NotReached, Outcome::Failed, Outcome::Refused],
+        &[OutcomeKind::NotNeeded, OutcomeKind::Reached, OutcomeKind::NotReached, OutcomeKind::Failed, OutcomeKind::Refused],
         &[Kind::Image, Kind::Name],
     ),
     (
         Command::Sweep,
-        &[Outcome::NotNeeded, Outcome::Done, Outcome::Incomplete, Outcome::Failed, Outcome::Refused],
+        &[OutcomeKind::NotNeeded, OutcomeKind::Done, OutcomeKind::Incomplete, OutcomeKind::Failed, OutcomeKind::Refused],
         &[Kind::Leak],
     ),
 ];
@@ -200,7 +200,7 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
         page.add(family, &labels, counter.value);
     }
     // What is there stays.
-    for outcome in [Outcome::Done, Outcome::Incomplete] {
+    for outcome in [OutcomeKind::Done, OutcomeKind::Incomplete] {
         page.add(family::SCANS, &[outcome.as_str()], 0);
     }
     for (command, outcomes, kinds) in DELETING {
@@ -220,7 +220,7 @@ fn add_counters(page: &mut Exposition, counters: &[Counter]) {
 fn add_last_run(page: &mut Exposition, run: &LastRun) {
     let command = run.command.word();
     page.add(family::LAST_RUN, &[command], seconds(run.at));
-    let outcome = run.outcome.map_or(UNFINISHED, Outcome::as_str);
+    let outcome = run.outcome.map_or(UNFINISHED, OutcomeKind::as_str);
     page.add(family::LAST_OUTCOME, &[command, outcome], 1);
     let known = DELETING.iter().filter(|(of, ..)| *of == run.command).flat_map(|(_, outcomes, _)| *outcomes);
     for other in known.map(|outcome| outcome.as_str()).chain([UNFINISHED]) {

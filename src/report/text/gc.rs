@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::Table;
-use crate::model::Outcome;
+use crate::model::OutcomeKind;
 use crate::report::json::{DeletedDoc, GcDoc, GcFilesystemDoc, KeptDoc};
 
 /// The whole run.
@@ -42,7 +42,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     out.push('\n');
     out.push_str(&ending(document));
-    if document.kind == "gc" && document.outcome == Outcome::NotReached {
+    if document.kind == "gc" && document.outcome == OutcomeKind::NotReached {
         out.push_str(match document.believed_bytes {
             Some(believed) if believed >= document.wanted_bytes => {
                 "The kubelet's algorithm believes that this is enough.\n"
@@ -222,8 +222,8 @@ fn ending(document: &GcDoc) -> String {
     let images = counted(document);
     if document.dry_run {
         return match (document.outcome, document.deleted.len()) {
-            (Outcome::NotNeeded, _) => "Nothing would be deleted.\n".into(),
-            (Outcome::Refused, _) => "Refused: nothing would be deleted.\n".into(),
+            (OutcomeKind::NotNeeded, _) => "Nothing would be deleted.\n".into(),
+            (OutcomeKind::Refused, _) => "Refused: nothing would be deleted.\n".into(),
             (outcome, _) => format!(
                 "{}: {images} would go and give back {}{}; {used} used then.\n",
                 words(document, outcome),
@@ -237,8 +237,8 @@ fn ending(document: &GcDoc) -> String {
         more => format!(", and {} of garbage that went along", bytes(more)),
     };
     match document.outcome {
-        Outcome::NotNeeded => "Nothing was deleted.\n".into(),
-        Outcome::Refused => "Refused: nothing was deleted.\n".into(),
+        OutcomeKind::NotNeeded => "Nothing was deleted.\n".into(),
+        OutcomeKind::Refused => "Refused: nothing was deleted.\n".into(),
         outcome => format!(
             "{}: {images} gave back {} ({} predicted){byproduct}{}; {used} used now.\n",
             words(document, outcome),
@@ -256,13 +256,13 @@ fn believed(document: &GcDoc) -> String {
         .map_or_else(String::new, |believed| format!(", believed to be {}", bytes(believed)))
 }
 
-fn words(document: &GcDoc, outcome: Outcome) -> &'static str {
+fn words(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
     match (document.kind, outcome) {
-        ("rm", Outcome::Reached) => "Done",
-        ("rm", Outcome::NotReached) => "NOT all done",
-        (_, Outcome::Reached) if !document.trigger.space => "Done by age",
-        (_, Outcome::Reached) => "Low mark reached",
-        (_, Outcome::NotReached) => "Low mark NOT reached",
+        ("rm", OutcomeKind::Reached) => "Done",
+        ("rm", OutcomeKind::NotReached) => "NOT all done",
+        (_, OutcomeKind::Reached) if !document.trigger.space => "Done by age",
+        (_, OutcomeKind::Reached) => "Low mark reached",
+        (_, OutcomeKind::NotReached) => "Low mark NOT reached",
         _ => "FAILED on the way",
     }
 }

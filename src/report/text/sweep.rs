@@ -3,14 +3,14 @@
 use super::format::{bytes, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::model::Outcome;
+use crate::model::OutcomeKind;
 use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
 
 /// A report, a plan, or what a run did.
 #[must_use]
 pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     let acts = document.delete || !document.repair.is_empty();
-    let planned = document.dry_run || document.outcome == Outcome::Reported || !acts;
+    let planned = document.dry_run || document.outcome == OutcomeKind::Reported || !acts;
     let mut out = String::new();
     if document.resumed > 0 {
         out.push_str(&format!(
@@ -118,7 +118,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
         let (message, came) = (safe(&error.message), came.unwrap_or_default());
         out.push_str(&format!("failed: {id}({}): {message}{came}\n", error.step));
     }
-    if document.outcome == Outcome::NotNeeded {
+    if document.outcome == OutcomeKind::NotNeeded {
         out.push_str("There was nothing to delete.\n");
     }
     if !document.deleted.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::SignedDuration;
-use layersweep::cri::RuntimeContainerState;
+use layersweep::model::ContainerState;
 use layersweep::policy::containers::Container;
 use layersweep::policy::containers::Decides as DecidesContainers;
 use layersweep::policy::containers::Kept;
@@ -276,12 +276,12 @@ fn sandboxes_of(rows: &[SandboxFields]) -> Result<Vec<Sandbox>, String> {
     rows.iter().map(sandbox).collect()
 }
 
-fn state(text: &str) -> Result<RuntimeContainerState, String> {
+fn state(text: &str) -> Result<ContainerState, String> {
     Ok(match text {
-        "running" => RuntimeContainerState::Running,
-        "exited" => RuntimeContainerState::Exited,
-        "created" => RuntimeContainerState::Created,
-        "unknown" => RuntimeContainerState::Unknown,
+        "running" => ContainerState::Running,
+        "exited" => ContainerState::Exited,
+        "created" => ContainerState::Created,
+        "unknown" => ContainerState::Unknown,
         other => return Err(format!("nobody knows the state {other}")),
     })
 }

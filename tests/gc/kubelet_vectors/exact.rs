@@ -20,7 +20,7 @@ use layersweep::policy::Planner;
 use layersweep::policy::Policy;
 use layersweep::policy::Reason;
 use layersweep::policy::Task;
-use layersweep::policy::space::{Doubt, Marks, Space, Targets};
+use layersweep::policy::space::{InvalidStats, Marks, Space, Targets};
 
 use super::kubelet::{at, lists};
 use super::rows::{Container as RowContainer, Counters, Expect, Fs, Image, ImagesRow, Operation};
@@ -184,7 +184,7 @@ fn known(image: &Image, containers: &[RowContainer]) -> Known {
 fn measure(fs: Option<Fs>) -> Measured {
     match fs {
         Some(fs) if !fs.error => Space::checked(fs.capacity_bytes, fs.available_bytes, None),
-        _ => Err(Doubt::Failed("the row says so".into())),
+        _ => Err(InvalidStats::Failed("the row says so".into())),
     }
 }
 

@@ -109,11 +109,11 @@ proptest! {
     fn a_plan_keeps_the_invariants(world in any_world(), available in (0..1000_u64, 0..1000_u64)) {
         let start = [space(available.0), space(available.1)];
         let plan = world.with(|input| plan(input, Task::Policy, &start));
-        let gone: Vec<_> = plan.steps.iter().map(|step| step.image).collect();
+        let gone: Vec<_> = plan.steps.iter().map(|step| world.at(&step.target)).collect();
 
         // Nothing that must stay goes, and each image has one fate.
         for at in &gone { prop_assert!(!must_stay(&world, *at), "{at:?}"); }
-        let mut fates: Vec<_> = gone.iter().copied().chain(plan.kept.iter().map(|kept| kept.image)).collect();
+        let mut fates: Vec<_> = gone.iter().copied().chain(plan.kept.iter().map(|kept| world.at(&kept.target))).collect();
         fates.sort_unstable();
         prop_assert_eq!(fates, all_images(&world).collect::<Vec<_>>());
 
@@ -130,8 +130,8 @@ proptest! {
             let mut planner = Planner::new(input, Task::Policy);
             let mut gone = Vec::new();
             while let Next::Delete(step) = planner.next(&gained(&world, &start, &gone)) {
-                gone.push(step.image);
-                planner.answer(Outcome::Removed);
+                gone.push(world.at(&step.target));
+                planner.answer(Answer::Removed);
             }
             planner.finish(&gained(&world, &start, &gone))
         });
@@ -141,9 +141,9 @@ proptest! {
         // one came there if that could be.
         let marks = world.policy.targets.used.unwrap();
         let candidates: Vec<_> = all_images(&world).filter(|at| !must_stay(&world, *at)).collect();
-        for (number, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.reason == Reason::Space) {
+        for (number, step) in plan.steps.iter().enumerate().filter(|(_, step)| step.cause == Cause::Space) {
             let before = gained(&world, &start, &gone[..number]);
-            let space = before[step.filesystem.get()].clone().unwrap();
+            let space = before[step.filesystem.unwrap().get()].clone().unwrap();
             prop_assert!(space.used_percent() > f64::from(marks.low), "{number}");
         }
         for part in &plan.filesystems {
@@ -190,15 +190,15 @@ proptest! {
             let mut noise = noise.iter().cycle();
             loop {
                 let (kind, available) = noise.next().unwrap();
-                let measured = [space(*available), if *kind == 5 { Err(Doubt::NoCapacity) } else { space(1000 - *available) }];
+                let measured = [space(*available), if *kind == 5 { Err(InvalidStats::NoCapacity) } else { space(1000 - *available) }];
                 let Next::Delete(step) = planner.next(&measured) else { break };
-                prop_assert!(asked.insert(step.image), "twice");
-                prop_assert!(!must_stay(&world, step.image));
+                prop_assert!(asked.insert(world.at(&step.target)), "twice");
+                prop_assert!(!must_stay(&world, world.at(&step.target)));
                 planner.answer(match kind {
-                    0 => Outcome::Refused("no".into()),
-                    1 => Outcome::Kept(came_into_use("a pod")),
-                    2 => Outcome::Gone,
-                    _ => Outcome::Removed,
+                    0 => Answer::Refused("no".into()),
+                    1 => Answer::Kept(came_into_use("a pod")),
+                    2 => Answer::Gone,
+                    _ => Answer::Removed,
                 });
             }
             let plan = planner.finish(&[space(0), space(0)]);

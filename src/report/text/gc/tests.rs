@@ -69,13 +69,13 @@ fn document() -> GcDoc {
             wanted_bytes: 96 << 20,
             wanted_inodes: 0,
             started: vec!["used"],
-            outcome: Outcome::Reached,
+            outcome: OutcomeKind::Reached,
         }],
         deleted: vec![deleted(1, 50 << 20, Some(50 << 20)), deleted(2, 50 << 20, Some(49 << 20))],
         kept: vec![kept("aa", "not-needed"), kept("bb", "in-use"), kept("cc", "not-needed")],
         errors: vec![],
         events: vec![],
-        outcome: Outcome::Reached,
+        outcome: OutcomeKind::Reached,
         comparison: vec![],
         warnings: vec![],
     }
@@ -125,7 +125,7 @@ fn a_narrow_screen_names_fewer_of_what_stays() {
 #[test]
 fn what_went_wrong_comes_before_the_end() {
     let document = GcDoc {
-        outcome: Outcome::NotReached,
+        outcome: OutcomeKind::NotReached,
         deleted: vec![],
         kept: vec![],
         measured_bytes: Some(-4096),
@@ -177,7 +177,7 @@ fn compared(kubelet: StoryDoc) -> GcDoc {
         policy: "kubelet".into(),
         believed_bytes: Some(200 << 20),
         measured_bytes: None,
-        outcome: Outcome::NotReached,
+        outcome: OutcomeKind::NotReached,
         comparison: vec![ComparisonDoc { mount: "/var".into(), usage_before_percent: 77.0, kubelet, exact }],
         ..document()
     }

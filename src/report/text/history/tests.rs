@@ -1,7 +1,7 @@
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::history::runs::{Act, Certainty, Command, Deletion, Event, Kind, Outcome, Quiet, Reason};
+use crate::history::runs::{Act, Certainty, Command, Deletion, Event, Kind, OutcomeKind, Quiet, Reason};
 use crate::report::json::{self, Origin};
 
 fn at(text: &str) -> Timestamp {
@@ -28,7 +28,7 @@ fn act() -> Act {
         command: Command::Gc,
         started: at("2026-11-21T13:00:00Z"),
         ended: Some(at("2026-11-21T13:01:05Z")),
-        outcome: Some(Outcome::NotReached),
+        outcome: Some(OutcomeKind::NotReached),
         dry_run: false,
         policy: None,
         via: Some("direct".into()),
@@ -130,7 +130,7 @@ fn a_run_with_its_deletions() {
 fn runs_without_deletions_take_a_line() {
     let idle = Act {
         command: Command::Scan,
-        outcome: Some(Outcome::Done),
+        outcome: Some(OutcomeKind::Done),
         via: None,
         trigger_space: false,
         trigger_age: false,

@@ -1,17 +1,15 @@
-//! Dead containers and logs in `gc` and `explain`: what is to be collected, by which rules, from
-//! where.
+//! Dead containers, sandboxes and logs: what is to be collected, by which rules, from where.
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::path::{Path, PathBuf};
 
-use super::args::Only;
+use super::gc::Only;
 use crate::config::{Config, Decides};
 use crate::cri::Client;
-use crate::execute::containers::{Collector, Direct, Plan, Ran, Scope, Witness, own_store};
+use crate::execute::containers::{Collector, Direct, Scope};
 use crate::execute::editors::Editors;
-use crate::execute::hands::Blind;
 use crate::execute::owner::Owners;
-use crate::execute::runtime_match::RuntimeStores;
+use crate::execute::{PreconditionError, Run};
+use crate::model::Plan;
 use crate::node::kubelet::Kubelet;
 use crate::node::places::Places;
 use crate::node::static_pods;
@@ -25,45 +23,45 @@ use crate::sys::sysroot::Sysroot;
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
 /// Who is asked, and who removes.
-enum Way<'a> {
+#[derive(Debug)]
+enum Way {
     Cri(Client),
     /// Nobody but the disk; with those who may be at work in the stores, unless that was said not to
     /// matter.
-    Disk(&'a Editors, Option<Owners>),
+    Disk(Option<Owners>),
 }
 
 /// What a run collects besides images.
-pub(super) struct Dead<'a> {
-    way: Way<'a>,
+#[derive(Debug)]
+pub struct Containers {
+    way: Way,
     policy: Policy,
     places: Places,
     scope: Scope,
 }
 
-impl<'a> Dead<'a> {
-    /// By the configuration, or by what `--only` asks for; `None`: nothing.
-    pub(super) fn wanted(config: &Config, only: Option<&[Only]>, client: &Client) -> Option<Self> {
+impl Containers {
+    /// By the configuration, or by what is asked for; `None`: nothing.
+    #[must_use]
+    pub fn wanted(config: &Config, only: &[Only], client: &Client) -> Option<Self> {
         let scope = scope(config, only);
         (scope.containers || scope.logs).then(|| Self::of(config, scope, client))
     }
 
     /// The same without a runtime; logs stay then.
-    pub(super) fn wanted_on_disk(
-        config: &Config,
-        only: Option<&[Only]>,
-        editors: &'a Editors,
-        owners: Option<&Owners>,
-    ) -> Option<Self> {
+    #[must_use]
+    pub fn wanted_on_disk(config: &Config, only: &[Only], owners: Option<&Owners>) -> Option<Self> {
         let scope = Scope { logs: false, ..scope(config, only) };
-        scope.containers.then(|| Self::by(config, scope, Way::Disk(editors, owners.cloned())))
+        scope.containers.then(|| Self::by(config, scope, Way::Disk(owners.cloned())))
     }
 
     /// All of it, whether or not it is switched on.
-    pub(super) fn of(config: &Config, scope: Scope, client: &Client) -> Self {
+    #[must_use]
+    pub fn of(config: &Config, scope: Scope, client: &Client) -> Self {
         Self::by(config, scope, Way::Cri(client.clone()))
     }
 
-    fn by(config: &Config, scope: Scope, way: Way<'a>) -> Self {
+    fn by(config: &Config, scope: Scope, way: Way) -> Self {
         let decides = match config.decides {
             Decides::Exact => containers::Decides::Exact,
             Decides::Kubelet => containers::Decides::Kubelet,
@@ -72,52 +70,54 @@ impl<'a> Dead<'a> {
         Self { way, policy, places: places(config), scope }
     }
 
-    /// What would go.
-    pub(super) fn plan(&self, request: &Request, survey: &Survey) -> Result<Plan, Blind> {
-        let never = AtomicBool::new(false);
-        match &self.way {
-            Way::Cri(client) => self.collector(client, request, &never)?.dry(survey),
-            Way::Disk(editors, owners) => self.direct(editors, owners.as_ref(), request, &never).dry(survey),
-        }
+    /// Where the kubelet keeps the logs of pods.
+    #[must_use]
+    pub fn pod_logs(&self) -> &Path {
+        &self.places.pod_logs
     }
 
-    /// Collects.
-    pub(super) fn run(
+    /// What is to be deleted.
+    ///
+    /// # Errors
+    /// When the runtime, or the disk, does not tell.
+    pub fn plan(
         &self,
+        editors: Option<&Editors>,
         request: &Request,
         survey: &Survey,
-        witness: &mut dyn Witness,
-        stop: &AtomicBool,
-    ) -> Result<Ran, Blind> {
-        match &self.way {
-            Way::Cri(client) => self.collector(client, request, stop)?.run(survey, witness),
-            Way::Disk(editors, owners) => {
-                self.direct(editors, owners.as_ref(), request, stop).run(survey, witness)
+    ) -> Result<Plan, PreconditionError> {
+        match (&self.way, editors) {
+            (Way::Cri(client), _) => self.collector(client, request)?.plan(survey),
+            (Way::Disk(owners), Some(editors)) => {
+                self.direct(editors, owners.as_ref(), request).plan(survey)
             }
+            (Way::Disk(_), None) => Ok(Plan::default()),
         }
     }
 
-    /// The root of the runtime's store, for documents.
-    pub(super) fn store(&self, survey: &Survey) -> String {
-        let inventory = &survey.inventory;
-        let own = match &self.way {
-            Way::Cri(client) => {
-                let place = client.store_place().ok().flatten();
-                place.and_then(|place| RuntimeStores::find(&place, inventory)).map(|stores| stores.own)
-            }
-            Way::Disk(editors, _) => own_store(editors, inventory),
-        };
-        let root = own.map(|own| inventory.stores[own.get()].root.clone());
-        root.unwrap_or_default().to_string_lossy().into_owned()
+    /// Deletes it, and returns the plan as it was carried out.
+    ///
+    /// # Errors
+    /// As [`Self::plan`]: then nothing was deleted.
+    pub fn run(
+        &self,
+        run: &mut Run<'_>,
+        editors: &Editors,
+        request: &Request,
+        survey: &Survey,
+    ) -> Result<Plan, PreconditionError> {
+        match &self.way {
+            Way::Cri(client) => self.collector(client, request)?.run(run, survey),
+            Way::Disk(owners) => self.direct(editors, owners.as_ref(), request).run(run, survey),
+        }
     }
 
     fn collector<'c>(
         &'c self,
         client: &'c Client,
         request: &'c Request,
-        stop: &'c AtomicBool,
-    ) -> Result<Collector<'c>, Blind> {
-        Collector::new(client, request, &self.places, &self.policy, self.scope, stop)
+    ) -> Result<Collector<'c>, PreconditionError> {
+        Collector::new(client, request, &self.places, &self.policy, self.scope)
     }
 
     fn direct<'c>(
@@ -125,14 +125,13 @@ impl<'a> Dead<'a> {
         editors: &'c Editors,
         owners: Option<&'c Owners>,
         request: &'c Request,
-        stop: &'c AtomicBool,
     ) -> Direct<'c> {
-        Direct { editors, owners, request, places: &self.places, policy: &self.policy, stop }
+        Direct { editors, owners, request, places: &self.places, policy: &self.policy }
     }
 }
 
-fn scope(config: &Config, only: Option<&[Only]>) -> Scope {
-    let named = |kind| only.map(|only| only.contains(&kind));
+fn scope(config: &Config, only: &[Only]) -> Scope {
+    let named = |kind| (!only.is_empty()).then(|| only.contains(&kind));
     Scope {
         containers: named(Only::Containers).unwrap_or(config.containers.enabled),
         logs: named(Only::Logs).unwrap_or(config.containers.logs),

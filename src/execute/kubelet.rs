@@ -1,44 +1,32 @@
 //! Policy `kubelet` for real: its collector runs once over what the runtime lists, and deletes
-//! through the same hands, proofs and measurements as [`crate::execute::Runner::run`].
+//! through the same remover, proofs and measurements as [`crate::execute::images::run`].
 //!
 //! Its rules, order, roundings and believed bytes are its own. Our protections stand above them:
 //! what our rules keep is shown to it as pinned, so that it never tries.
 
-use std::sync::atomic::Ordering;
-
-use crate::execute::deleting::{Deleter, Done};
+use crate::execute::executor::Run;
 use crate::execute::gauges::Gauges;
-use crate::execute::hands::{Blind, Hands, Listing};
-use crate::execute::proof::Proof;
-use crate::execute::{Facts, Memory, Ran, Runner, Stopped, after};
+use crate::execute::images::{Images, ends_without_space};
+use crate::execute::proof::{Facts, Looked, Means};
+use crate::execute::remover::{PreconditionError, Remover};
+use crate::model::outcome::Stopped;
+use crate::model::plan::{
+    self, Cause, End, FilesystemPlan, Gain, Kept, Phase, Problem, Step, Target, Trigger,
+};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{FilesystemIx, ImageIx};
-use crate::policy::input::Policy;
+use crate::model::space::{InvalidStats, Measured, Space, Stat, Started, Wanted};
+use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan};
+use crate::policy::Answer;
 use crate::policy::kubelet::{
-    self, Failure, FsStats, Gates, ListedContainer, ListedImage, Manager, Record, Records, Report, Runtime,
-    RuntimeError,
-};
-use crate::policy::plan::{
-    End, FilesystemPlan, Gain, Kept, Outcome, Plan, Problem, Reason, Step, Trigger, Verdict,
+    self, Failure, FsStats, Gates, ListedContainer, ListedImage, Listing, Manager, Record, Records, Report,
+    Runtime, RuntimeError,
 };
 use crate::policy::rules::Judge;
-use crate::policy::space::{Doubt, Measured, Space, Started, Wanted};
-use crate::stores::{Request, Survey};
+use crate::stores::Survey;
 
 /// What it does without: it has no back-off, and a rule of its own for what was used just now.
 const WAIVED: [Rule; 2] = [Rule::BackingOff, Rule::UsedJustNow];
-
-/// What became of a run by policy `kubelet`.
-#[derive(Clone, Debug)]
-pub struct ByKubelet {
-    /// What was done and what came of it, as measured. Its `plan` has no groups, and is judged
-    /// by the measured usage: `NotReached` where the kubelet believes that it has done its work
-    /// and the disk says otherwise.
-    pub ran: Ran,
-    /// The kubelet's own story: what it believes it freed, its events, its failure.
-    pub report: Report,
-}
 
 /// The kubelet's settings, and which of its features count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,84 +37,128 @@ pub struct Theirs {
     pub gates: Gates,
 }
 
-/// Runs the kubelet's collector once. The kubelet is taken to be up for long, and to remember
-/// what we do. [`Runner::task`] is not looked at.
+/// Runs the kubelet's collector once, and returns the plan as it was carried out, and the kubelet's
+/// own account: what it believes it freed, its events, its failure. The kubelet is taken to be up
+/// for long, and to remember what we do.
+///
+/// The plan has no groups, and is judged by the measured usage: `NotReached` where the kubelet
+/// believes that it has done its work and the disk says otherwise.
 ///
 /// # Errors
-/// When what the hands need to know cannot be had in full, or no runtime is behind them: then
+/// When what the remover needs to know cannot be had in full, or no runtime is behind it: then
 /// nothing was deleted.
-pub fn run(runner: &mut Runner<'_>, survey: &Survey, theirs: Theirs) -> Result<ByKubelet, Blind> {
-    let world = World::look(survey, runner.request, runner.policy, runner.memory, runner.hands)?;
-    let gauges = Gauges::open(&survey.inventory);
-    let before = gauges.measure();
-    let (request, policy, memory) = (runner.request, runner.policy, runner.memory);
-    let deleter = Deleter {
-        survey,
-        gauges: &gauges,
-        proof: Proof { request, policy, memory, waived: &WAIVED },
-        hands: &mut *runner.hands,
-        witness: &mut *runner.witness,
-        patience: runner.patience,
-        deletions: Vec::new(),
-        aside: Vec::new(),
-        in_part: Vec::new(),
-    };
-    let stop = runner.stop;
-    let act = Act::Delete { deleter: Box::new(deleter), stopped: &|| stop.load(Ordering::Relaxed) };
-    let now = before.clone();
-    Ok(world.collect(act, survey, policy, theirs, (before, now)))
+pub fn run(
+    run: &mut Run<'_>,
+    survey: &Survey,
+    means: &Means<'_>,
+    remover: &mut dyn Remover,
+    theirs: Theirs,
+) -> Result<(Plan, Report), PreconditionError> {
+    let world = World::of(survey, means, &Looked::now(survey, means, remover)?)?;
+    let spaces = run.measure();
+    let mut act = Act { run, images: Images::new(survey, *means, &WAIVED, remover) };
+    Ok(world.collect(&mut act, survey, means, theirs, spaces))
 }
 
-/// What [`run`] would do if every prediction holds, after something else that is to go before it has
-/// given back `made`.
+/// What [`run`] would do if every prediction holds, after something else has freed `made`.
 ///
 /// # Errors
 /// As there.
-pub fn dry(
+pub fn plan(
     made: &[Gain],
     survey: &Survey,
-    request: &Request,
-    policy: &Policy,
-    memory: &dyn Memory,
-    hands: &mut dyn Hands,
+    means: &Means<'_>,
+    looked: &Looked,
     theirs: Theirs,
-) -> Result<ByKubelet, Blind> {
-    let world = World::look(survey, request, policy, memory, hands)?;
-    let before = Gauges::open(&survey.inventory).measure();
-    let then = after(&before, made);
-    Ok(world.collect(Act::Pretend, survey, policy, theirs, (before, then)))
+) -> Result<(Plan, Report, Vec<Measured>), PreconditionError> {
+    let world = World::of(survey, means, looked)?;
+    let before = Gauges::open(&survey.inventory, None).measure();
+    let mut then = before.clone();
+    plan::apply(made, &mut then);
+    let (plan, report) = world.collect(&mut Predict, survey, means, theirs, then);
+    Ok((plan, report, before))
+}
+
+/// How a removal that the kubelet asks for comes about.
+trait Way {
+    fn delete(&mut self, step: &Step) -> Answer;
+    /// The last refusal came although the runtime said yes.
+    fn was_believed(&self) -> bool {
+        false
+    }
+    fn is_stopped(&mut self) -> bool {
+        false
+    }
+    /// What the filesystems say now; after a prediction: what they will say.
+    fn measure(&self, _spaces: &mut Vec<Measured>) {}
+    fn stopped(&self) -> Option<&Stopped> {
+        None
+    }
+}
+
+struct Predict;
+
+impl Way for Predict {
+    fn delete(&mut self, _: &Step) -> Answer {
+        Answer::Removed
+    }
+}
+
+struct Act<'a, 'r> {
+    run: &'a mut Run<'r>,
+    images: Images<'a>,
+}
+
+impl Way for Act<'_, '_> {
+    fn delete(&mut self, step: &Step) -> Answer {
+        let answer = self.run.step(step, &mut self.images);
+        ends_without_space(self.run, &answer);
+        answer
+    }
+
+    fn was_believed(&self) -> bool {
+        self.run.believed
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        self.run.is_stopped()
+    }
+
+    fn measure(&self, spaces: &mut Vec<Measured>) {
+        *spaces = self.run.measure();
+    }
+
+    fn stopped(&self) -> Option<&Stopped> {
+        self.run.stopped.as_ref()
+    }
 }
 
 /// What is known when the collector begins.
 struct World {
     facts: Facts,
     listing: Listing,
+    /// Its images, with their places in the survey.
+    images: Vec<(ListedImage, Option<ImageIx>)>,
     /// Why our rules keep each image, if they do.
     kept: Vec<Option<Ruling>>,
 }
 
 impl World {
-    fn look(
-        survey: &Survey,
-        request: &Request,
-        policy: &Policy,
-        memory: &dyn Memory,
-        hands: &mut dyn Hands,
-    ) -> Result<Self, Blind> {
-        let mut facts = Facts::gather(survey, request, memory, hands)?;
-        let listing = facts.listing.take().ok_or_else(|| Blind {
-            what: "policy kubelet goes by what a runtime lists, and there is none".into(),
-            stale: false,
+    fn of(survey: &Survey, means: &Means<'_>, looked: &Looked) -> Result<Self, PreconditionError> {
+        let facts = Facts::of(survey, means, looked);
+        let listing = looked.listing.clone().ok_or_else(|| {
+            PreconditionError::new("policy kubelet goes by what a runtime lists, and there is none")
         })?;
-        let judge = Judge::new(facts.input(survey, policy)).waiving(&WAIVED);
+        let judge = Judge::new(facts.input(survey, means.policy)).waiving(&WAIVED);
         let kept = (0..survey.inventory.images.len()).map(|at| judge.kept(at.into())).collect();
-        Ok(Self { facts, listing, kept })
+        let images = listing.images_in(&survey.inventory);
+        Ok(Self { facts, listing, images, kept })
     }
 
     /// What the kubelet remembers of the images.
     fn records(&self, gates: Gates) -> Records {
-        let records = self.listing.images.iter().filter_map(|(image, at)| {
-            let ages = self.facts.ages.get((*at)?.get())?;
+        let records = self.images.iter().filter_map(|(image, at)| {
+            let ages = self.facts.age((*at)?)?;
             let record = Record {
                 first_detected: Some(ages.first_detected),
                 last_used: ages.last_used,
@@ -139,43 +171,38 @@ impl World {
 
     fn collect(
         self,
-        act: Act<'_>,
+        way: &mut dyn Way,
         survey: &Survey,
-        policy: &Policy,
+        means: &Means<'_>,
         theirs: Theirs,
-        (before, spaces): (Vec<Measured>, Vec<Measured>),
-    ) -> ByKubelet {
+        spaces: Vec<Measured>,
+    ) -> (Plan, Report) {
         let began = jiff::Timestamp::MIN;
         let mut manager = Manager::new(theirs.policy, theirs.gates, began, self.records(theirs.gates));
+        let store = self.listing.store_in(&survey.inventory);
         let mut node = Node {
             survey,
-            filesystem: survey.inventory.stores[self.listing.store.get()].filesystem,
+            filesystem: store.map_or(0.into(), |at| survey.inventory.stores[at.get()].filesystem),
             live: survey.refs.live(),
-            act,
+            way,
             spaces,
             by_space: None,
             fates: self.kept.iter().cloned().map(|kept| kept.map_or(Fate::Open, Fate::Kept)).collect(),
             listing: &self.listing,
+            images: &self.images,
             steps: Vec::new(),
             problems: Vec::new(),
-            stopped: None,
         };
-        let report = match node.is_stopped() {
+        let report = match node.way.is_stopped() {
             false => manager.garbage_collect(&mut node, self.facts.now),
             true => Report::default(),
         };
-        node.measure();
+        node.way.measure(&mut node.spaces);
         // Its own rule for what was used just now goes by its own clock.
-        let facts = Facts { scanned: self.facts.now, ..self.facts };
-        let judge = Judge::new(facts.input(survey, policy));
-        node.told(report, theirs.policy, &judge, before)
+        let facts = self.facts.scanned_now();
+        let judge = Judge::new(facts.input(survey, means.policy));
+        (node.plan(&report, theirs.policy, &judge), report)
     }
-}
-
-/// What is done when the kubelet asks for a removal.
-enum Act<'a> {
-    Delete { deleter: Box<Deleter<'a>>, stopped: &'a dyn Fn() -> bool },
-    Pretend,
 }
 
 /// What becomes of an image.
@@ -191,45 +218,29 @@ struct Node<'a, 's> {
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     live: Live<'s>,
-    act: Act<'a>,
+    way: &'a mut dyn Way,
     /// The filesystems, as last measured or as predicted.
     spaces: Vec<Measured>,
     /// What the filesystem said when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
     fates: Vec<Fate>,
     listing: &'s Listing,
+    images: &'s [(ListedImage, Option<ImageIx>)],
     steps: Vec<Step>,
     problems: Vec<Problem>,
-    stopped: Option<Stopped>,
 }
 
 impl Node<'_, '_> {
-    fn is_stopped(&mut self) -> bool {
-        if let Act::Delete { stopped, .. } = &self.act
-            && self.stopped.is_none()
-            && stopped()
-        {
-            self.stopped = Some(Stopped::Signal);
-        }
-        self.stopped.is_some()
-    }
-
-    fn measure(&mut self) {
-        if let Act::Delete { deleter, .. } = &self.act {
-            self.spaces = deleter.gauges.measure();
-        }
-    }
-
     fn space(&self) -> Measured {
         let space = self.spaces.get(self.filesystem.get()).cloned();
-        space.unwrap_or(Err(Doubt::Missing("numbers")))
+        space.unwrap_or(Err(InvalidStats::Missing(Stat::All)))
     }
 
     /// The image has left the disk.
     fn went(&mut self, at: ImageIx) {
         self.fates[at.get()] = Fate::Gone;
         self.live.remove(&self.survey.inventory, Root::Image(at));
-        self.measure();
+        self.way.measure(&mut self.spaces);
     }
 
     fn remove(&mut self, at: ImageIx) -> Result<(), RuntimeError> {
@@ -237,122 +248,81 @@ impl Node<'_, '_> {
             // It was listed for another handler as well.
             return Ok(());
         }
-        let reason = if self.by_space.is_some() { Reason::Space } else { Reason::Age };
+        let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
         let inventory = &self.survey.inventory;
-        let step = Step::new(inventory, &self.live, at, (reason, self.filesystem), &self.spaces);
-        let done = match &mut self.act {
-            Act::Delete { deleter, .. } => deleter.delete(&step),
-            Act::Pretend => {
-                for gain in &step.gains {
-                    if let Some(Ok(space)) = self.spaces.get_mut(gain.filesystem.get()) {
-                        *space = space.gained(gain.size.frees_bytes, gain.size.inodes);
-                    }
-                }
-                Ok(Done { outcome: Outcome::Removed, said_yes: true })
-            }
-        };
-        let Done { outcome, said_yes } = match done {
-            Ok(done) => done,
-            Err(lost) => {
-                let (why, outcome) = lost.told();
-                if let Stopped::Blind(what) | Stopped::Closed(what) = &why {
-                    self.problem(None, "prove", what);
-                }
-                self.stopped = Some(why);
-                Done { outcome, said_yes: false }
-            }
-        };
-        match outcome {
-            Outcome::Removed => {
+        let step = Step::of_image(inventory, &self.live, at, (cause, self.filesystem), &self.spaces);
+        match self.way.delete(&step) {
+            Answer::Removed => {
+                plan::apply(&step.gains, &mut self.spaces);
                 self.steps.push(step);
                 self.went(at);
                 Ok(())
             }
-            Outcome::Gone => {
+            Answer::Gone => {
                 self.went(at);
                 Ok(())
             }
-            Outcome::NotTried => Err(RuntimeError("the run ends here".into())),
-            Outcome::Kept(ruling) => {
+            Answer::NotTried => Err(RuntimeError("the run ends here".into())),
+            Answer::Kept(ruling) => {
                 let detail = format!("since the run began: {}", ruling.detail);
                 self.fates[at.get()] = Fate::Kept(Ruling { detail: detail.clone(), ..ruling });
                 Err(RuntimeError(detail))
             }
-            Outcome::Refused(message) => {
-                self.problem(Some(at), "remove-image", &message);
-                let ruling = Ruling { rule: Rule::Refused, stays: true, detail: message.clone() };
-                self.fates[at.get()] = Fate::Kept(ruling);
+            Answer::Refused(message) => {
+                self.problems.push(Problem::new(Some(step.target.id), Phase::RemoveImage, message.clone()));
+                self.fates[at.get()] = Fate::Kept(Ruling::keeps(Rule::Refused, message.clone()));
                 // The kubelet believes what the runtime says.
-                if said_yes { Ok(()) } else { Err(RuntimeError(message)) }
+                if self.way.was_believed() { Ok(()) } else { Err(RuntimeError(message)) }
             }
         }
-    }
-
-    fn problem(&mut self, image: Option<ImageIx>, step: &'static str, message: &str) {
-        self.problems.push(Problem { image, filesystem: None, step, message: message.to_owned() });
     }
 
     /// What became of it all.
-    fn told(
-        mut self,
-        report: Report,
-        theirs: kubelet::Policy,
-        judge: &Judge<'_>,
-        before: Vec<Measured>,
-    ) -> ByKubelet {
-        let part = self.part(&report, theirs);
-        if let Some(doubt) = &part.doubt {
-            self.problems.push(Problem {
-                image: None,
-                filesystem: Some(self.filesystem),
-                step: "measure",
-                message: doubt.to_string(),
-            });
+    fn plan(mut self, report: &Report, theirs: kubelet::Policy, judge: &Judge<'_>) -> Plan {
+        let part = self.part(report, theirs);
+        if let Some(invalid) = &part.invalid {
+            let mount = self.survey.inventory.filesystems[self.filesystem.get()].mount.display().to_string();
+            self.problems.push(Problem::new(Some(mount), Phase::Measure, invalid.to_string()));
         }
-        let age = self.steps.iter().any(|step| step.reason == Reason::Age);
+        if let Some(Stopped::Unproven(what) | Stopped::Closed(what)) = self.way.stopped() {
+            self.problems.push(Problem::new(None, Phase::Prove, what));
+        }
+        if let Some(failure) = &report.failure {
+            // What the kubelet's own log would have.
+            self.problems.push(Problem::new(None, Phase::Kubelet, failure.to_string()));
+        }
+        let age = self.steps.iter().any(|step| step.cause == Cause::Age);
         // A run that ended early has not judged the filesystem.
         let starts = |space: &Space| used_percent(space) >= i128::from(theirs.high_percent);
         let unjudged_and_full = part.end == End::Open && part.after.iter().flatten().any(starts);
-        let verdict = match part.end {
-            End::Doubtful => Verdict::Failed,
-            End::NotReached => Verdict::NotReached,
+        let outcome = match part.end {
+            End::Invalid => OutcomeKind::Failed,
+            End::NotReached => OutcomeKind::NotReached,
             _ if unjudged_and_full || matches!(report.failure, Some(Failure::AgeDeletion(_))) => {
-                Verdict::NotReached
+                OutcomeKind::NotReached
             }
-            End::Reached => Verdict::Reached,
-            _ if age => Verdict::Reached,
-            _ => Verdict::NotNeeded,
+            End::Reached => OutcomeKind::Reached,
+            _ if age => OutcomeKind::Reached,
+            _ => OutcomeKind::NotNeeded,
         };
-        let kept = self.kept(&report, &part, judge);
-        let plan = Plan {
+        let kept = self.kept(report, &part, judge);
+        Plan {
             trigger: Trigger { space: part.started.any(), age },
+            mounts: self.survey.inventory.mounts(),
             filesystems: vec![part],
             steps: self.steps,
             kept,
             problems: self.problems,
-            verdict,
-        };
-        let (deletions, in_part) = match self.act {
-            Act::Delete { deleter, .. } => (deleter.deletions, deleter.in_part),
-            Act::Pretend => (Vec::new(), Vec::new()),
-        };
-        let ran = Ran {
-            plan,
-            deletions,
-            before,
-            after: self.spaces,
-            stopped: self.stopped,
-            left_aside: false,
-            in_part,
-        };
-        ByKubelet { ran, report }
+            notes: Vec::new(),
+            outcome,
+        }
     }
 
     fn part(&self, report: &Report, theirs: kubelet::Policy) -> FilesystemPlan {
         let after = self.space();
-        let doubt = self.by_space.clone().and_then(Result::err);
+        let invalid = self.by_space.clone().and_then(Result::err);
         let end = match (&after, report.wanted_bytes) {
-            _ if doubt.is_some() => End::Doubtful,
+            _ if invalid.is_some() => End::Invalid,
             (Ok(after), Some(_)) if is_at_low(after, theirs.low_percent) => End::Reached,
             (_, Some(_)) => End::NotReached,
             (_, None) if report.usage_percent.is_some() => End::NotNeeded,
@@ -366,19 +336,19 @@ impl Node<'_, '_> {
             started: Started { used: report.wanted_bytes.is_some(), ..Started::default() },
             wanted: Wanted { bytes: wanted, inodes: 0 },
             end,
-            doubt,
+            invalid,
         }
     }
 
     fn kept(&self, report: &Report, part: &FilesystemPlan, judge: &Judge<'_>) -> Vec<Kept> {
-        let ended = self.stopped.is_some() || part.end == End::Open;
+        let ended = self.way.stopped().is_some() || part.end == End::Open;
         let open = |image: ImageIx| {
             let rulings = judge.rulings(image);
             match rulings.into_iter().find(|one| one.rule == Rule::UsedJustNow && one.stays) {
                 Some(ruling) => (ruling.rule, ruling.detail),
                 None if ended => (Rule::RunEnded, "the run was ended before its turn".into()),
-                None if part.doubt.is_some() => {
-                    (Rule::Unmeasured, part.doubt.iter().map(ToString::to_string).collect())
+                None if part.invalid.is_some() => {
+                    (Rule::Unmeasured, part.invalid.iter().map(ToString::to_string).collect())
                 }
                 None if report.wanted_bytes.is_some() => {
                     (Rule::NotNeeded, "enough was believed to be freed before its turn".into())
@@ -397,7 +367,7 @@ impl Node<'_, '_> {
                 Fate::Kept(ruling) => (ruling.rule, ruling.detail.clone()),
                 Fate::Open => open(image),
             };
-            Some(Kept { image, rule, detail })
+            Some(Kept { target: Target::image(&self.survey.inventory, image), rule, detail })
         });
         kept.collect()
     }
@@ -420,7 +390,7 @@ impl Runtime for Node<'_, '_> {
             let kept = at.is_none_or(|at| matches!(self.fates[at.get()], Fate::Kept(_)));
             ListedImage { pinned: image.pinned || kept, ..image.clone() }
         };
-        Ok(self.listing.images.iter().map(shown).collect())
+        Ok(self.images.iter().map(shown).collect())
     }
 
     fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
@@ -433,7 +403,7 @@ impl Runtime for Node<'_, '_> {
     }
 
     fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        self.measure();
+        self.way.measure(&mut self.spaces);
         let space = self.space();
         self.by_space = Some(space.clone());
         match space {
@@ -441,18 +411,18 @@ impl Runtime for Node<'_, '_> {
                 capacity_bytes: Some(space.capacity_bytes),
                 available_bytes: Some(space.available_bytes),
             }),
-            Err(Doubt::NoCapacity) => Ok(FsStats { capacity_bytes: Some(0), available_bytes: None }),
+            Err(InvalidStats::NoCapacity) => Ok(FsStats { capacity_bytes: Some(0), available_bytes: None }),
             // To the kubelet, missing means full. Not to us.
-            Err(doubt) => Err(RuntimeError(doubt.to_string())),
+            Err(invalid) => Err(RuntimeError(invalid.to_string())),
         }
     }
 
     fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        if self.is_stopped() {
+        if self.way.is_stopped() {
             return Err(RuntimeError("the run was ended".into()));
         }
         let same = |image: &ListedImage| image.id == id && (handler.is_empty() || image.handler == handler);
-        let found = self.listing.images.iter().find(|(image, _)| same(image));
+        let found = self.images.iter().find(|(image, _)| same(image));
         match found.and_then(|(_, at)| *at) {
             Some(at) => self.remove(at),
             None => Err(RuntimeError("no such image".into())),

@@ -12,13 +12,15 @@ use crate::cri::in_use::Names;
 use crate::cri::{
     Client, CriError, Problem, RuntimeContainer, RuntimeImage, RuntimeSandbox, StorePlace, is_no_space,
 };
-use crate::execute::hands::{Blind, Extra, Hands, Listing, Removed};
+use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use crate::model::plan::{self, Gain, Phase};
 use crate::model::refs::{Refs, Root};
-use crate::model::{Image, ImageIx, Inventory, LeakClass};
-use crate::policy::kubelet::{ListedContainer, ListedImage};
+use crate::model::rules::{Rule, Ruling};
+use crate::model::{Image, ImageIx, Inventory, LeakClass, StoreId};
+use crate::policy::Known;
+use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 use crate::policy::names::repository;
-use crate::policy::plan::{Gain, Gains};
 use crate::stores::containers_storage::edit::Ballast;
 
 /// Leak classes that containerd deletes by itself with the next removal of an image
@@ -37,7 +39,7 @@ const COLLECTED_BY_CONTAINERD: [LeakClass; 9] = [
 
 /// Works through a CRI socket.
 #[derive(Debug)]
-pub struct ThroughCri {
+pub struct CriRemover {
     client: Client,
     place: StorePlace,
     /// What the runtime calls the images of the last look: our id to its ids and handlers.
@@ -53,17 +55,14 @@ pub struct ThroughCri {
     ballast: Option<Ballast>,
 }
 
-impl ThroughCri {
+impl CriRemover {
     /// Finds out which store the runtime serves.
     ///
     /// # Errors
     /// When it does not say.
-    pub fn new(client: Client) -> Result<Self, Blind> {
+    pub fn new(client: Client) -> Result<Self, PreconditionError> {
         let place = client.store_place().map_err(|error| blind(&error))?;
-        let place = place.ok_or_else(|| Blind {
-            what: format!("{}: the runtime does not say where its images lie", client.endpoint()),
-            stale: false,
-        })?;
+        let place = place.ok_or_else(|| PreconditionError::new(format!("{}: the runtime does not say where its images lie", client.endpoint())))?;
         Ok(Self {
             client,
             place,
@@ -130,7 +129,7 @@ impl ThroughCri {
 
     /// Asks each container once which images it has mounted. One that goes while it is asked has
     /// mounted nothing any more.
-    fn ask_mounts(&mut self, containers: &[RuntimeContainer]) -> Result<(), Blind> {
+    fn ask_mounts(&mut self, containers: &[RuntimeContainer]) -> Result<(), PreconditionError> {
         let listed: HashSet<&str> = containers.iter().map(|one| one.id.as_str()).collect();
         self.mounted.retain(|id, _| listed.contains(id.as_str()));
         for RuntimeContainer { id, .. } in containers {
@@ -201,34 +200,31 @@ fn what_came(error: &CriError, touched: bool) -> Removed {
         problem if problem.leaves_doubt() => Removed::InDoubt(message),
         _ if touched => Removed::Failed(message),
         // A container has come since we looked: no fault of the image's.
-        Problem::InUse(_) => Removed::Kept(message),
+        Problem::InUse(_) => Removed::Kept(Ruling::keeps(Rule::InUse, message)),
         // That is the image's.
         Problem::BadRequest(_) | Problem::Contradiction(_) | Problem::TooLarge(_) => {
-            Removed::Refused(message)
+            Removed::Refused(Phase::Remove, message)
         }
         // That is the runtime's, or ours: no reason to leave this image alone later on.
         _ => Removed::NotAsked(message),
     }
 }
 
-fn blind(error: &CriError) -> Blind {
-    Blind { what: error.to_string(), stale: false }
+fn blind(error: &CriError) -> PreconditionError {
+    PreconditionError::new(error.to_string())
 }
 
-impl Hands for ThroughCri {
+impl Remover for CriRemover {
     fn name(&self) -> &'static str {
         "cri"
     }
 
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
-        let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| Blind {
-            what: format!(
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError> {
+        let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| PreconditionError::new(format!(
                 "the store of {} is {}, which was not read",
                 self.client.endpoint(),
                 self.place.root.display()
-            ),
-            stale: false,
-        })?;
+            )))?;
         // Containers first: one that is made in between uses an image of the later listing, and is
         // on the disk by the next look.
         let containers = self.client.containers().map_err(|error| blind(&error))?;
@@ -241,9 +237,9 @@ impl Hands for ThroughCri {
                 .objection(&containers, &sandboxes)
         });
         if let Some(what) = objection {
-            return Err(Blind { what, stale: true });
+            return Err(PreconditionError { what, stale: true });
         }
-        let mut extras = vec![Extra::default(); inventory.images.len()];
+        let mut extras = vec![Known::default(); inventory.images.len()];
         for (at, image) in inventory.images.iter().enumerate() {
             if !stores.writes_to(image.store) {
                 extras[at].out_of_reach =
@@ -313,6 +309,7 @@ impl Hands for ThroughCri {
             let mut seen = HashSet::new();
             extra.used_by.retain(|user| seen.insert(user.clone()));
         }
+        let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         let view = |(place, image): (usize, &RuntimeImage)| {
             let listed = ListedImage {
                 id: image.id.clone(),
@@ -320,12 +317,13 @@ impl Hands for ThroughCri {
                 pinned: image.pinned,
                 handler: image.runtime_handler.clone(),
             };
-            (listed, of_listing.get(&place).copied())
+            let on_disk = of_listing.get(&place).map(|at| &inventory.images[at.get()]);
+            (listed, on_disk.map(|image| (keys[image.store.get()].clone(), image.id.clone())))
         };
         let containers =
             containers.iter().map(|one| (listed(one, &sandboxes), self.mounted_in(one).to_vec()));
         self.listing = Some(Listing {
-            store: stores.own,
+            store: keys[stores.own.get()].clone(),
             images: images.iter().enumerate().map(view).collect(),
             containers: containers.collect(),
         });
@@ -338,10 +336,8 @@ impl Hands for ThroughCri {
 
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
         let image = &inventory.images[image.get()];
-        let Some(handles) =
-            self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
-        else {
-            return Removed::Refused("the runtime does not list it".into());
+        let Some(handles) = self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned() else {
+            return Removed::Refused(Phase::Remove, "the runtime does not list it".into());
         };
         let (mut touched, mut missing) = (false, None);
         for (id, handler) in &handles {
@@ -371,13 +367,13 @@ impl Hands for ThroughCri {
                 leak.store == stores.own && COLLECTED_BY_CONTAINERD.contains(&leak.class)
             });
         let mut live = refs.live();
-        let mut gains = Gains::default();
+        let mut gains = Vec::new();
         for (at, _) in garbage {
             let root = Root::Leak(at.into());
-            gains.add(inventory, live.last_held(root));
+            gains.extend(plan::gains(inventory, &live, root));
             live.remove(inventory, root);
         }
-        gains.sorted()
+        plan::sum(gains.into_iter())
     }
 }
 
@@ -418,7 +414,7 @@ mod tests {
                     Removed::NotAsked(_) => asked,
                     Removed::InDoubt(_) => doubt,
                     Removed::Failed(_) => failed,
-                    Removed::Refused(_) => refused,
+                    Removed::Refused(..) => refused,
                     Removed::Kept(_) => kept,
                     _ => "other",
                 };

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use super::args::Only;
-use super::collecting::Job;
-use super::global::Global;
+use super::error::Error;
+use super::gc::{GcRequest, Only, Via};
+use super::request::Request;
 use super::runtime;
-use crate::app::error::Error;
-use crate::app::scan::ScanResult;
+use super::scan::ScanResult;
 use crate::config::Config;
 use crate::cri::Options;
 use crate::execute::editors::Editors;
@@ -24,26 +23,26 @@ const ROOM_BYTES: u64 = 8 << 20;
 const ROOM_INODES: u64 = 64;
 
 /// Who may be at work in the stores, unless that was said not to matter.
-pub(super) fn owners(global: &Global, while_runtime_runs: bool) -> Result<Option<Owners>, Error> {
+pub(super) fn owners(request: &Request, while_runtime_runs: bool) -> Result<Option<Owners>, Error> {
     if while_runtime_runs {
         return Ok(None);
     }
     let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
-    let found = !global.request.has_stores();
-    Ok(Some(Owners::new(runtime::named(global)?, found, &options)))
+    let found = !request.has_stores();
+    Ok(Some(Owners::new(runtime::named(request)?, found, &options)))
 }
 
 /// Why nothing in a store itself may be deleted where not all processes are seen.
 const HIDDEN: &str = "not all processes of this machine can be seen, and any of them may use the stores";
 
 /// No process that uses a store can be out of sight.
-fn sees_all(global: &Global) -> bool {
-    global.request.trust_pid_namespace || namespaces::sees_all_processes()
+fn sees_all(request: &Request) -> bool {
+    request.trust_pid_namespace || namespaces::sees_all_processes()
 }
 
 /// Refuses where a process that uses a store may be out of sight.
-pub(super) fn check_namespace(global: &Global) -> Result<(), Error> {
-    if sees_all(global) {
+pub(super) fn check_namespace(request: &Request) -> Result<(), Error> {
+    if sees_all(request) {
         return Ok(());
     }
     Err(Error::refused(format!("nothing was deleted: {HIDDEN}")).hint(
@@ -53,8 +52,8 @@ pub(super) fn check_namespace(global: &Global) -> Result<(), Error> {
 }
 
 /// Refuses while an owner is at work, and where there is nothing to edit.
-pub(super) fn check(owners: Option<&Owners>, surveyed: &ScanResult, editors: &Editors) -> Result<(), Error> {
-    let inventory = &surveyed.survey.inventory;
+pub(super) fn check(owners: Option<&Owners>, scanned: &ScanResult, editors: &Editors) -> Result<(), Error> {
+    let inventory = &scanned.survey.inventory;
     if editors.is_empty() {
         let why = inventory.stores.first().map(|store| {
             let why = editors.store(store).err().unwrap_or_default();
@@ -88,18 +87,18 @@ fn hint(presence: &Presence) -> &'static str {
 /// # Errors
 /// Why none may go: told once, and the images go all the same where a runtime removes them.
 pub(super) fn leaks(
-    job: &Job<'_>,
+    asked: &GcRequest<'_>,
     config: &Config,
-    surveyed: &ScanResult,
+    scanned: &ScanResult,
     editors: &Editors,
 ) -> Result<Option<Plan>, String> {
-    let wanted = job.only.map_or(config.leaks.delete, |only| only.contains(&Only::Leaks));
-    let all = job.command == Command::Gc && wanted;
-    let full = job.is_direct() && !editors.room_to_begin();
+    let wanted = if asked.only.is_empty() { config.leaks.delete } else { asked.only.contains(&Only::Leaks) };
+    let all = asked.command == Command::Gc && wanted;
+    let full = asked.via == Via::Direct && !editors.room_to_begin();
     if !all && !full {
         return Ok(None);
     }
-    let survey = &surveyed.survey;
+    let survey = &scanned.survey;
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let closed =
         |store: StoreIx| editors.store(&survey.inventory.stores[store.get()]).err().map(str::to_owned);
@@ -108,7 +107,7 @@ pub(super) fn leaks(
     if plan.order.is_empty() {
         return Ok(None);
     }
-    match sees_all(job.global) {
+    match sees_all(asked.request) {
         true => Ok(Some(plan)),
         false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
     }

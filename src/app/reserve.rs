@@ -6,21 +6,21 @@ use crate::stores::containers_storage::edit::Ballast;
 
 /// In our state directory, where that lies beside containerd's root.
 pub(super) fn of(place: &Place, store: &StorePlace) -> Option<Ballast> {
-    // Without containerd's database in between, podman's and CRI-O's stores have their own.
+    // The stores of podman and CRI-O have reserve files of their own.
     if store.store_type != StoreType::Containerd {
         return None;
     }
-    let ballast = Ballast::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
-        tracing::debug!("no ballast: {error}");
+    let reserve = Ballast::in_state_dir(&place.dir, &store.root).unwrap_or_else(|error| {
+        tracing::debug!("no reserve file: {error}");
         None
     });
-    prepare(ballast.as_ref());
-    ballast
+    prepare(reserve.as_ref());
+    reserve
 }
 
 /// A run goes on without it.
-pub(super) fn prepare(ballast: Option<&Ballast>) {
-    if let Some(Err(error)) = ballast.map(Ballast::prepare) {
-        tracing::debug!("the ballast is not prepared: {error}");
+pub(super) fn prepare(reserve: Option<&Ballast>) {
+    if let Some(Err(error)) = reserve.map(Ballast::prepare) {
+        tracing::debug!("the reserve file is not prepared: {error}");
     }
 }

@@ -1,20 +1,20 @@
 //! The runtime that deletions go through.
 
-use super::global::Global;
-use crate::app::error::Error;
+use super::error::Error;
+use super::request::Request;
 use crate::cri::discover::{self, Answers, Candidate};
 use crate::cri::{Client, CriError, Endpoint, Options, Problem};
 use crate::sys::sysroot::Sysroot;
 
 /// The socket that a flag or the configuration names. Both were looked at when they were read.
-pub(super) fn named(global: &Global) -> Result<Option<Endpoint>, Error> {
+pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
     let parsed = |text: &String| {
         text.parse().map_err(|error| {
             Error::usage(format!("--cri-endpoint {text:?}: {error}"))
                 .hint("give a socket, like unix:///run/crio/crio.sock")
         })
     };
-    global.request.cri_endpoint.as_ref().map(parsed).transpose()
+    request.cri_endpoint.as_ref().map(parsed).transpose()
 }
 
 /// What helps where there is none to be seen.
@@ -23,11 +23,11 @@ const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/cri
 
 /// Connects to the runtime that the flags or the configuration name, else to the only one that
 /// answers on this node.
-pub(super) fn connect(global: &Global, options: &Options) -> Result<Client, Error> {
-    if let Some(endpoint) = named(global)? {
+pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
+    if let Some(endpoint) = named(request)? {
         return Client::connect(endpoint, options.clone()).map_err(|error| silent(&error));
     }
-    if global.request.has_stores() {
+    if request.has_stores() {
         return Err(Error::usage("a store is named, but not the runtime that deletes from it").hint(NAME_IT));
     }
     let found = discover::discover(&Sysroot::live());
@@ -42,7 +42,7 @@ fn silent(error: &CriError) -> Error {
 }
 
 /// What to do about a runtime that cannot be used.
-pub(super) fn hint(problem: &Problem) -> String {
+pub fn hint(problem: &Problem) -> String {
     match problem {
         Problem::NotRunning(_) => "start the runtime, or name its socket with --cri-endpoint",
         Problem::Refused => "start the runtime",
@@ -55,7 +55,7 @@ pub(super) fn hint(problem: &Problem) -> String {
 }
 
 /// The one to delete through, or why there is none.
-pub(super) fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Error> {
+pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Error> {
     let away = |problem: &Problem| {
         matches!(
             problem,

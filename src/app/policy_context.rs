@@ -1,55 +1,58 @@
-//! What policy and records say of images, as plans and proofs ask for it.
+//! What configuration, history and the node's own files say of images, as plans and proofs ask for it.
 
 use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::global::Global;
-use crate::app::error::Error;
-use crate::app::observer::{Observer as _, Weight};
-use crate::app::protect::{self, FromNode};
-use crate::app::scan::ScanResult;
-use crate::app::state::{self, State};
+use super::error::Error;
+use super::observer::{Observer, Weight};
+use super::protect::{self, FromNode};
+use super::request::Request;
+use super::scan::ScanResult;
+use super::state::{self, State};
 use crate::config::Config;
-use crate::execute::Recalled;
-use crate::execute::containers::Plan as DeadPlan;
+use crate::execute::{PolicyContext, Recalled};
+use crate::history::ages::ImageAge;
 use crate::model::rules::Ruling;
-use crate::model::{ImageIx, Inventory, StoreId};
+use crate::model::space::Space;
+use crate::model::{Attempt, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
-use crate::policy::Ages;
-use crate::policy::Attempt;
-use crate::policy::Input;
-use crate::policy::Known;
-use crate::policy::Plan;
-use crate::policy::Space;
 use crate::policy::input::Quadlet;
-use crate::policy::names;
 use crate::policy::rules::Judge;
-use crate::stores::Request;
+use crate::policy::{Ages, Input, Known, Task, names};
+use crate::stores;
 use crate::sys::sysroot::Sysroot;
 
 /// The records, and the configuration beside them.
 #[derive(Debug)]
-pub(super) struct Mind<'a> {
-    pub(super) global: &'a Global,
-    pub(super) memory: &'a State,
+pub struct NodeContext<'a> {
+    request: &'a Request,
+    state: &'a State,
     /// Images that earlier runs could not remove, by store and id.
-    pub(super) attempts: HashMap<(StoreId, String), Attempt>,
+    attempts: HashMap<(StoreId, String), Attempt>,
     /// Images that nothing but containers of this run's plan used, by store and id.
     released: HashSet<(StoreId, String)>,
     config: &'a Config,
 }
 
-impl<'a> Mind<'a> {
+impl<'a> NodeContext<'a> {
     /// What the records say at the beginning of a run.
-    pub(super) fn new(global: &'a Global, memory: &'a State, config: &'a Config) -> Result<Self, Error> {
-        Ok(Self { global, memory, attempts: memory.attempts()?, released: HashSet::new(), config })
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn new(request: &'a Request, state: &'a State, config: &'a Config) -> Result<Self, Error> {
+        Ok(Self { request, state, attempts: state.attempts()?, released: HashSet::new(), config })
     }
 
-    /// The containers of `gone` are to go. That the scan of this run saw them use an image, and
+    /// What is remembered of earlier attempts to delete an image.
+    pub(super) fn attempt(&self, store: &StoreId, id: &str) -> Option<&Attempt> {
+        self.attempts.get(&(store.clone(), id.to_owned()))
+    }
+
+    /// The containers of `gone` are to be deleted. That the scan of this run saw them use an image, and
     /// nobody else, is no reason for it to stay.
-    pub(super) fn releases(&mut self, inventory: &Inventory, gone: &DeadPlan) {
-        let gone: HashSet<&str> = gone.goes.iter().map(|doomed| doomed.id.as_str()).collect();
+    pub(super) fn releases(&mut self, inventory: &Inventory, gone: &Plan) {
+        let gone: HashSet<&str> = gone.steps.iter().map(|step| step.target.id.as_str()).collect();
         let mut users: HashMap<ImageIx, bool> = HashMap::new();
         for one in &inventory.containers {
             for image in one.images() {
@@ -76,8 +79,15 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
 }
 
 /// Adds to the policy what the node's own files protect.
-pub(super) fn protect(global: &Global, config: &mut Config, request: &Request) -> Result<(), Error> {
-    read_protection(global, config, request).map_err(|unreadable| {
+///
+/// # Errors
+/// When one of them cannot be read: then nothing may be deleted.
+pub fn protect(
+    observer: &dyn Observer,
+    config: &mut Config,
+    request: &stores::Request,
+) -> Result<(), Error> {
+    read_protection(observer, config, request).map_err(|unreadable| {
         Error::refused(told(&unreadable)).hint(match unreadable.names {
             "static pods" => {
                 "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images"
@@ -95,9 +105,13 @@ fn told(unreadable: &Unreadable) -> String {
     }
 }
 
-fn read_protection(global: &Global, config: &mut Config, request: &Request) -> Result<(), Unreadable> {
+fn read_protection(
+    observer: &dyn Observer,
+    config: &mut Config,
+    request: &stores::Request,
+) -> Result<(), Unreadable> {
     let found = FromNode::read(request, config.static_pods.as_deref(), config.kubelet.root_dir.as_deref())?;
-    global.findings(Weight::Usual, &found.findings);
+    observer.findings(Weight::Usual, &found.findings);
     found.apply(&mut config.images.protect);
     Ok(())
 }
@@ -113,8 +127,8 @@ fn new_static_pods(config: &Config) -> Result<Vec<NamedImage>, Unreadable> {
 }
 
 /// What quadlets name by now that they did not when the run began.
-fn new_quadlets(global: &Global, config: &Config) -> Result<Vec<Quadlet>, Unreadable> {
-    let Ok(request) = global.request.stores() else { return Ok(Vec::new()) };
+fn new_quadlets(request: &Request, config: &Config) -> Result<Vec<Quadlet>, Unreadable> {
+    let Ok(request) = request.stores() else { return Ok(Vec::new()) };
     let (mut named, _) = protect::quadlets(&request)?;
     let known: HashSet<_> =
         config.images.protect.quadlets.iter().map(|one| (&one.named.reference, &one.stores)).collect();
@@ -132,38 +146,51 @@ fn new_pulls(config: &Config) -> Vec<NamedImage> {
 
 /// What every rule says of one image of a survey, and what a collection would do by what the disk
 /// and the records say. No runtime is asked.
-pub(super) fn judge(
-    global: &Global,
+///
+/// # Errors
+/// When the database or the stores' configuration cannot be read.
+pub fn judge(
+    request: &Request,
+    observer: &dyn Observer,
     config: &Config,
-    surveyed: &ScanResult,
+    scanned: &ScanResult,
     at: ImageIx,
 ) -> Result<(Vec<Ruling>, Plan), Error> {
-    foreseen(global, config, surveyed, |input, plan| (Judge::new(input).rulings(at), plan))
+    planned(request, observer, config, scanned, |input, plan| (Judge::new(input).rulings(at), plan))
 }
 
 /// What a collection would do by what the disk and the records say. No runtime is asked.
-pub(super) fn plan(global: &Global, config: &Config, surveyed: &ScanResult) -> Result<Plan, Error> {
-    foreseen(global, config, surveyed, |_, plan| plan)
+///
+/// # Errors
+/// As [`judge`].
+pub fn plan(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    scanned: &ScanResult,
+) -> Result<Plan, Error> {
+    planned(request, observer, config, scanned, |_, plan| plan)
 }
 
-fn foreseen<T>(
-    global: &Global,
+fn planned<T>(
+    request: &Request,
+    observer: &dyn Observer,
     config: &Config,
-    surveyed: &ScanResult,
+    scanned: &ScanResult,
     then: impl FnOnce(Input<'_>, Plan) -> T,
 ) -> Result<T, Error> {
-    let survey = &surveyed.survey;
+    let survey = &scanned.survey;
     let mut config = config.clone();
     // Whoever only asks is told what a run would do about it: keep everything.
-    let unknown = read_protection(global, &mut config, &global.request.stores()?).err();
+    let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> =
         unknown.iter().map(|why| format!("{} may name it: {}", why.names, told(why))).collect();
-    let mind = Mind::new(global, &surveyed.state, &config)?;
+    let context = NodeContext::new(request, &scanned.state, &config)?;
     let inventory = &survey.inventory;
     let ages: Vec<_> =
-        (0..inventory.images.len()).map(|at| Ages::from(surveyed.ages.of(at.into()))).collect();
+        (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
     // Our keep-list is in the inventory already.
-    let known: Vec<_> = mind
+    let known: Vec<_> = context
         .attempts_of(inventory)
         .map(|attempts| Known { attempts, pinned_by: unknown.clone(), ..Known::default() })
         .collect();
@@ -173,29 +200,38 @@ fn foreseen<T>(
         ages: &ages,
         known: &known,
         policy: &config.images,
-        now: surveyed.ages.now,
-        scanned: surveyed.state.scanned(),
+        now: scanned.ages.now,
+        scanned: scanned.state.scanned(),
     };
     let measured: Vec<_> = inventory.filesystems.iter().map(Space::of).collect();
-    Ok(then(input, crate::policy::plan::plan(input, crate::execute::Task::Policy, &measured)))
+    Ok(then(input, crate::policy::plan::plan(input, Task::Policy, &measured)))
 }
 
-impl crate::execute::Memory for Mind<'_> {
+fn ages_of(age: &ImageAge) -> Ages {
+    Ages {
+        first_detected: age.first_detected,
+        last_used: age.last_used,
+        use_count: age.use_count,
+        counted_from: age.counted_from,
+    }
+}
+
+impl PolicyContext for NodeContext<'_> {
     fn now(&self) -> Timestamp {
-        self.memory.now()
+        self.state.now()
     }
 
     fn scanned(&self) -> Timestamp {
-        self.memory.scanned()
+        self.state.scanned()
     }
 
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
-        let ages = self.memory.ages_now(inventory);
+        let ages = self.state.ages_now(inventory);
         // In use until just now, but not any more; a dry run, which records nothing, says the same.
         let just_now = self.scanned();
         let just_now = just_now.checked_sub(SignedDuration::from_micros(1)).unwrap_or(just_now);
         let age = |at: usize| {
-            let age = Ages::from(ages.of(at.into()));
+            let age = ages_of(ages.of(at.into()));
             if self.released.is_empty() || !self.released.contains(&key(inventory, at.into())) {
                 return age;
             }
@@ -210,14 +246,14 @@ impl crate::execute::Memory for Mind<'_> {
 
     fn recall(&self) -> Recalled<'_> {
         // Somebody may have added to them since the run began.
-        let pins = state::pins_now(&self.global.request);
+        let pins = state::pins_now(self.request);
         let pods = new_static_pods(self.config);
-        let quadlets = new_quadlets(self.global, self.config);
+        let quadlets = new_quadlets(self.request, self.config);
         let pulls = new_pulls(self.config);
         Box::new(move |inventory| {
             let known = inventory.images.iter().zip(self.attempts_of(inventory)).map(|(image, attempts)| {
                 // What was pinned at the beginning stays so, whatever happens to the database.
-                let mut pinned_by = self.memory.pins().of(&image.names, &image.digests, &image.id);
+                let mut pinned_by = self.state.pins().of(&image.names, &image.digests, &image.id);
                 match &pins {
                     Some(pins) => pinned_by.extend(pins.of(&image.names, &image.digests, &image.id)),
                     None => pinned_by.push("our keep-list may name it, but cannot be read".into()),

@@ -1,0 +1,92 @@
+//! What the kubelet would tell its node of a run, in its terms.
+
+use crate::model::outcome::{Outcome, OutcomeKind};
+use crate::model::plan::End;
+use crate::model::space::InvalidStats;
+use crate::policy::kubelet;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// The events of a run. `theirs` is the kubelet's own account, where its algorithm decided;
+/// `failed_before`: the last run failed, too.
+#[must_use]
+pub fn events(outcome: &Outcome, theirs: Option<&kubelet::Report>, failed_before: bool) -> Vec<Event> {
+    let mut events = match theirs {
+        Some(report) => by_kubelet(report),
+        None => by_us(outcome),
+    };
+    let failed = match theirs {
+        Some(report) => report.failure.is_some(),
+        None => matches!(outcome.kind(), OutcomeKind::Failed | OutcomeKind::NotReached),
+    };
+    if failed_before && failed {
+        let first = outcome.plan.problems.first().map(|problem| problem.message.clone());
+        let first = first.or_else(|| events.first().map(|event| event.message.clone()));
+        events.push(Event {
+            reason: kubelet::Event::ImageGCFailed.as_str(),
+            message: format!("for the second time or more in a row: {}", first.unwrap_or_default()),
+        });
+    }
+    events
+}
+
+/// What the kubelet tells by its own lights: nothing, where it believes that it has done its work.
+fn by_kubelet(report: &kubelet::Report) -> Vec<Event> {
+    let message = report.failure.as_ref().map(ToString::to_string).unwrap_or_default();
+    let event = |event: &kubelet::Event| Event { reason: event.as_str(), message: message.clone() };
+    report.events.iter().map(event).collect()
+}
+
+fn by_us(outcome: &Outcome) -> Vec<Event> {
+    let mut events = Vec::new();
+    for plan in &outcome.plan.filesystems {
+        let mount = outcome.plan.mounts.get(plan.filesystem.get());
+        let mount = mount.map(|mount| mount.display().to_string()).unwrap_or_default();
+        if let Some(Err(invalid @ (InvalidStats::NoCapacity | InvalidStats::Missing(_)))) = &plan.before {
+            events.push(Event {
+                reason: kubelet::Event::InvalidDiskCapacity.as_str(),
+                message: format!("{mount}: {invalid}"),
+            });
+        }
+        if plan.end == End::NotReached {
+            let images = outcome.deletions.iter().filter(|one| one.step.target.is_image());
+            let here = images.filter(|one| one.step.filesystem == Some(plan.filesystem));
+            let freed = here.filter_map(|one| one.measured_bytes).sum();
+            events.push(Event {
+                reason: kubelet::Event::FreeDiskSpaceFailed.as_str(),
+                message: format!(
+                    "{mount}: wanted to free {} bytes, but freed {}: everything else stays (`layersweep usage` \
+                     shows who holds the rest)",
+                    plan.wanted.bytes,
+                    was_freed(freed)
+                ),
+            });
+        }
+    }
+    events
+}
+
+/// What was freed, where others may have written more meanwhile.
+fn was_freed(measured_bytes: i64) -> String {
+    match measured_bytes {
+        0.. => measured_bytes.to_string(),
+        less => format!("0 ({} more were written meanwhile)", less.unsigned_abs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::was_freed;
+
+    #[test]
+    fn nothing_less_than_nothing_is_freed() {
+        assert_eq!(was_freed(4096), "4096");
+        assert_eq!(was_freed(-277_942_272), "0 (277942272 more were written meanwhile)");
+    }
+}

@@ -1,0 +1,702 @@
+//! Deleting images, and what goes with them: `gc` by policy, `rm` by name. Two calls, with the
+//! question between them: [`Gc::plan`] and [`Gc::act`]. A dry run is the first of them alone.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::containers::Containers;
+use super::database;
+use super::direct;
+use super::error::{Error, Exit};
+use super::events::{Event, events};
+use super::lock;
+use super::observer::{Observer, Weight};
+use super::policy_context::{self, NodeContext};
+use super::protect::labels_for;
+use super::recorder::{self, Beginning, Recorder};
+use super::request::Request;
+use super::reserve;
+use super::resume::resume;
+use super::rm::{self, Named};
+use super::runtime;
+use super::scan::{self, ScanResult};
+use super::state::State;
+use crate::config::{Config, Decides};
+use crate::cri::Options;
+use crate::execute::cri::CriRemover;
+use crate::execute::direct::DirectRemover;
+use crate::execute::editors::{Editors, Keep};
+use crate::execute::kubelet::Theirs;
+use crate::execute::measure::{self, Patience};
+use crate::execute::owner::Owners;
+use crate::execute::{self, Gauges, Looked, Means, PreconditionError, Remover, Run, images, names};
+use crate::history::RunLock;
+use crate::history::runs::{self, Command};
+use crate::model::outcome::{Outcome, OutcomeKind};
+use crate::model::plan::{Gain, Kind, Phase, Plan, Problem, sum};
+use crate::model::refs::Refs;
+use crate::model::space::Measured;
+use crate::model::{Finding, Inventory};
+use crate::policy::compare::{Comparison, GATES, kubelet_policy};
+use crate::policy::kubelet::Report;
+use crate::policy::leaks::plan::Plan as LeakPlan;
+use crate::policy::plan::Task;
+use crate::policy::space::Targets;
+use crate::stores::{self, Survey};
+use crate::sys::stop::{flag, is_asked};
+
+/// How often it is scanned again because the node does not keep still.
+const ATTEMPTS: u32 = 5;
+
+/// What removes images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// The container runtime, through its CRI socket.
+    Cri,
+    /// Ourselves, in the graphroot.
+    Direct,
+}
+
+impl Via {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cri => "cri",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// Kinds of what is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Only {
+    Images,
+    Containers,
+    Logs,
+    Leaks,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct GcRequest<'a> {
+    pub request: &'a Request,
+    pub config: &'a Config,
+    /// `gc` or `rm`.
+    pub command: Command,
+    pub dry_run: bool,
+    /// Somebody is asked between plan and act.
+    pub asks: bool,
+    pub via: Via,
+    /// With [`Via::Direct`]: even while the runtime that owns the store is at work.
+    pub while_runtime_runs: bool,
+    /// The images that were named; none of them for a collection by policy.
+    pub named: &'a [String],
+    /// A name means the image with all its names.
+    pub all_tags: bool,
+    /// The kinds that are collected, whatever the configuration says; none means: as configured.
+    pub only: Vec<Only>,
+}
+
+impl GcRequest<'_> {
+    /// Whether a kind is left out.
+    fn leaves_out(&self, kind: Only) -> bool {
+        !self.only.is_empty() && !self.only.contains(&kind)
+    }
+}
+
+/// A plan, or what became of it.
+#[derive(Debug)]
+pub struct GcResult {
+    pub command: Command,
+    pub run_id: String,
+    pub dry_run: bool,
+    /// `exact` or `kubelet`; empty where the run was refused before it began.
+    pub policy: &'static str,
+    pub via: Via,
+    /// What is to be deleted; of a run, what became of that.
+    pub plan: Plan,
+    /// The run; `None`: nothing was done.
+    pub outcome: Option<Outcome>,
+    /// What the filesystems said before.
+    pub before: Vec<Measured>,
+    pub targets: Targets,
+    /// What the kubelet's own algorithm says of itself; `None` for policy `exact`.
+    pub theirs: Option<Report>,
+    /// Both policies side by side, of a dry run of policy `kubelet`.
+    pub comparison: Option<Comparison>,
+    pub events: Vec<Event>,
+    pub findings: Vec<Finding>,
+    pub at: Timestamp,
+    pub exit: Exit,
+}
+
+impl GcResult {
+    /// The plan as it was carried out.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        self.outcome.as_ref().map_or(&self.plan, |outcome| &outcome.plan)
+    }
+}
+
+/// What a run will do, and all that it takes.
+#[derive(Debug)]
+pub struct Planned {
+    pub result: GcResult,
+    scanned: ScanResult,
+    editors: Editors,
+    config: Config,
+    stores: stores::Request,
+    named: Named,
+    containers: Option<(Containers, Plan)>,
+    leaks: Option<LeakPlan>,
+    /// Why no leak may be deleted.
+    barred: Option<String>,
+}
+
+/// What removes images, and who may be at work in the stores besides, unless that does not matter.
+enum Through {
+    Cri(Box<CriRemover>),
+    Direct(Option<Owners>),
+}
+
+/// One run of `gc` or `rm`.
+pub struct Gc<'a> {
+    asked: GcRequest<'a>,
+    observer: &'a dyn Observer,
+    began: Instant,
+    run_id: String,
+    theirs: Option<Theirs>,
+    through: Option<Through>,
+    /// Filesystems that were not synchronised before the first measurement; `None`: none has to be yet.
+    not_written_out: Option<Vec<Finding>>,
+    /// Held from the beginning, or where somebody is asked, from the answer on.
+    lock: Option<RunLock>,
+}
+
+impl std::fmt::Debug for Gc<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gc").field("asked", &self.asked).field("run_id", &self.run_id).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Gc<'a> {
+    #[must_use]
+    pub fn new(asked: GcRequest<'a>, observer: &'a dyn Observer) -> Self {
+        Self {
+            asked,
+            observer,
+            began: Instant::now(),
+            run_id: runs::new_id(Timestamp::now()),
+            theirs: None,
+            through: None,
+            not_written_out: None,
+            lock: None,
+        }
+    }
+
+    /// Scans and plans. Nothing is deleted yet.
+    ///
+    /// # Errors
+    /// When nothing can be planned, or another run holds the lock.
+    pub fn plan(&mut self) -> Result<Planned, Error> {
+        self.check()?;
+        if !self.asked.dry_run && !self.asked.asks {
+            self.hold()?;
+        }
+        let mut through = match self.through.take() {
+            Some(through) => through,
+            None => self.connect()?,
+        };
+        let mut attempt = 1;
+        let planned = loop {
+            match self.plan_once(&mut through) {
+                // On a busy node something is always just coming or going, and what was scanned may
+                // then be of another moment than what the runtime lists. Nothing was deleted; the
+                // next scan takes only what is new, and is fast.
+                Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
+                    tracing::info!("{error}; scanning again");
+                    attempt += 1;
+                }
+                other => break other,
+            }
+        };
+        self.through = Some(through);
+        planned
+    }
+
+    /// Carries out what was planned.
+    ///
+    /// # Errors
+    /// When nothing was deleted: another run holds the lock, or what the proofs need cannot be had. If
+    /// [`Error::is_stale`], another plan may do.
+    pub fn act(&mut self, planned: Planned) -> Result<GcResult, Error> {
+        self.hold()?;
+        let mut through = match self.through.take() {
+            Some(through) => through,
+            None => self.connect()?,
+        };
+        let result = self.carry_out(&mut through, planned);
+        if let Through::Cri(remover) = &through {
+            // Again, where it was used up and there is room now.
+            reserve::prepare(remover.ballast());
+        }
+        self.through = Some(through);
+        result
+    }
+
+    /// The result of a run that was refused, which is recorded, too: unless another run keeps it from
+    /// beginning, which reports it.
+    #[must_use]
+    pub fn refused(&self, error: &Error) -> GcResult {
+        if self.lock.is_some()
+            && let Ok((state, _)) = State::open(self.asked.request)
+            // Nothing is written beside records that cannot be read.
+            && !state.is_unreadable()
+        {
+            let names = (self.asked.command, self.run_id.as_str(), self.asked.via.as_str());
+            recorder::refusal(self.observer, &state, names, self.began, &error.message);
+        }
+        let plan = refused_plan(&error.message);
+        GcResult { dry_run: self.asked.dry_run, exit: Exit::Refused, ..self.result(plan, Vec::new()) }
+    }
+
+    fn result(&self, plan: Plan, before: Vec<Measured>) -> GcResult {
+        GcResult {
+            command: self.asked.command,
+            run_id: self.run_id.clone(),
+            dry_run: false,
+            policy: "",
+            via: self.asked.via,
+            plan,
+            outcome: None,
+            before,
+            targets: Targets::default(),
+            theirs: None,
+            comparison: None,
+            events: Vec::new(),
+            findings: Vec::new(),
+            at: Timestamp::now(),
+            exit: Exit::Done,
+        }
+    }
+
+    fn hold(&mut self) -> Result<(), Error> {
+        if self.lock.is_none() {
+            self.lock = Some(lock::acquire(&database::place(self.asked.request))?);
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        let GcRequest { request, via, only, command, config, .. } = &self.asked;
+        if request.sysroot.is_some() {
+            let command = command.word();
+            return Err(Error::usage(format!(
+                "--sysroot: nothing is ever deleted there, so `{command}` has nothing to do"
+            ))
+            .hint("`layersweep explain IMAGE` and `layersweep usage` tell what could go"));
+        }
+        if *via == Via::Direct && only.contains(&Only::Logs) {
+            let message = "--only logs: with --via direct logs stay, since which of them nobody needs only the \
+                           runtime tells";
+            return Err(Error::usage(message)
+                .hint("leave out logs, or use --via cri when the runtime runs again"));
+        }
+        // The kubelet's settings, where its algorithm decides: not over what somebody names.
+        if config.decides == Decides::Kubelet && *command == Command::Gc {
+            let policy = kubelet_policy(&config.images).ok_or_else(|| {
+                Error::usage("policy kubelet knows percentages only, and there are none")
+                    .hint("set images.high_percent and images.low_percent, or --high and --low")
+            })?;
+            self.theirs = Some(Theirs { policy, gates: GATES });
+        }
+        Ok(())
+    }
+
+    fn connect(&self) -> Result<Through, Error> {
+        let GcRequest { request, via, while_runtime_runs, dry_run, .. } = self.asked;
+        Ok(match via {
+            Via::Cri => {
+                // A signal does not wait for a listing that may never come.
+                let options = Options { cancel: Some(Arc::clone(flag())), ..Options::default() };
+                let remover = CriRemover::new(runtime::connect(request, &options)?)?;
+                let place = database::place(request);
+                let reserve = (!dry_run).then(|| reserve::of(&place, remover.place())).flatten();
+                Through::Cri(Box::new(remover.with_ballast(reserve)))
+            }
+            Via::Direct => Through::Direct(direct::owners(request, while_runtime_runs)?),
+        })
+    }
+
+    fn scan(&self) -> Result<ScanResult, Error> {
+        let GcRequest { request, config, dry_run, .. } = self.asked;
+        scan::scan_for_policy(request, self.observer, !dry_run, config)
+    }
+
+    fn plan_once(&mut self, through: &mut Through) -> Result<Planned, Error> {
+        let GcRequest { request, command, via, dry_run, .. } = self.asked;
+        let mut scanned = self.scan()?;
+        if scanned.state.is_unreadable() {
+            return Err(Error::refused("our records cannot be read, so that it is not known what is pinned")
+                .hint("see the warning above; `layersweep scan` sets a damaged database aside"));
+        }
+        if scanned.state.is_new() {
+            let dir = scanned.state.place().dir.display();
+            self.observer.note(&format!(
+                "no records in {dir} yet: nothing is pinned, and ages are what the disk tells"
+            ));
+        }
+        let keep = if via == Via::Direct { Keep::Make } else { Keep::Use };
+        let dir = &scanned.state.place().dir;
+        let editors = Editors::of(&scanned.survey, dir, keep, request.trust_pid_namespace);
+        let mut config = self.asked.config.clone();
+        if self.asked.leaves_out(Only::Images) {
+            // Nothing starts, so nothing is deleted.
+            config.images.targets = Targets::default();
+            config.images.max_age = None;
+        }
+        let containers = match (&through, command) {
+            (Through::Cri(remover), Command::Gc) => {
+                Containers::wanted(&config, &self.asked.only, remover.client())
+            }
+            (Through::Direct(owners), Command::Gc) => {
+                Containers::wanted_on_disk(&config, &self.asked.only, owners.as_ref())
+            }
+            _ => None,
+        };
+        if let Through::Direct(owners) = &through {
+            direct::check_namespace(request)?;
+            direct::check(owners.as_ref(), &scanned, &editors)?;
+            if !dry_run && resumed(&editors) {
+                scanned = self.scan()?;
+            }
+        }
+        let (leaks, barred) = match direct::leaks(&self.asked, &config, &scanned, &editors) {
+            Ok(leaks) => (leaks, None),
+            Err(why) => (None, Some(why)),
+        };
+        let stores = stores::Request { labels: labels_for(&config.images.protect), ..request.stores()? };
+        policy_context::protect(self.observer, &mut config, &stores)?;
+        let named = rm::named(&scanned.survey, self.asked.named, self.asked.all_tags)?;
+        if via == Via::Cri {
+            rm::refuse_untags(&scanned.survey, &named.untags)?;
+        }
+        let survey = &scanned.survey;
+        let containers = containers.map(|one| one.plan(Some(&editors), &stores, survey).map(|plan| (one, plan)));
+        let containers = containers.transpose()?;
+        let result = self.result(Plan::default(), Vec::new());
+        let mut planned = Planned {
+            result: GcResult { dry_run, policy: self.policy(), targets: config.images.targets, ..result },
+            scanned,
+            editors,
+            config,
+            stores,
+            named,
+            containers,
+            leaks,
+            barred,
+        };
+        self.plan_all(&mut planned, through)?;
+        if self.write_out(&planned) {
+            // The filesystems may say now that there is less to do, a dry run's like any other.
+            self.plan_all(&mut planned, through)?;
+        }
+        if planned.leaks.is_some() && !planned.result.plan.steps.iter().any(|one| one.target.kind == Kind::Leak) {
+            planned.leaks = None;
+        }
+        let result = &mut planned.result;
+        result.findings = self.findings(&planned.scanned);
+        result.exit = self.exit(result.plan.outcome, &result.plan, &planned.scanned);
+        Ok(planned)
+    }
+
+    fn policy(&self) -> &'static str {
+        if self.theirs.is_some() { "kubelet" } else { "exact" }
+    }
+
+    /// Plans everything, from one scan.
+    fn plan_all(&self, planned: &mut Planned, through: &mut Through) -> Result<(), Error> {
+        let Planned { result, scanned, editors, config, stores, named, containers, leaks, barred } = planned;
+        let survey = &scanned.survey;
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, config)?;
+        // Containers first: what they hold is free then.
+        let pending = containers.as_ref().map(|(_, plan)| {
+            context.releases(&survey.inventory, plan);
+            without(survey, plan)
+        });
+        let mut direct;
+        let remover: &mut dyn Remover = match through {
+            Through::Cri(remover) => remover.as_mut(),
+            Through::Direct(owners) => {
+                direct = DirectRemover::new(editors, owners.as_ref());
+                &mut direct
+            }
+        };
+        let means = Means { request: stores, policy: &config.images, context: &context };
+        let made = made(&survey.inventory, leaks.as_ref(), containers.as_ref().map(|(_, plan)| plan));
+        let after = pending.as_ref().unwrap_or(survey);
+        let looked = Looked::now(survey, &means, remover)?;
+        let (plan, before) = match self.theirs {
+            None => images::plan(&made, after, &means, self.task(named), &looked),
+            Some(theirs) => {
+                let (plan, report, before) =
+                    execute::kubelet::plan(&made, after, &means, &looked, theirs)?;
+                result.theirs = Some(report);
+                (plan, before)
+            }
+        };
+        let untags = names::plan(&named.untags, after, &means, &looked);
+        if self.asked.dry_run && let Some(theirs) = self.theirs {
+            result.comparison = images::side_by_side(survey, &means, &looked, theirs.policy);
+        }
+        let deletes_images = !plan.steps.is_empty();
+        let mut plan = self.only_wanted(plan);
+        plan.precede(untags);
+        if let Some((_, containers)) = &containers {
+            plan.precede(containers.clone());
+        }
+        // The reserve for the first bytes of a full disk is not spent for nothing.
+        if let Some(leaks) = leaks.as_ref().filter(|_| self.asked.command == Command::Gc || deletes_images) {
+            let steps = leaks.steps(&survey.inventory);
+            let outcome = if steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
+            plan.precede(Plan { steps, outcome, ..Plan::default() });
+        }
+        bar(&mut plan, barred.as_deref());
+        (result.plan, result.before) = (plan, before);
+        Ok(())
+    }
+
+    fn task<'n>(&self, named: &'n Named) -> Task<'n> {
+        match self.asked.command {
+            Command::Rm => Task::Named(&named.images),
+            _ => Task::Policy,
+        }
+    }
+
+    /// Of images that are left out nothing is told.
+    fn only_wanted(&self, mut plan: Plan) -> Plan {
+        if self.asked.leaves_out(Only::Images) {
+            plan.kept.clear();
+        }
+        plan
+    }
+
+    /// Makes the filesystems that something is deleted from write out what was just written, if that was
+    /// not done yet; whether it was done now. A run that deletes nothing disturbs nobody.
+    fn write_out(&mut self, planned: &Planned) -> bool {
+        let steps = &planned.result.plan.steps;
+        if steps.is_empty() || self.not_written_out.is_some() {
+            return false;
+        }
+        let roots: Vec<String> = steps.iter().map(|step| step.target.store_root()).collect();
+        let stores = planned.scanned.survey.inventory.stores.iter();
+        let touched = stores.filter(|store| roots.iter().any(|root| Path::new(root) == store.root));
+        let findings = measure::write_out(touched);
+        self.observer.findings(Weight::Always, &findings);
+        self.not_written_out = Some(findings);
+        true
+    }
+
+    fn findings(&self, scanned: &ScanResult) -> Vec<Finding> {
+        let mut findings = scanned.survey.inventory.findings.clone();
+        findings.extend(self.not_written_out.iter().flatten().cloned());
+        findings
+    }
+
+    /// Leaks first, then containers and logs, then names, then images.
+    fn carry_out(&self, through: &mut Through, planned: Planned) -> Result<GcResult, Error> {
+        let Planned { mut result, mut scanned, editors, config, stores, named, containers, leaks, barred } = planned;
+        let mut context = NodeContext::new(self.asked.request, &scanned.state, &config)?;
+        let survey = &mut scanned.survey;
+        if let Some((_, plan)) = &containers {
+            context.releases(&survey.inventory, plan);
+        }
+        let mut direct;
+        let is_direct = self.asked.via == Via::Direct;
+        let remover: &mut dyn Remover = match through {
+            Through::Cri(remover) => remover.as_mut(),
+            Through::Direct(owners) => {
+                direct = DirectRemover::new(&editors, owners.as_ref());
+                &mut direct
+            }
+        };
+        let logs = containers.as_ref().map(|(one, _)| one.pod_logs());
+        let beginning = Beginning {
+            command: self.asked.command,
+            run_id: &self.run_id,
+            began: self.began,
+            policy: self.policy(),
+            via: self.asked.via.as_str(),
+            plan: &result.plan,
+            usage_before_percent: usage_before(&result),
+        };
+        let mut recorder = Recorder::begin(self.observer, &scanned.state, Some(&context), &beginning);
+        let gauges = Gauges::open(&survey.inventory, logs);
+        let mut run = Run::new(gauges, Patience::default(), &mut recorder, flag());
+        let before = run.measure();
+        let leaks = leaks.map(|leaks| {
+            let steps = leaks.steps(&survey.inventory);
+            execute::leaks::run(&mut run, &steps, &survey.inventory, &editors, config.leaks.min_age)
+        });
+        if is_direct && !is_asked() {
+            editors.prepare();
+        }
+        let mut began = leaks.is_some();
+        let mut stale: Option<PreconditionError> = None;
+        let dead = containers.and_then(|(one, _)| match one.run(&mut run, &editors, &stores, survey) {
+            Ok(plan) => Some(plan),
+            Err(error) => {
+                stale = Some(error);
+                None
+            }
+        });
+        if let Some(plan) = &dead {
+            began = true;
+            // What was deleted was in nobody's way, but what it used is not in use any more.
+            if !plan.steps.is_empty() {
+                *survey = without(survey, plan);
+            }
+        }
+        let means = Means { request: &stores, policy: &config.images, context: &context };
+        let untagged = match stale {
+            Some(_) => None,
+            None => match names::run(&mut run, &named.untags, survey, &means, remover) {
+                Ok(plan) => Some(plan),
+                Err(error) => {
+                    stale = Some(error);
+                    None
+                }
+            },
+        };
+        began |= !named.untags.is_empty() && untagged.is_some();
+        if stale.is_none() {
+            let task = self.task(&named);
+            let done = match self.theirs {
+                None => images::run(&mut run, survey, &means, task, remover).map(|plan| (plan, None)),
+                Some(theirs) => execute::kubelet::run(&mut run, survey, &means, remover, theirs)
+                    .map(|(plan, report)| (plan, Some(report))),
+            };
+            match done {
+                Ok((plan, report)) => (result.plan, result.theirs) = (self.only_wanted(plan), report),
+                Err(error) => stale = Some(error),
+            }
+        }
+        match stale {
+            // What was deleted before is gone all the same, and that is told.
+            Some(error) if began => {
+                result.plan = refused_plan(&error.what);
+                (result.policy, result.targets) = ("", Targets::default());
+            }
+            Some(error) => return Err(error.into()),
+            None => {}
+        }
+        if is_direct && !is_asked() {
+            editors.prepare();
+        }
+        let mut plan = std::mem::take(&mut result.plan);
+        for first in [untagged, dead, leaks.map(told_once)].into_iter().flatten() {
+            plan.precede(first);
+        }
+        bar(&mut plan, barred.as_deref());
+        let outcome = run.finish(plan, before);
+        let failed_before =
+            self.asked.command == Command::Gc && scanned.state.last_failed(self.asked.command);
+        result.events = events(&outcome, result.theirs.as_ref(), failed_before);
+        let believed = result.theirs.as_ref().map(|report| report.freed.freed_bytes);
+        let kind = outcome.kind();
+        let lost = recorder.end(&outcome, kind, (&result.events, believed), &scanned.survey.inventory);
+        let exit = self.exit(kind, &outcome.plan, &scanned);
+        result.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
+        result.findings = self.findings(&scanned);
+        result.before.clone_from(&outcome.before);
+        result.outcome = Some(outcome);
+        result.at = Timestamp::now();
+        Ok(result)
+    }
+
+    fn exit(&self, outcome: OutcomeKind, plan: &Plan, scanned: &ScanResult) -> Exit {
+        match outcome {
+            OutcomeKind::Failed => Exit::Failed,
+            // What a rule keeps is refused; what could not be deleted has failed.
+            OutcomeKind::NotReached if self.asked.command == Command::Rm => {
+                if plan.problems.is_empty() { Exit::Refused } else { Exit::Failed }
+            }
+            // "Everything worked" is not so where something could not be read.
+            OutcomeKind::NotReached if scanned.exit() != Exit::Done => scanned.exit(),
+            OutcomeKind::NotReached => Exit::NotReached,
+            OutcomeKind::Refused => Exit::Refused,
+            _ => scanned.exit(),
+        }
+    }
+}
+
+/// A survey once the containers of `gone` are deleted.
+fn without(survey: &Survey, gone: &Plan) -> Survey {
+    let is_gone = |id: &str| gone.steps.iter().any(|step| step.target.id == id);
+    let mut survey = survey.clone();
+    survey.inventory.containers.retain(|one| !is_gone(&one.id));
+    survey.refs = Refs::new(&survey.inventory);
+    survey
+}
+
+/// What is freed before any image is deleted.
+fn made(inventory: &Inventory, leaks: Option<&LeakPlan>, containers: Option<&Plan>) -> Vec<Gain> {
+    let leaks = leaks.map(|leaks| leaks.gains(inventory)).unwrap_or_default();
+    let containers = containers.map(Plan::gains).unwrap_or_default();
+    sum(leaks.into_iter().chain(containers))
+}
+
+/// Percent used before, of the filesystem that is shown.
+fn usage_before(result: &GcResult) -> Option<f64> {
+    let at = result.plan.shown()?.filesystem;
+    let space = result.before.get(at.get())?.as_ref().ok()?;
+    Some((space.used_percent() * 100.0).round() / 100.0)
+}
+
+fn refused_plan(message: &str) -> Plan {
+    Plan {
+        problems: vec![Problem::new(None, Phase::Begin, message)],
+        outcome: OutcomeKind::Refused,
+        ..Plan::default()
+    }
+}
+
+/// Something that was asked for was not begun: that is no single thing's problem.
+fn bar(plan: &mut Plan, why: Option<&str>) {
+    let Some(why) = why else { return };
+    plan.precede(Plan {
+        problems: vec![Problem::new(None, Phase::Prove, why)],
+        outcome: OutcomeKind::Refused,
+        ..Plan::default()
+    });
+}
+
+/// What bars a store is told once, and of no single leak.
+fn told_once(mut plan: Plan) -> Plan {
+    let mut told: Vec<String> = Vec::new();
+    plan.problems.retain_mut(|problem| {
+        if problem.phase != Phase::Lock {
+            return true;
+        }
+        problem.id = None;
+        let first = !told.contains(&problem.message);
+        told.push(problem.message.clone());
+        first
+    });
+    plan
+}
+
+/// Finishes what killed runs began; whether there was anything.
+fn resumed(editors: &Editors) -> bool {
+    let (resumed, problems) = resume(editors);
+    if resumed > 0 {
+        tracing::warn!("finished what a run that was killed had begun: {resumed} images and layers");
+    }
+    for problem in problems {
+        tracing::warn!("what a killed run began is not finished: {}", problem.message);
+    }
+    resumed > 0
+}

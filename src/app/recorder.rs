@@ -1,0 +1,260 @@
+//! What a run does, told to the history, the log and whoever watches, while it happens.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::database::warn_of_saving;
+use super::events::Event;
+use super::observer::{Deleting, Observer};
+use super::policy_context::NodeContext;
+use super::state::State;
+use crate::disk;
+use crate::execute;
+use crate::execute::images::is_no_space;
+use crate::history::Note;
+use crate::history::journal::Journal;
+use crate::history::runs::{self, Certainty, Command, End, RunError, Start};
+use crate::history::scan_record::SeenFilesystem;
+use crate::model::outcome::{Deletion, Outcome};
+use crate::model::plan::{Kind, Plan, Problem, Step};
+use crate::model::{Attempt, Inventory, OutcomeKind};
+use crate::policy::kubelet;
+
+/// Records one run.
+pub(super) struct Recorder<'a> {
+    observer: &'a dyn Observer,
+    state: &'a State,
+    /// What earlier runs could not delete; `None`: images are none of this run's.
+    context: Option<&'a NodeContext<'a>>,
+    journal: Journal,
+    planned: usize,
+    done: usize,
+    freed_bytes: i64,
+    /// Where the journal has the deletion that is being measured.
+    awaited: Option<usize>,
+}
+
+/// What a run begins with.
+pub(super) struct Beginning<'a> {
+    pub(super) command: Command,
+    pub(super) run_id: &'a str,
+    pub(super) began: Instant,
+    /// Empty where a run goes by no policy.
+    pub(super) policy: &'static str,
+    pub(super) via: &'static str,
+    pub(super) plan: &'a Plan,
+    pub(super) usage_before_percent: Option<f64>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Nothing is written before something happens.
+    pub(super) fn begin(
+        observer: &'a dyn Observer,
+        state: &'a State,
+        context: Option<&'a NodeContext<'a>>,
+        beginning: &Beginning<'_>,
+    ) -> Self {
+        let Beginning { command, plan, .. } = beginning;
+        let by_policy = *command == Command::Gc;
+        let shown = plan.shown().filter(|_| *command != Command::Sweep);
+        let mount = shown.and_then(|one| plan.mounts.get(one.filesystem.get()));
+        let start = Start {
+            run_id: beginning.run_id.to_owned(),
+            policy: Some(beginning.policy.to_owned()).filter(|_| by_policy),
+            via: Some(beginning.via.to_owned()),
+            trigger_space: plan.trigger.space,
+            trigger_age: plan.trigger.age,
+            mount: mount.map(|mount| mount.to_string_lossy().into_owned()),
+            usage_before_percent: beginning.usage_before_percent,
+            wanted_bytes: Some(plan.wanted_bytes()).filter(|_| by_policy),
+            predicted_bytes: Some(plan.predicted_bytes()),
+            ..Start::of(*command, started(state, beginning.began))
+        };
+        Self {
+            observer,
+            state,
+            context,
+            journal: Journal::begin(state.place(), start),
+            planned: plan.steps.len(),
+            done: 0,
+            freed_bytes: 0,
+            awaited: None,
+        }
+    }
+
+    /// Records how it ended. `true`: some of it is lost.
+    pub(super) fn end(
+        mut self,
+        outcome: &Outcome,
+        kind: OutcomeKind,
+        (events, believed_bytes): (&[Event], Option<u64>),
+        inventory: &Inventory,
+    ) -> bool {
+        for event in events {
+            self.observer.event(event);
+            self.journal.event(event.reason, &event.message);
+        }
+        let errors = outcome.plan.problems.iter().map(|problem| RunError {
+            id: problem.id.clone().unwrap_or_default(),
+            step: problem.phase.as_str().to_owned(),
+            message: problem.message.clone(),
+        });
+        let usage = outcome.plan.shown().and_then(|shown| outcome.after.get(shown.filesystem.get())?.as_ref().ok());
+        let end = End {
+            usage_after_percent: usage.map(|space| two_decimals(space.used_percent())),
+            measured_bytes: Some(outcome.measured_bytes()),
+            believed_bytes,
+            errors: errors.collect(),
+            filesystems: fullness(&self.journal, inventory),
+            ..End::of(self.state.now(), kind)
+        };
+        let ended = self.journal.end(end);
+        warn_of_saving(self.observer, &ended.degraded, &ended.notes);
+        ended.notes.iter().any(|note| matches!(note, Note::Lost(_) | Note::Dropped(_)))
+    }
+
+    fn row(&self, step: &Step, error: Option<String>) -> runs::Deletion {
+        let is_name = step.target.kind == Kind::Name;
+        runs::Deletion {
+            at: self.state.now(),
+            kind: match step.target.kind {
+                Kind::Image | Kind::Artifact => runs::Kind::Image,
+                Kind::Container => runs::Kind::Container,
+                Kind::Sandbox => runs::Kind::Sandbox,
+                Kind::Log => runs::Kind::Log,
+                Kind::Leak => runs::Kind::Leak,
+                Kind::Name => runs::Kind::Name,
+            },
+            store: step.target.store_root(),
+            id: step.target.id.clone(),
+            names: step.target.names.clone(),
+            reason: step.cause.reason(),
+            predicted_bytes: step.predicted_bytes(),
+            measured_bytes: Some(0).filter(|_| is_name && error.is_none()),
+            byproduct_bytes: 0,
+            usage_after_percent: None,
+            error,
+            outcome: Certainty::Seen,
+        }
+    }
+}
+
+impl std::fmt::Debug for Recorder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("journal", &self.journal).finish_non_exhaustive()
+    }
+}
+
+impl execute::Observer for Recorder<'_> {
+    fn begins(&mut self, step: &Step) {
+        let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
+        tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
+        self.journal.begins(self.row(step, None));
+        let degraded = self.journal.take_degraded();
+        if !degraded.is_empty() {
+            warn_of_saving(self.observer, &degraded, &[]);
+        }
+        self.observer.deleting(&Deleting {
+            number: self.done + 1,
+            planned: self.planned,
+            target: &step.target,
+            freed_bytes: u64::try_from(self.freed_bytes).unwrap_or(0),
+        });
+    }
+
+    fn spared(&mut self, _: &Step) {
+        self.journal.spared();
+    }
+
+    fn gone(&mut self, step: &Step) {
+        let store = step.target.store.as_ref().filter(|_| step.target.is_image());
+        self.awaited = Some(self.journal.gone(self.row(step, None), store));
+    }
+
+    fn deleted(&mut self, deletion: &Deletion) {
+        let Deletion { step, measured_bytes, byproduct_bytes, usage_after_percent, .. } = deletion;
+        self.done += if step.target.kind == Kind::Name { step.target.names.len() } else { 1 };
+        self.freed_bytes = self.freed_bytes.saturating_add(measured_bytes.unwrap_or(0));
+        let predicted_bytes = step.predicted_bytes();
+        tracing::info!(id = step.target.id, predicted_bytes, measured_bytes, "deleted");
+        if let Some(at) = self.awaited.take() {
+            return self.journal.measured(at, *measured_bytes, *byproduct_bytes, *usage_after_percent);
+        }
+        let store = step.target.store.as_ref().filter(|_| step.target.is_image());
+        let row = runs::Deletion {
+            measured_bytes: *measured_bytes,
+            byproduct_bytes: *byproduct_bytes,
+            usage_after_percent: *usage_after_percent,
+            ..self.row(step, None)
+        };
+        self.journal.gone(row, store);
+    }
+
+    fn refused(&mut self, step: &Step, problem: &Problem) {
+        let message = &problem.message;
+        tracing::info!(id = step.target.id, "not deleted: {message:?}");
+        self.freed_bytes = self.freed_bytes.saturating_add(problem.measured_bytes.unwrap_or(0));
+        let row = self.row(step, Some(message.clone()));
+        let row = runs::Deletion { measured_bytes: problem.measured_bytes, ..row };
+        // For want of space: the disk's fault, and no reason to leave the image alone once there is room.
+        let key = step.target.store.as_ref().filter(|_| step.target.is_image() && !is_no_space(message));
+        let attempt = key.zip(self.context).map(|(store, context)| {
+            (store, Attempt::after(context.attempt(store, &step.target.id), self.state.now(), message))
+        });
+        self.journal.refused(row, attempt);
+    }
+
+    fn unproven(&mut self, _: &Step, message: &str) {
+        self.journal.unproven(message);
+    }
+}
+
+/// How full the filesystems are now that a run has acted: the end of a fall in the series.
+fn fullness(journal: &Journal, inventory: &Inventory) -> Vec<SeenFilesystem> {
+    let known = if journal.has_acted() { inventory.filesystems.as_slice() } else { &[] };
+    let read = known.iter().filter_map(|filesystem| match disk::filesystem::of(&filesystem.mount) {
+        // What was mounted over it meanwhile is another one.
+        Ok((now, _)) if now.mount == filesystem.mount && now.device == filesystem.device => Some(now),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::warn!("how full {} is cannot be read: {error}", filesystem.mount.display());
+            None
+        }
+    });
+    read.map(|now| SeenFilesystem::of(&now)).collect()
+}
+
+fn started(state: &State, began: Instant) -> Timestamp {
+    let now = state.now();
+    now.checked_sub(began.elapsed()).unwrap_or(now)
+}
+
+fn two_decimals(percent: f64) -> f64 {
+    (percent * 100.0).round() / 100.0
+}
+
+/// Records that a run was refused before it did anything.
+pub(super) fn refusal(
+    observer: &dyn Observer,
+    state: &State,
+    (command, run_id, via): (Command, &str, &'static str),
+    began: Instant,
+    message: &str,
+) {
+    let start = Start {
+        run_id: run_id.to_owned(),
+        via: Some(via.to_owned()),
+        ..Start::of(command, started(state, began))
+    };
+    let mut journal = Journal::begin(state.place(), start);
+    if command == Command::Gc && state.last_failed(command) {
+        let reason = kubelet::Event::ImageGCFailed.as_str();
+        let event = Event { reason, message: format!("for the second time or more in a row: {message}") };
+        observer.event(&event);
+        journal.event(event.reason, &event.message);
+    }
+    let errors = vec![RunError { id: String::new(), step: "begin".into(), message: message.to_owned() }];
+    let ended = journal.end(End { errors, ..End::of(state.now(), OutcomeKind::Refused) });
+    warn_of_saving(observer, &ended.degraded, &ended.notes);
+}

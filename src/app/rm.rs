@@ -1,0 +1,80 @@
+//! Which images and names are meant.
+
+use super::error::Error;
+use crate::execute::names::Untag;
+use crate::model::ImageIx;
+use crate::stores::Survey;
+use crate::stores::lookup::{self, Subject};
+
+/// What references mean.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// Images that go, each once, in the order given.
+    pub(super) images: Vec<ImageIx>,
+    /// Names that go, of images that keep others.
+    pub(super) untags: Vec<Untag>,
+}
+
+/// Looks up `references`. A name means that name, and the image only where it has no other; an id or
+/// a digest means the image, and with `all_tags` a name does, too.
+pub(super) fn named(survey: &Survey, references: &[String], all_tags: bool) -> Result<Named, Error> {
+    // For each image, in the order given, the names that were meant.
+    let mut meant: Vec<Untag> = Vec::new();
+    for reference in references {
+        let at = image(survey, reference)?;
+        let all = &survey.inventory.images[at.get()].names;
+        let names = lookup::names_meant(all, reference);
+        if let [_, _, ..] = names.as_slice()
+            && !reference.contains('@')
+            && !all_tags
+        {
+            let names = names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            return Err(Error::usage(format!("{reference:?} could be any of {names}; nothing was deleted"))
+                .hint("give the full name"));
+        }
+        let names =
+            if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
+        match meant.iter_mut().find(|known| known.image == at) {
+            Some(known) => known.names.extend(names),
+            None => meant.push(Untag { image: at, names }),
+        }
+    }
+    let mut named = Named::default();
+    for mut one in meant {
+        if survey.inventory.images[one.image.get()].names.iter().all(|name| one.names.contains(name)) {
+            named.images.push(one.image);
+        } else {
+            one.names.sort();
+            one.names.dedup();
+            named.untags.push(one);
+        }
+    }
+    Ok(named)
+}
+
+/// A runtime knows no way to take a name alone.
+pub(super) fn refuse_untags(survey: &Survey, untags: &[Untag]) -> Result<(), Error> {
+    let Some(first) = untags.first() else { return Ok(()) };
+    let mut others = survey.inventory.images[first.image.get()].names.clone();
+    others.retain(|name| !first.names.contains(name));
+    Err(Error::refused(format!(
+        "nothing was deleted: {} is an image that has other names, and a runtime removes an image with all \
+             its names: {}",
+        first.names.join(", "),
+        others.join(", ")
+    ))
+    .hint(
+        "to delete the image, say --all-tags or give its id; `podman untag` or --via direct removes a name \
+               alone",
+    ))
+}
+
+/// The image that a reference means.
+fn image(survey: &Survey, reference: &str) -> Result<ImageIx, Error> {
+    match lookup::look_up(survey, reference) {
+        Ok(Subject::Image(at)) => Ok(at),
+        Ok(_) => Err(Error::failed(format!("{reference:?} is no image; nothing was deleted"))
+            .hint("`layersweep images` lists what there is")),
+        Err(error) => Err(Error::from(error).with("; nothing was deleted")),
+    }
+}

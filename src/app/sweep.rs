@@ -1,0 +1,244 @@
+//! Leaks: listed, deleted and repaired. What changes anything is two calls, with the question
+//! between them: [`Sweep::plan`] and [`Sweep::act`].
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use super::database;
+use super::direct;
+use super::error::{Error, Exit};
+use super::lock;
+use super::observer::{Observer, Weight};
+use super::recorder::{Beginning, Recorder};
+use super::request::Request;
+use super::resume::resume;
+use super::scan::{self, ScanResult};
+use crate::execute::editors::{Editors, Keep};
+use crate::execute::measure::{self, Patience};
+use crate::execute::{Gauges, Run, leaks};
+use crate::history::RunLock;
+use crate::history::runs::{self, Command};
+use crate::model::outcome::{Outcome, OutcomeKind, Stopped};
+use crate::model::plan::{Phase, Plan as Steps, Problem};
+use crate::model::{Consistency, Finding, Inventory, StoreIx};
+use crate::policy::leaks::plan::{self, Fate, Plan, Wish};
+use crate::stores::Survey;
+use crate::sys::stop::flag;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct SweepRequest<'a> {
+    pub request: &'a Request,
+    pub wish: Wish,
+    /// Leaks that are proven safe to delete are deleted.
+    pub delete: bool,
+    /// Nothing is changed, only shown.
+    pub dry_run: bool,
+}
+
+impl SweepRequest<'_> {
+    /// Whether it is to change anything.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.delete || !self.wish.repair.is_empty()
+    }
+}
+
+/// A plan, or what became of it.
+#[derive(Debug)]
+pub struct SweepResult {
+    scanned: ScanResult,
+    editors: Editors,
+    pub wish: Wish,
+    /// What is to become of each leak.
+    pub plan: Plan,
+    /// The run; `None`: nothing was done.
+    pub outcome: Option<Outcome>,
+    pub delete: bool,
+    pub dry_run: bool,
+    /// Names the run, if there is one.
+    pub run_id: Option<String>,
+    /// What was finished of a run that was killed.
+    pub resumed: usize,
+    unfinished: Vec<Problem>,
+    pub exit: Exit,
+}
+
+impl SweepResult {
+    #[must_use]
+    pub fn survey(&self) -> &Survey {
+        &self.scanned.survey
+    }
+}
+
+/// One run of `sweep`.
+pub struct Sweep<'a> {
+    asked: SweepRequest<'a>,
+    observer: &'a dyn Observer,
+    began: Instant,
+    run_id: String,
+    /// Held until the end.
+    lock: Option<RunLock>,
+}
+
+impl std::fmt::Debug for Sweep<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sweep").field("asked", &self.asked).field("run_id", &self.run_id).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Sweep<'a> {
+    /// # Errors
+    /// When changes are asked for below a sysroot.
+    pub fn new(asked: SweepRequest<'a>, observer: &'a dyn Observer) -> Result<Self, Error> {
+        if asked.request.sysroot.is_some() && asked.changes() {
+            return Err(Error::usage("--sysroot: nothing is ever changed there, so `sweep` can only report")
+                .hint("`layersweep sweep --sysroot DIR` lists what could go"));
+        }
+        let run_id = runs::new_id(Timestamp::now());
+        Ok(Self { asked, observer, began: Instant::now(), run_id, lock: None })
+    }
+
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    #[must_use]
+    pub fn asked(&self) -> &SweepRequest<'a> {
+        &self.asked
+    }
+
+    /// Scans and plans. Before a run that changes something, what killed runs began is finished.
+    ///
+    /// # Errors
+    /// When nothing can be planned, or another run holds the lock.
+    pub fn plan(&mut self) -> Result<SweepResult, Error> {
+        let request = self.asked.request;
+        let dir = database::place(request).dir;
+        if !self.asked.changes() || self.asked.dry_run {
+            let scanned = scan::scan(request, self.observer)?;
+            return Ok(self.planned(scanned, &dir, (0, Vec::new())));
+        }
+        self.lock = Some(lock::acquire(&database::place(request))?);
+        direct::check_namespace(request)?;
+        let mut scanned = scan::scan_and_record(request, self.observer)?;
+        let editors = Editors::of(&scanned.survey, &dir, Keep::Use, request.trust_pid_namespace);
+        let resumed = match scanned.state.was_unreadable() {
+            // Nor are notes obeyed that lie beside records that cannot be read.
+            true => (0, Vec::new()),
+            false => resume(&editors),
+        };
+        if resumed.0 > 0 {
+            scanned = scan::scan_and_record(request, self.observer)?;
+        }
+        Ok(self.planned(scanned, &dir, resumed))
+    }
+
+    fn planned(
+        &self,
+        scanned: ScanResult,
+        dir: &std::path::Path,
+        (resumed, unfinished): (usize, Vec<Problem>),
+    ) -> SweepResult {
+        let SweepRequest { request, wish, delete, .. } = &self.asked;
+        let editors = Editors::of(&scanned.survey, dir, Keep::Use, request.trust_pid_namespace);
+        let Survey { inventory, refs, taken_at, .. } = &scanned.survey;
+        let closed = |store: StoreIx| editors.store(&inventory.stores[store.get()]).err().map(str::to_owned);
+        let mut plan = plan::plan(inventory, refs, wish, *taken_at, &closed);
+        if !delete && !wish.repair.is_empty() {
+            plan.order.retain(|at| plan.entries[*at].fate == Fate::Repair);
+        }
+        SweepResult {
+            exit: scanned.exit(),
+            wish: wish.clone(),
+            plan,
+            outcome: None,
+            delete: *delete,
+            dry_run: self.asked.dry_run,
+            run_id: (self.asked.changes() && !self.asked.dry_run).then(|| self.run_id.clone()),
+            resumed,
+            unfinished,
+            scanned,
+            editors,
+        }
+    }
+
+    /// Carries it out.
+    #[must_use]
+    pub fn act(&self, mut planned: SweepResult) -> SweepResult {
+        let not_written_out = write_out(&planned.scanned.survey.inventory, &planned.plan);
+        self.observer.findings(Weight::Always, &not_written_out);
+        planned.scanned.survey.inventory.findings.extend(not_written_out);
+        let ScanResult { survey, state, .. } = &planned.scanned;
+        let inventory = &survey.inventory;
+        let steps = planned.plan.steps(inventory);
+        let all = Steps { steps: steps.clone(), ..Steps::default() };
+        let beginning = Beginning {
+            command: Command::Sweep,
+            run_id: &self.run_id,
+            began: self.began,
+            policy: "",
+            via: "direct",
+            plan: &all,
+            usage_before_percent: None,
+        };
+        let mut recorder = Recorder::begin(self.observer, state, None, &beginning);
+        let gauges = Gauges::open(inventory, None);
+        let mut run = Run::new(gauges, Patience::default(), &mut recorder, flag());
+        let before = run.measure();
+        let mut done = leaks::run(&mut run, &steps, inventory, &planned.editors, self.asked.wish.min_age);
+        done.problems.extend(std::mem::take(&mut planned.unfinished));
+        let unproven = unproven(inventory, &planned.editors);
+        let is_unproven = !unproven.is_empty();
+        done.problems.extend(unproven);
+        let mut outcome = run.finish(done, before);
+        outcome.plan.outcome = kind(&outcome, is_unproven);
+        let kind = match outcome.kind() {
+            OutcomeKind::Done if !survey.is_complete() => OutcomeKind::Incomplete,
+            kind => kind,
+        };
+        let lost = recorder.end(&outcome, kind, (&[], None), inventory);
+        let exit = match outcome.kind() {
+            OutcomeKind::Failed => Exit::Failed,
+            OutcomeKind::Refused => Exit::Refused,
+            _ => planned.exit,
+        };
+        planned.exit = if lost && exit == Exit::Done { Exit::Failed } else { exit };
+        planned.outcome = Some(outcome);
+        planned
+    }
+}
+
+fn kind(outcome: &Outcome, is_unproven: bool) -> OutcomeKind {
+    let has = |phases: &[Phase]| outcome.plan.problems.iter().any(|one| phases.contains(&one.phase));
+    let stopped = matches!(&outcome.stopped, Some(Stopped::Signal | Stopped::Unproven(_)));
+    match () {
+        () if stopped || has(&[Phase::Remove, Phase::Resume]) => OutcomeKind::Failed,
+        () if is_unproven || has(&[Phase::Lock]) => OutcomeKind::Refused,
+        () if outcome.deletions.is_empty() && outcome.repaired.is_empty() => OutcomeKind::NotNeeded,
+        () => OutcomeKind::Done,
+    }
+}
+
+/// Makes the filesystems that something is deleted from write out what was just written.
+fn write_out(inventory: &Inventory, plan: &Plan) -> Vec<Finding> {
+    let goes = |at: &StoreIx| plan.turns().any(|entry| inventory.leaks[entry.leak.get()].store == *at);
+    let stores = (0..inventory.stores.len()).map(StoreIx::from).filter(goes);
+    measure::write_out(stores.map(|at| &inventory.stores[at.get()]))
+}
+
+/// Stores of which nothing is proven: whatever was lost there, it stays for this time.
+fn unproven(inventory: &Inventory, editors: &Editors) -> Vec<Problem> {
+    let doubtful = inventory.stores.iter().filter_map(|store| {
+        let message = match store.consistency {
+            Consistency::Consistent => return None,
+            Consistency::WriterActive => "another program was writing to it all the time; try again later",
+            Consistency::Damaged => "its records are damaged; see the warnings",
+        };
+        let root = store.root.to_string_lossy().into_owned();
+        editors.store(store).is_ok().then(|| Problem::new(Some(root), Phase::Read, message))
+    });
+    doubtful.collect()
+}

@@ -1,0 +1,104 @@
+//! What `gc` and `rm` have in common: the plan, the question, the run, and what is printed of it.
+
+use super::args::Format;
+use super::global::Global;
+use super::watcher::Watcher;
+use super::{ask, output, stop, terminal};
+use crate::app::error::{Error, Exit};
+use crate::app::gc::{Gc, GcRequest, GcResult};
+use crate::model::OutcomeKind;
+use crate::model::plan::{Kind, Plan};
+use crate::report::{json, text};
+use crate::sys::stop::is_asked;
+
+/// How often it is planned again because the node does not keep still.
+const ATTEMPTS: u32 = 5;
+
+/// Plans, asks, deletes and prints. A refusal is printed for programs as a document, too.
+pub(super) fn run(global: &Global, asked: GcRequest<'_>) -> Result<Exit, Error> {
+    let watcher = Watcher::new(global);
+    let asks = !asked.dry_run && ask::somebody_is_there(global);
+    let mut gc = Gc::new(GcRequest { asks, ..asked }, &watcher);
+    let done = carry_out(global, &watcher, &mut gc);
+    if let Err(refusal) = &done
+        && refusal.exit == Exit::Refused
+    {
+        let refused = gc.refused(refusal);
+        if global.format == Format::Json {
+            output::json(&json::gc(&refused))?;
+        }
+    }
+    done
+}
+
+fn carry_out(global: &Global, watcher: &Watcher<'_>, gc: &mut Gc<'_>) -> Result<Exit, Error> {
+    let mut attempt = 1;
+    loop {
+        let mut planned = gc.plan()?;
+        if planned.result.dry_run {
+            print(global, &planned.result)?;
+            return Ok(planned.result.exit);
+        }
+        if !planned.result.plan.steps.is_empty() && ask::somebody_is_there(global) {
+            // Not to stdout, which holds the result alone.
+            output::aside(&text::gc(&json::gc(&planned.result), &terminal::screen()))?;
+            if !ask::confirm(global, &question(&planned.result.plan))? {
+                match global.format {
+                    Format::Json => {
+                        planned.result.dry_run = true;
+                        output::json(&json::gc(&planned.result))?;
+                    }
+                    Format::Table => output::text("Nothing was deleted.\n")?,
+                }
+                return Ok(Exit::Done);
+            }
+        }
+        stop::listen_once()?;
+        let done = watcher.watch(|| gc.act(planned));
+        match done {
+            // Nothing was deleted, and another plan may do.
+            Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_asked() => {
+                tracing::info!("{error}; planning again");
+                attempt += 1;
+            }
+            Err(error) => return Err(error),
+            Ok(result) => {
+                print(global, &result)?;
+                return Ok(result.exit);
+            }
+        }
+    }
+}
+
+fn print(global: &Global, result: &GcResult) -> Result<(), Error> {
+    match global.format {
+        Format::Json => output::json(&json::gc(result)),
+        // From a timer: only what happened.
+        Format::Table if global.quiet && result.plan().outcome == OutcomeKind::NotNeeded => Ok(()),
+        Format::Table => output::text(&text::gc(&json::gc(result), &terminal::screen())),
+    }
+}
+
+fn question(plan: &Plan) -> String {
+    let count = |kinds: &[Kind]| {
+        let steps = plan.steps.iter().filter(|step| kinds.contains(&step.target.kind));
+        steps.map(|step| if step.target.kind == Kind::Name { step.target.names.len() } else { 1 }).sum()
+    };
+    let some = |count: usize, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        count => Some(format!("{count} {many}")),
+    };
+    let containers = [Kind::Container, Kind::Sandbox, Kind::Log];
+    let parts = [
+        some(count(&[Kind::Leak]), "leak", "leaks"),
+        some(count(&containers), "container, sandbox or log", "containers, sandboxes and logs"),
+        some(count(&[Kind::Image, Kind::Artifact]), "image", "images"),
+    ];
+    let deleted = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    match (deleted.as_str(), some(count(&[Kind::Name]), "name", "names")) {
+        ("", Some(names)) => format!("Remove {names}?"),
+        (deleted, Some(names)) => format!("Delete {deleted} and remove {names}?"),
+        (deleted, None) => format!("Delete {deleted}?"),
+    }
+}

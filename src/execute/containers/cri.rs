@@ -1,0 +1,328 @@
+//! Containers through the runtime: the proof right before a removal, the removal, and whether it has
+//! happened.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cri::{Client, CriError, Problem, StorePlace};
+use crate::disk::Progress;
+use crate::execute::containers::account::Account;
+use crate::execute::containers::look::{Look, Seen, unproven};
+use crate::execute::containers::plan::{self, Scope, Stage};
+use crate::execute::containers::source::{self, Source};
+use crate::execute::containers::files;
+use crate::execute::executor::{Handler, Proof, Run};
+use crate::execute::measure::Patience;
+use crate::execute::remover::{PreconditionError, Removed};
+use crate::execute::runtime_match::RuntimeStores;
+use crate::model::plan::{Action, Cause, Kind, Phase, Step};
+use crate::model::rules::{Rule, Ruling};
+use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
+use crate::node::places::Places;
+use crate::policy::containers::{Decides, Policy, Verdicts};
+use crate::stores::{self, Request, Survey, Weigh};
+use crate::sys::{cgroups, stop};
+
+/// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
+/// grace period, 30 seconds by default.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// All that a run works with.
+pub struct Collector<'a> {
+    pub(super) client: &'a Client,
+    pub(super) place: StorePlace,
+    /// How to look at the disk again.
+    pub(super) request: &'a Request,
+    /// What the kubelet keeps where.
+    pub(super) places: &'a Places,
+    pub(super) policy: &'a Policy,
+    pub(super) scope: Scope,
+}
+
+impl std::fmt::Debug for Collector<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collector").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Collector<'a> {
+    /// Finds out which store the runtime serves.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn new(
+        client: &'a Client,
+        request: &'a Request,
+        places: &'a Places,
+        policy: &'a Policy,
+        scope: Scope,
+    ) -> Result<Self, PreconditionError> {
+        let place = client.store_place().map_err(|error| unproven(&error))?;
+        let place = place.ok_or_else(|| {
+            let endpoint = client.endpoint();
+            PreconditionError::new(format!("{endpoint}: the runtime does not say where its containers lie"))
+        })?;
+        Ok(Self { client, place, request, places, policy, scope })
+    }
+
+    /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
+    /// changes and everything is deleted that is to be deleted. `survey` has measured the stores.
+    ///
+    /// # Errors
+    /// When the runtime cannot be asked.
+    pub fn plan(&self, survey: &Survey) -> Result<Plan, PreconditionError> {
+        source::plan(&mut Containers::new(self), self.scope, &mut self.account(survey))
+    }
+
+    /// Carries out what the policy asks for, and returns the plan as it was carried out.
+    ///
+    /// # Errors
+    /// When the runtime cannot be asked at all: then nothing was deleted.
+    pub fn run(&self, run: &mut Run<'_>, survey: &Survey) -> Result<Plan, PreconditionError> {
+        // containerd unlinks a writable layer with its next collection, seconds after its answer.
+        let patience = Patience { still: run.patience.still.max(Duration::from_secs(5)), ..run.patience };
+        let before = std::mem::replace(&mut run.patience, patience);
+        let plan = source::run(run, &mut Containers::new(self), self.scope, &mut self.account(survey));
+        run.patience = before;
+        plan
+    }
+
+    fn account<'s>(&self, survey: &'s Survey) -> Account<'s> {
+        let own = RuntimeStores::find(&self.place, &survey.inventory).map(|stores| stores.own);
+        Account::open(survey, own)
+    }
+
+    /// The records on the disk, now.
+    fn disk(&self) -> Result<Inventory, PreconditionError> {
+        let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.request.clone() };
+        let survey = stores::run(&request, &Progress::default());
+        Ok(survey.map_err(|error| PreconditionError::disk(&error))?.inventory)
+    }
+
+    fn stores(&self, inventory: &Inventory) -> Result<RuntimeStores, PreconditionError> {
+        RuntimeStores::find(&self.place, inventory).ok_or_else(|| {
+            let (endpoint, root) = (self.client.endpoint(), self.place.root.display());
+            PreconditionError::new(format!("the store of {endpoint} is {root}, which was not read"))
+        })
+    }
+}
+
+/// A container or sandbox of the runtime's own store.
+fn on_disk<'i>(inventory: &'i Inventory, stores: &RuntimeStores, id: &str) -> Option<&'i Container> {
+    inventory.containers.iter().find(|one| one.store == stores.own && one.id == id)
+}
+
+/// The containers of one runtime.
+struct Containers<'a> {
+    collector: &'a Collector<'a>,
+    look: Look<'a>,
+}
+
+impl<'a> Containers<'a> {
+    fn new(collector: &'a Collector<'a>) -> Self {
+        Self { collector, look: Look::new(collector) }
+    }
+
+    fn prove_container(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
+        let collector = self.collector;
+        let id = &step.target.id;
+        let seen = self.look.look()?;
+        if !seen.containers.iter().any(|one| one.id == *id) {
+            return Ok(Proof::Gone);
+        }
+        let verdicts = plan::containers(collector, &seen);
+        // The kubelet's floor goes below its own limit: what is asked again is whether it is dead.
+        let by_limit = matches!(step.cause, Cause::PerUnit | Cause::Total);
+        if !(by_limit && collector.policy.decides == Decides::Kubelet)
+            && let Some(proof) = spared(&verdicts, id)
+        {
+            return Ok(proof);
+        }
+        // The last question before the removal, and the one that counts: a runtime removes by force.
+        let Some(details) = self.look.fresh(id)? else { return Ok(Proof::Gone) };
+        match details.state {
+            ContainerState::Exited => {}
+            ContainerState::Running => return Ok(kept(Rule::Running, "it is running by now")),
+            ContainerState::Created => {
+                let was = seen.containers.iter().find(|one| one.id == *id).map(|one| one.state);
+                if was != Some(ContainerState::Created) {
+                    return Ok(kept(Rule::Running, "the runtime contradicts itself about its state"));
+                }
+            }
+            ContainerState::Unknown if step.action == Action::StopAndDelete => {}
+            ContainerState::Unknown => {
+                return Ok(kept(Rule::StateUnknown, "the runtime does not know its state by now"));
+            }
+        }
+        if let Some(proof) = process_in(id) {
+            return Ok(proof);
+        }
+        let inventory = collector.disk()?;
+        let stores = collector.stores(&inventory)?;
+        let is_containerd = inventory.stores[stores.own.get()].kind == StoreKind::Containerd;
+        match on_disk(&inventory, &stores, id) {
+            Some(one) if is_containerd && one.state == ContainerState::Running => Ok(kept(
+                Rule::Running,
+                "the runtime says that it has ended, but its root filesystem is in use",
+            )),
+            _ => Ok(Proof::MayGo),
+        }
+    }
+
+    fn prove_sandbox(&mut self, step: &Step) -> Result<Proof, PreconditionError> {
+        let collector = self.collector;
+        let id = &step.target.id;
+        let seen = self.look.look()?;
+        if !seen.sandboxes.iter().any(|one| one.id == *id) {
+            return Ok(Proof::Gone);
+        }
+        if let Some(proof) = spared(&plan::sandboxes(collector, &seen, &BTreeSet::new()), id) {
+            return Ok(proof);
+        }
+        if let Some(proof) = process_in(id) {
+            return Ok(proof);
+        }
+        // Its removal takes along, by force, every container in it. A listing that left one out shows
+        // nothing of it; the records on the disk do.
+        let inventory = collector.disk()?;
+        let own = collector.stores(&inventory)?.own;
+        let inside = inventory.containers.iter().find(|one| {
+            one.store == own && one.id != *id && one.sandbox_id.as_deref() == Some(id.as_str())
+        });
+        Ok(match inside {
+            Some(one) => kept(
+                Rule::HasContainers,
+                format!("its container {} is on the disk, but not listed", one.name),
+            ),
+            None => Proof::MayGo,
+        })
+    }
+
+    /// Stops a container of unknown state; `None`: it has ended for sure.
+    fn stopped(&self, id: &str) -> Option<Removed> {
+        let client = self.collector.client;
+        if let Err(error) = client.stop_container(id, GRACE) {
+            return Some(not_stopped(&error));
+        }
+        match client.container(id) {
+            Err(error) => Some(Removed::Unknown(error.to_string())),
+            Ok(None) => Some(Removed::Answered),
+            Ok(Some(one)) if one.state == ContainerState::Running => {
+                let message = "it was stopped, but is running all the same";
+                Some(Removed::Refused(Phase::Stop, message.into()))
+            }
+            Ok(Some(_)) => None,
+        }
+    }
+}
+
+impl Source for Containers<'_> {
+    type Seen = Seen;
+
+    fn look(&mut self) -> Result<Seen, PreconditionError> {
+        self.look.look()
+    }
+
+    fn stage(&self, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
+        plan::of(self.collector, stage, seen, gone)
+    }
+}
+
+impl Handler for Containers<'_> {
+    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+        match step.target.kind {
+            Kind::Container => self.prove_container(step),
+            Kind::Sandbox => self.prove_sandbox(step),
+            _ => files::prove(self.collector, step, &mut self.look),
+        }
+    }
+
+    fn remove(&mut self, step: &Step) -> Removed {
+        let (client, id) = (self.collector.client, &step.target.id);
+        match step.target.kind {
+            Kind::Container => {
+                if step.action == Action::StopAndDelete
+                    && let Some(done) = self.stopped(id)
+                {
+                    return done;
+                }
+                answered(client.remove_container(id))
+            }
+            Kind::Sandbox => match client.stop_sandbox(id) {
+                Err(error) => not_stopped(&error),
+                Ok(()) => answered(client.remove_sandbox(id)),
+            },
+            _ => match files::remove(self.collector, step) {
+                Ok(()) => Removed::Proven,
+                Err(message) if stop::is_asked() => Removed::Unknown(message),
+                Err(message) => Removed::Refused(Phase::Remove, message),
+            },
+        }
+    }
+
+    /// Only runtime and disk together tell.
+    fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
+        let (collector, id) = (self.collector, &step.target.id);
+        let known = match step.target.kind {
+            Kind::Sandbox => collector.client.sandbox_is_listed(id),
+            _ => collector.client.container_is_known(id),
+        };
+        let inventory = collector.disk()?;
+        let stores = collector.stores(&inventory)?;
+        let recorded = on_disk(&inventory, &stores, id).is_some();
+        // A runtime that has died cannot be asked; what its records lack it has removed.
+        if recorded || known.unwrap_or(false) {
+            return Ok(Some(true));
+        }
+        // Of damaged records nothing is proven by what they lack.
+        let damaged = inventory.stores[stores.own.get()].consistency == Consistency::Damaged;
+        Ok((!damaged).then_some(false))
+    }
+
+    fn gone_in_doubt_within(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+}
+
+fn kept(rule: Rule, detail: impl Into<String>) -> Proof {
+    Proof::Kept(Ruling::keeps(rule, detail))
+}
+
+fn spared(verdicts: &Verdicts, id: &str) -> Option<Proof> {
+    if verdicts.takes(id).is_some() {
+        return None;
+    }
+    let stays = verdicts.kept.iter().find(|kept| kept.id == id);
+    Some(stays.map_or(Proof::Gone, |stays| kept(stays.rule, stays.detail.clone())))
+}
+
+fn process_in(id: &str) -> Option<Proof> {
+    match cgroups::process_in(id) {
+        Ok(None) => None,
+        Ok(Some(pid)) => Some(kept(
+            Rule::Running,
+            format!("the runtime says that it has ended, but process {pid} is in it"),
+        )),
+        Err(error) => Some(kept(Rule::Running, format!("whether anything runs in it cannot be told: {error}"))),
+    }
+}
+
+fn not_stopped(error: &CriError) -> Removed {
+    match error.problem {
+        Problem::Left => Removed::Unknown(error.to_string()),
+        _ => Removed::Refused(Phase::Stop, error.to_string()),
+    }
+}
+
+fn answered(answer: Result<(), CriError>) -> Removed {
+    match answer {
+        Ok(()) => Removed::Answered,
+        // Whoever removed it: it is to be gone.
+        Err(error) if error.problem.leaves_doubt() || matches!(error.problem, Problem::NotFound(_)) => {
+            Removed::InDoubt(error.to_string())
+        }
+        Err(error) => Removed::Refused(Phase::Remove, error.to_string()),
+    }
+}

@@ -1,0 +1,105 @@
+//! Plan and run, whichever way containers are looked at and removed.
+
+use crate::execute::containers::account::Account;
+use crate::execute::containers::plan::{Scope, Stage};
+use crate::execute::executor::{Handler, Run};
+use crate::execute::remover::PreconditionError;
+use crate::model::outcome::Stopped;
+use crate::model::plan::{Phase, Problem, Step};
+use crate::model::rules::Ruling;
+use crate::model::{OutcomeKind, Plan};
+use crate::policy::Answer;
+
+/// A way to look at containers and to remove them.
+pub(super) trait Source: Handler {
+    /// One look.
+    type Seen;
+
+    fn look(&mut self) -> Result<Self::Seen, PreconditionError>;
+
+    /// What a stage takes, as if all of `gone` were gone already.
+    fn stage(&self, stage: Stage, seen: &Self::Seen, gone: &[Step]) -> Plan;
+}
+
+pub(super) fn plan<S: Source>(
+    source: &mut S,
+    scope: Scope,
+    account: &mut Account<'_>,
+) -> Result<Plan, PreconditionError> {
+    let seen = source.look()?;
+    let mut plan = Plan::default();
+    for stage in Stage::ALL.into_iter().filter(|stage| stage.is_in(scope)) {
+        let mut own = source.stage(stage, &seen, &plan.steps);
+        account.predict(&mut own.steps);
+        for step in &own.steps {
+            account.remove(step);
+        }
+        add(&mut plan, own);
+    }
+    if !plan.steps.is_empty() {
+        plan.outcome = OutcomeKind::Reached;
+    }
+    Ok(plan)
+}
+
+pub(super) fn run<S: Source>(
+    run: &mut Run<'_>,
+    source: &mut S,
+    scope: Scope,
+    account: &mut Account<'_>,
+) -> Result<Plan, PreconditionError> {
+    let mut plan = Plan::default();
+    let mut removed = Vec::new();
+    for stage in Stage::ALL.into_iter().filter(|stage| stage.is_in(scope)) {
+        // What the stage before has removed is gone by now, what could not be removed is still there.
+        let seen = match source.look() {
+            Ok(seen) => seen,
+            Err(error) if stage == Stage::ALL[0] => return Err(error),
+            Err(error) => {
+                run.ends(error.what);
+                break;
+            }
+        };
+        let mut own = source.stage(stage, &seen, &[]);
+        account.predict(&mut own.steps);
+        let steps = std::mem::take(&mut own.steps);
+        add(&mut plan, own);
+        for step in steps {
+            // What stands in its way may have gone since.
+            let step = account.predicted_now(step);
+            match run.step(&step, source) {
+                Answer::Removed => {
+                    account.remove(&step);
+                    removed.push(step);
+                }
+                Answer::Kept(Ruling { rule, detail, .. }) => plan.spare(step.target, rule, detail),
+                Answer::Gone | Answer::NotTried | Answer::Refused(_) => {}
+            }
+        }
+        if run.stopped.is_some() {
+            break;
+        }
+    }
+    plan.steps = removed;
+    plan.outcome = if plan.steps.is_empty() { OutcomeKind::NotNeeded } else { OutcomeKind::Reached };
+    // That nothing more is known of containers ends nothing but their part of the run.
+    match run.stopped.take() {
+        Some(Stopped::Unproven(what) | Stopped::Closed(what)) => {
+            plan.problems.push(Problem::new(None, Phase::Prove, what));
+            plan.outcome = OutcomeKind::Failed;
+        }
+        other => run.stopped = other,
+    }
+    Ok(plan)
+}
+
+fn add(plan: &mut Plan, other: Plan) {
+    plan.steps.extend(other.steps);
+    plan.kept.extend(other.kept);
+    plan.problems.extend(other.problems);
+    for note in other.notes {
+        if !plan.notes.contains(&note) {
+            plan.notes.push(note);
+        }
+    }
+}

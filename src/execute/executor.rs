@@ -1,0 +1,446 @@
+//! The one loop of every deletion: prove, remove, confirm, measure, record.
+//!
+//! What differs between images, containers, logs and leaks is how a thing is proven and removed:
+//! a [`Handler`] does that. What was done is told to an [`Observer`] at once, so that a run that is
+//! killed has still recorded it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::execute::gauges::Gauges;
+use crate::execute::measure::{Ended, Patience, Room};
+use crate::execute::remover::{PreconditionError, Removed};
+use crate::model::outcome::{Deletion, Outcome, Stopped, tolerance};
+use crate::model::plan::{Action, Gain, Kind, Phase, Plan, Problem, Step, Target, bytes_on};
+use crate::model::rules::{Rule, Ruling};
+use crate::model::space::Measured;
+use crate::model::{FilesystemIx, OutcomeKind};
+use crate::policy::Answer;
+use crate::sys::stop;
+
+/// A record may outlive the answer to a removal for a moment.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// There may be ten thousand small leaks, on a filesystem where others write and delete: for those
+/// it is measured once, without waiting.
+const WORTH_WAITING: u64 = 4 << 20;
+
+/// Is told what happens, as it happens.
+pub trait Observer {
+    /// Something is about to be proven and then deleted at once: whatever takes time and has to be
+    /// done before is done now.
+    fn begins(&mut self, _step: &Step) {}
+    /// What was begun last was not touched after all.
+    fn spared(&mut self, _step: &Step) {}
+    /// What was begun last is gone; what it freed has not come yet, which can take seconds.
+    fn gone(&mut self, _step: &Step) {}
+    /// It is gone, and the result was measured.
+    fn deleted(&mut self, _deletion: &Deletion) {}
+    /// It could not be deleted, or not in full.
+    fn refused(&mut self, _step: &Step, _problem: &Problem) {}
+    /// Its removal was asked for, and nobody can tell any more whether it is gone.
+    fn unproven(&mut self, _step: &Step, _message: &str) {}
+}
+
+/// What a fresh look says of a target.
+pub(super) enum Proof {
+    /// It is not there any more.
+    Gone,
+    /// A rule keeps it by now.
+    Kept(Ruling),
+    MayGo,
+}
+
+/// Proves and removes one kind of thing.
+pub(super) trait Handler {
+    /// Who says that something is removed.
+    fn name(&self) -> &'static str {
+        "the runtime"
+    }
+
+    /// Does what takes time before the proof: a proof is as good as it is young.
+    fn prepare(&mut self) {}
+
+    /// Looks again at everything that may keep the target, and brings its names up to date.
+    ///
+    /// # Errors
+    /// When that cannot be had in full: then nothing more is deleted.
+    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError>;
+
+    /// Removes it, right after it was proven.
+    fn remove(&mut self, step: &Step) -> Removed;
+
+    /// Whether it is still there; `None`: the records are damaged, and do not tell.
+    ///
+    /// # Errors
+    /// When the store cannot be asked any more.
+    fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError>;
+
+    /// How long something may still be there that was removed without an answer.
+    fn gone_in_doubt_within(&self) -> Duration {
+        GONE_WITHIN
+    }
+
+    /// Bytes of our own on the filesystem `device` (`st_dev`) that a removal may use up, or make
+    /// again: they are no part of what it frees.
+    fn own_bytes(&self, _device: u64) -> u64 {
+        0
+    }
+
+    /// What the next removal frees besides the target.
+    fn byproduct(&self) -> Vec<Gain> {
+        Vec::new()
+    }
+}
+
+/// A run under way.
+pub struct Run<'a> {
+    observer: &'a mut dyn Observer,
+    /// Set by a signal: nothing more is begun.
+    stop: &'a AtomicBool,
+    pub(super) gauges: Gauges,
+    /// How long to wait for late frees.
+    pub(super) patience: Patience,
+    deletions: Vec<Deletion>,
+    pub(super) repaired: Vec<Target>,
+    problems: Vec<Problem>,
+    pub(super) stopped: Option<Stopped>,
+    /// Why the store of the last step was left aside, if it was.
+    pub(super) aside: Option<String>,
+    /// The last refusal came although the removal was answered with yes.
+    pub(super) believed: bool,
+}
+
+impl std::fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Run").field("stopped", &self.stopped).finish_non_exhaustive()
+    }
+}
+
+/// A filesystem on which something is expected to be freed, its room before, and what of it the
+/// handler held for itself then.
+type Before = (Option<FilesystemIx>, Option<Room>, i64);
+
+impl<'a> Run<'a> {
+    /// Measures on the filesystems of `gauges`.
+    pub fn new(gauges: Gauges, patience: Patience, observer: &'a mut dyn Observer, stop: &'a AtomicBool) -> Self {
+        Self {
+            observer,
+            stop,
+            gauges,
+            patience,
+            deletions: Vec::new(),
+            repaired: Vec::new(),
+            problems: Vec::new(),
+            stopped: None,
+            aside: None,
+            believed: false,
+        }
+    }
+
+    /// What the filesystems say now.
+    #[must_use]
+    pub fn measure(&self) -> Vec<Measured> {
+        self.gauges.measure()
+    }
+
+    /// What was deleted so far, in order.
+    #[must_use]
+    pub fn deletions(&self) -> &[Deletion] {
+        &self.deletions
+    }
+
+    /// Whether the run ends here.
+    pub fn is_stopped(&mut self) -> bool {
+        if self.stopped.is_none() && self.stop.load(Ordering::Relaxed) {
+            self.stopped = Some(Stopped::Signal);
+        }
+        self.stopped.is_some()
+    }
+
+    /// Nothing can be proven any more. A signal also cuts short the question that was being asked.
+    pub(super) fn ends(&mut self, why: String) {
+        self.stopped = Some(if stop::is_asked() { Stopped::Signal } else { Stopped::Unproven(why) });
+    }
+
+    /// The outcome of all of it: `plan` as it was carried out, and what the filesystems said before.
+    #[must_use]
+    pub fn finish(self, mut plan: Plan, before: Vec<Measured>) -> Outcome {
+        let after = self.gauges.measure();
+        plan.problems.extend(self.problems);
+        if self.stopped == Some(Stopped::Signal) {
+            let message = "a signal ended the run before its plan did";
+            plan.problems.push(Problem::new(None, Phase::Stop, message));
+        }
+        let in_part = plan.problems.iter().any(|problem| problem.in_part);
+        plan.outcome = match (&self.stopped, plan.outcome) {
+            (Some(Stopped::Closed(_)), _) => OutcomeKind::Refused,
+            (Some(_), _) => OutcomeKind::Failed,
+            (None, _) if in_part => OutcomeKind::Failed,
+            (None, outcome) => outcome,
+        };
+        Outcome {
+            plan,
+            deletions: self.deletions,
+            repaired: self.repaired,
+            before,
+            after,
+            stopped: self.stopped,
+        }
+    }
+
+    /// Deletes one target.
+    pub(super) fn step(&mut self, step: &Step, handler: &mut dyn Handler) -> Answer {
+        (self.aside, self.believed) = (None, false);
+        if self.is_stopped() {
+            return Answer::NotTried;
+        }
+        let mut step = step.clone();
+        handler.prepare();
+        let byproduct = handler.byproduct();
+        self.observer.begins(&step);
+        let before = self.rooms(&step, &byproduct, handler);
+        match handler.prove(&mut step) {
+            Ok(Proof::MayGo) => {}
+            Ok(other) => {
+                self.observer.spared(&step);
+                return match other {
+                    Proof::Kept(ruling) => Answer::Kept(ruling),
+                    Proof::Gone | Proof::MayGo => Answer::Gone,
+                };
+            }
+            Err(error) => {
+                self.observer.spared(&step);
+                self.ends(error.what);
+                return Answer::NotTried;
+            }
+        }
+        let removed = handler.remove(&step);
+        if let Some(answer) = self.untouched(&step, &removed) {
+            return answer;
+        }
+        let gone = match &removed {
+            Removed::Refused(..) | Removed::LeftOver(_) => Ok(false),
+            Removed::Proven => Ok(true),
+            Removed::Unknown(message) => Err(PreconditionError::new(message)),
+            // Whatever the answer was, only the store tells. After a failure nothing more is to
+            // come: on a full disk every removal fails, and there may be thousands.
+            Removed::Failed(_) | Removed::InPart(_) => is_gone(handler, &step, Duration::ZERO),
+            Removed::InDoubt(_) => {
+                let within = handler.gone_in_doubt_within();
+                is_gone(handler, &step, within)
+            }
+            _ => is_gone(handler, &step, GONE_WITHIN),
+        };
+        let gone = match gone {
+            Ok(gone) => gone,
+            Err(error) => {
+                self.observer.unproven(&step, &error.what);
+                self.ends(error.what.clone());
+                return Answer::Refused(error.what);
+            }
+        };
+        if !gone {
+            return self.refused(&step, removed, handler, (&before, &byproduct));
+        }
+        if matches!(removed, Removed::NotFound(_)) {
+            // Somebody else was faster.
+            self.observer.spared(&step);
+            return Answer::Gone;
+        }
+        if step.action == Action::Repair {
+            self.observer.spared(&step);
+            self.repaired.push(step.target);
+            return Answer::Removed;
+        }
+        if let Removed::InPart(message) = removed
+            && !stop::is_asked()
+        {
+            let message = format!("removed in part: {message}");
+            let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, message);
+            self.problems.push(Problem { in_part: true, ..problem });
+        }
+        let deletion = self.freed(step, &before, &byproduct, handler, true);
+        self.observer.deleted(&deletion);
+        self.deletions.push(deletion);
+        Answer::Removed
+    }
+
+    /// What follows from a removal that touched nothing; `None`: something may have been removed.
+    fn untouched(&mut self, step: &Step, removed: &Removed) -> Option<Answer> {
+        let answer = match removed {
+            Removed::NotAsked(what) => {
+                self.ends(what.clone());
+                Answer::NotTried
+            }
+            Removed::Closed(what) => {
+                self.stopped = Some(Stopped::Closed(what.clone()));
+                Answer::NotTried
+            }
+            Removed::Aside(what) => {
+                self.aside = Some(what.clone());
+                Answer::Kept(Ruling::keeps(Rule::OutOfReach, what))
+            }
+            Removed::Kept(ruling) => Answer::Kept(ruling.clone()),
+            _ => return None,
+        };
+        self.observer.spared(step);
+        Some(answer)
+    }
+
+    /// It is still there, or some of it.
+    fn refused(
+        &mut self,
+        step: &Step,
+        removed: Removed,
+        handler: &dyn Handler,
+        (before, byproduct): (&[Before], &[Gain]),
+    ) -> Answer {
+        self.believed = matches!(removed, Removed::Answered);
+        let id = Some(step.target.id.clone());
+        let problem = match removed {
+            Removed::LeftOver(message) => {
+                let part = self.freed(step.clone(), before, byproduct, handler, false);
+                let message = format!("removed in part: {message}");
+                let problem = Problem::new(id, Phase::Remove, message);
+                Problem { in_part: true, measured_bytes: part.measured_bytes, ..problem }
+            }
+            Removed::Refused(phase, message) => Problem::new(id, phase, message),
+            Removed::Failed(message)
+            | Removed::InPart(message)
+            | Removed::InDoubt(message)
+            | Removed::NotFound(message) => Problem::new(id, Phase::Remove, message),
+            _ => {
+                let message = format!("{} said that it is removed, but it is still there", handler.name());
+                Problem::new(id, Phase::Remove, message)
+            }
+        };
+        let message = problem.message.clone();
+        if stop::is_asked() && !problem.in_part {
+            // What was asked for may still happen.
+            self.observer.unproven(step, &message);
+            self.ends(message.clone());
+            return Answer::Refused(message);
+        }
+        self.observer.refused(step, &problem);
+        // Images are told of by the plan.
+        if !step.target.is_image() {
+            self.problems.push(problem);
+        }
+        Answer::Refused(message)
+    }
+
+    /// The filesystems on which something is expected to be freed, and their room now.
+    fn rooms(&self, step: &Step, byproduct: &[Gain], handler: &dyn Handler) -> Vec<Before> {
+        let mut on: Vec<_> = step.gains.iter().chain(byproduct).map(|gain| Some(gain.filesystem)).collect();
+        on.sort_unstable();
+        on.dedup();
+        on.extend((step.log_bytes > 0).then_some(None));
+        on.into_iter().map(|at| (at, self.gauges.room(at), self.own_bytes(at, handler))).collect()
+    }
+
+    fn own_bytes(&self, at: Option<FilesystemIx>, handler: &dyn Handler) -> i64 {
+        let device = self.gauges.device(at);
+        i64::try_from(device.map_or(0, |device| handler.own_bytes(device))).unwrap_or(i64::MAX)
+    }
+
+    /// Waits for what was removed to be freed. `tells`: the observer is told where that takes time.
+    fn freed(
+        &mut self,
+        step: Step,
+        before: &[Before],
+        byproduct: &[Gain],
+        handler: &dyn Handler,
+        tells: bool,
+    ) -> Deletion {
+        let (at, began) = (Timestamp::now(), Instant::now());
+        let predicted = |on: Option<FilesystemIx>| match on {
+            Some(on) => step.predicted_on(on).saturating_add(bytes_on(byproduct, on)),
+            None => step.log_bytes,
+        };
+        let late = before.iter().any(|(on, room, _)| {
+            let freed = room.zip(self.gauges.room(*on)).map(|(before, now)| now.freed_since(&before));
+            let enough = predicted(*on).saturating_sub(tolerance(predicted(*on)));
+            freed.is_some_and(|freed| i128::from(freed) < i128::from(enough))
+        });
+        if late && tells {
+            self.observer.gone(&step);
+        }
+        let patience = match step.target.kind {
+            Kind::Leak if step.predicted_bytes() < WORTH_WAITING => {
+                Patience { deadline: Duration::ZERO, ..self.patience }
+            }
+            _ => self.patience,
+        };
+        let mut total = None;
+        let mut ended = Ended::Came;
+        let mut usage = None;
+        for (on, room, own_before) in before {
+            let (Some(gauge), Some(room)) = (self.gauges.of(*on), room) else {
+                tracing::warn!("a filesystem cannot be measured; what is freed there is not counted");
+                continue;
+            };
+            match gauge.settle(room, predicted(*on), patience) {
+                Ok(settled) => {
+                    let own = self.own_bytes(*on, handler).saturating_sub(*own_before);
+                    let here = settled.measured_bytes.saturating_add(own);
+                    total = Some(total.unwrap_or(0_i64).saturating_add(here));
+                    if settled.why != Ended::Came {
+                        ended = settled.why;
+                    }
+                    usage = usage.or(settled.room.space().ok());
+                }
+                Err(error) => tracing::warn!("measuring {}: {error}", gauge.path().display()),
+            }
+        }
+        if let Some(on) = step.filesystem {
+            usage = self.gauges.room(Some(on)).and_then(|room| room.space().ok());
+        }
+        // Nothing was expected, and nothing had to be measured.
+        let total = if before.is_empty() { Some(0) } else { total };
+        let own = i64::try_from(step.predicted_bytes()).unwrap_or(i64::MAX);
+        let on_top = u64::try_from(total.unwrap_or(0).saturating_sub(own)).unwrap_or(0);
+        let expected = byproduct.iter().fold(0_u64, |sum, gain| sum.saturating_add(gain.size.frees_bytes));
+        let byproduct_bytes = expected.min(on_top);
+        let measured = total.map(|total| total.saturating_sub(i64::try_from(byproduct_bytes).unwrap_or(i64::MAX)));
+        Deletion {
+            step,
+            at,
+            // What had come when a signal ended the waiting says little.
+            measured_bytes: measured.filter(|_| ended != Ended::Signal),
+            byproduct_bytes,
+            usage_after_percent: usage.map(|space| space.used_percent()),
+            waited: began.elapsed(),
+        }
+    }
+}
+
+/// Whether the store no longer has it; waits for so long for that.
+///
+/// # Errors
+/// When the store cannot tell.
+fn is_gone(handler: &mut dyn Handler, step: &Step, within: Duration) -> Result<bool, PreconditionError> {
+    let began = Instant::now();
+    loop {
+        let is_there = handler.is_there(step)?;
+        // After a signal one look has to do.
+        let waited = if stop::is_asked() { GONE_WITHIN } else { began.elapsed() };
+        if let Some(is_there) = is_there.filter(|is_there| !is_there || waited >= within) {
+            return Ok(!is_there);
+        }
+        // Records may be caught half-written.
+        if waited >= GONE_WITHIN {
+            return match is_there {
+                Some(is_there) => Ok(!is_there),
+                None => {
+                    let root = step.target.store_root();
+                    Err(PreconditionError::new(format!("the records of the store {root} can no longer be read in full")))
+                }
+            };
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

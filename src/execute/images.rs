@@ -1,0 +1,186 @@
+//! Images: the planner's plan, carried out step by step.
+
+use crate::execute::context::Recalled;
+use crate::execute::executor::{Handler, Proof, Run};
+use crate::execute::gauges::Gauges;
+use crate::execute::proof::{self, Facts, Looked, Means, Waived};
+use crate::execute::remover::{PreconditionError, Removed, Remover};
+use crate::model::outcome::Stopped;
+use crate::model::plan::{self, Gain, Phase, Problem, Step};
+use crate::model::space::Measured;
+use crate::model::{Image, ImageIx, OutcomeKind, Plan};
+use crate::policy::compare::{Comparison, compare};
+use crate::policy::plan::{Answer, Next, Planner, Task};
+use crate::policy::rules::Judge;
+use crate::stores::Survey;
+use crate::stores::containers_storage::edit::NO_SPACE;
+
+/// The plan for `survey` without carrying it out: the same that [`run`] follows as long as its
+/// predictions hold, after something else has freed `made`. What the filesystems say is as of now.
+#[must_use]
+pub fn plan(
+    made: &[Gain],
+    survey: &Survey,
+    means: &Means<'_>,
+    task: Task<'_>,
+    looked: &Looked,
+) -> (Plan, Vec<Measured>) {
+    let facts = Facts::of(survey, means, looked);
+    let measured = Gauges::open(&survey.inventory, None).measure();
+    let mut then = measured.clone();
+    plan::apply(made, &mut then);
+    (crate::policy::plan::plan(facts.input(survey, means.policy), task, &then), measured)
+}
+
+/// Both policies side by side, for the runtime's image filesystem; `None` where there is no runtime
+/// behind the remover, or the filesystem's numbers cannot be believed.
+#[must_use]
+pub fn side_by_side(
+    survey: &Survey,
+    means: &Means<'_>,
+    looked: &Looked,
+    theirs: crate::policy::kubelet::Policy,
+) -> Option<Comparison> {
+    let facts = Facts::of(survey, means, looked);
+    let measured = Gauges::open(&survey.inventory, None).measure();
+    compare(facts.input(survey, means.policy), &measured, looked.listing.as_ref()?, theirs)
+}
+
+/// Carries out the task, and returns the plan as it was carried out.
+///
+/// # Errors
+/// When what the remover needs to know cannot be had in full: then no image was deleted.
+pub fn run(
+    run: &mut Run<'_>,
+    survey: &Survey,
+    means: &Means<'_>,
+    task: Task<'_>,
+    remover: &mut dyn Remover,
+) -> Result<Plan, PreconditionError> {
+    let facts = Facts::of(survey, means, &Looked::now(survey, means, remover)?);
+    let mut planner = Planner::new(facts.input(survey, means.policy), task);
+    let mut images = Images::new(survey, *means, task.waived(), remover);
+    let mut aside: Vec<String> = Vec::new();
+    while !run.is_stopped() {
+        let Next::Delete(step) = planner.next(&run.measure()) else { break };
+        let answer = run.step(&step, &mut images);
+        aside.extend(run.aside.take());
+        ends_without_space(run, &answer);
+        planner.answer(answer);
+    }
+    let mut plan = planner.finish(&run.measure());
+    if !aside.is_empty() && plan.outcome != OutcomeKind::Failed {
+        // What was to be deleted there stays, whatever was reached elsewhere.
+        plan.outcome = OutcomeKind::Refused;
+    }
+    let phase_of = |message: &String| if message.contains(NO_SPACE) { Phase::Remove } else { Phase::Lock };
+    let ended = match &run.stopped {
+        Some(Stopped::Unproven(message)) => Some((Phase::Prove, message.clone())),
+        Some(Stopped::Closed(message)) => Some((Phase::Lock, message.clone())),
+        Some(Stopped::Signal) | None => None,
+    };
+    let aside = aside.into_iter().map(|message| (phase_of(&message), message));
+    for (phase, message) in aside.chain(ended) {
+        if !plan.problems.iter().any(|problem| problem.message == message) {
+            plan.problems.push(Problem::new(None, phase, message));
+        }
+    }
+    Ok(plan)
+}
+
+/// After a refusal for want of space the next one would fail likewise, and there may be thousands.
+pub(super) fn ends_without_space(run: &mut Run<'_>, answer: &Answer) {
+    if let Answer::Refused(message) = answer
+        && run.stopped.is_none()
+        && is_no_space(message)
+    {
+        run.ends(message.clone());
+    }
+}
+
+/// Whether a removal failed for want of space: the disk's fault, and not the image's.
+#[must_use]
+pub fn is_no_space(message: &str) -> bool {
+    crate::cri::is_no_space(message) || message.contains(NO_SPACE)
+}
+
+/// Proves and removes images of a survey.
+pub(super) struct Images<'a> {
+    survey: &'a Survey,
+    means: Means<'a>,
+    waived: Waived,
+    remover: &'a mut dyn Remover,
+    recalled: Option<Recalled<'a>>,
+    /// The look that allowed the deletion, and the image in it.
+    fresh: Option<(Survey, ImageIx)>,
+}
+
+impl<'a> Images<'a> {
+    pub(super) fn new(
+        survey: &'a Survey,
+        means: Means<'a>,
+        waived: Waived,
+        remover: &'a mut dyn Remover,
+    ) -> Self {
+        Self { survey, means, waived, remover, recalled: None, fresh: None }
+    }
+}
+
+impl Handler for Images<'_> {
+    fn name(&self) -> &'static str {
+        self.remover.name()
+    }
+
+    fn prepare(&mut self) {
+        self.recalled = Some(self.means.context.recall());
+    }
+
+    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+        let Means { request, policy, context } = self.means;
+        let (id, Some(store)) = (&step.target.id, &step.target.store) else { return Ok(Proof::Gone) };
+        let (fresh, extra) = proof::look_together(request, &request.labels.only(id), self.remover)?;
+        let store = proof::find_store(store, &fresh.inventory)?;
+        let Some(at) = proof::find(&fresh.inventory, store, id) else {
+            return match proof::is_damaged(&fresh.inventory, store) {
+                true => Err(damaged(step)),
+                false => Ok(Proof::Gone),
+            };
+        };
+        let recalled = self.recalled.take().unwrap_or_else(|| context.recall());
+        let facts = Facts::with(&fresh.inventory, context, &recalled, extra);
+        if let Some(ruling) = Judge::new(facts.input(&fresh, policy)).waiving(self.waived).kept(at) {
+            return Ok(Proof::Kept(ruling));
+        }
+        let image: &Image = &fresh.inventory.images[at.get()];
+        step.target.names.clone_from(&image.names);
+        self.fresh = Some((fresh, at));
+        Ok(Proof::MayGo)
+    }
+
+    fn remove(&mut self, _: &Step) -> Removed {
+        match &self.fresh {
+            Some((fresh, at)) => self.remover.remove(&fresh.inventory, *at),
+            None => Removed::NotAsked("it was not proven".into()),
+        }
+    }
+
+    fn is_there(&mut self, step: &Step) -> Result<Option<bool>, PreconditionError> {
+        match &self.fresh {
+            Some((fresh, at)) => proof::is_there(self.means.request, fresh, *at),
+            None => Err(damaged(step)),
+        }
+    }
+
+    fn own_bytes(&self, device: u64) -> u64 {
+        self.remover.own_bytes(device)
+    }
+
+    fn byproduct(&self) -> Vec<Gain> {
+        self.remover.byproduct(&self.survey.inventory, &self.survey.refs)
+    }
+}
+
+fn damaged(step: &Step) -> PreconditionError {
+    let root = step.target.store_root();
+    PreconditionError::new(format!("the records of the store {root} can no longer be read in full"))
+}

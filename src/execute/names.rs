@@ -1,0 +1,159 @@
+//! Names that are taken from images which keep others: nothing is freed, and the image stays.
+
+use crate::execute::context::Recalled;
+use crate::execute::executor::{Handler, Proof, Run};
+use crate::execute::proof::{self, Facts, Looked, Means};
+use crate::execute::remover::{PreconditionError, Removed, Remover};
+use crate::model::outcome::Stopped;
+use crate::model::plan::{Cause, Kept, Kind, Phase, Step, Target};
+use crate::model::rules::{Rule, Ruling};
+use crate::model::{ImageIx, LabelsOf, OutcomeKind, Plan};
+use crate::policy::rules::Judge;
+use crate::policy::{Answer, Input, Policy};
+use crate::stores::Survey;
+
+/// Rules that keep an image for what would be lost with it. With a name nothing is.
+const WAIVED: [Rule; 6] =
+    [Rule::InUse, Rule::ProtectedLabel, Rule::AgeUnknown, Rule::MinAge, Rule::UsedJustNow, Rule::BackingOff];
+
+/// Names to be taken from one image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untag {
+    /// The image, which has others.
+    pub image: ImageIx,
+    /// Its names that are removed.
+    pub names: Vec<String>,
+}
+
+impl Untag {
+    fn step(&self, survey: &Survey) -> Step {
+        let image = Target::image(&survey.inventory, self.image);
+        Step::new(Target { kind: Kind::Name, names: self.names.clone(), ..image }, Cause::Request)
+    }
+}
+
+/// What would become of each, nothing changed.
+#[must_use]
+pub fn plan(untags: &[Untag], survey: &Survey, means: &Means<'_>, looked: &Looked) -> Plan {
+    let mut plan = Plan::default();
+    if untags.is_empty() {
+        return plan;
+    }
+    let facts = Facts::of(survey, means, looked);
+    for untag in untags {
+        let step = untag.step(survey);
+        match judge(survey, &facts, means.policy, untag.image, &untag.names) {
+            Some(Ruling { rule, detail, .. }) => plan.kept.push(Kept { target: step.target, rule, detail }),
+            None => plan.steps.push(step),
+        }
+    }
+    plan.outcome = outcome(plan.kept.is_empty());
+    plan
+}
+
+/// Takes the names, each proven right before. A signal, or what cannot be proven any more, leaves
+/// the rest as it is.
+///
+/// # Errors
+/// When what the proof needs cannot be had: nothing was changed.
+pub fn run(
+    run: &mut Run<'_>,
+    untags: &[Untag],
+    survey: &Survey,
+    means: &Means<'_>,
+    remover: &mut dyn Remover,
+) -> Result<Plan, PreconditionError> {
+    let mut plan = Plan::default();
+    let mut all = true;
+    let mut names = Names { means: *means, remover, recalled: None, fresh: None };
+    for untag in untags {
+        if run.is_stopped() {
+            break;
+        }
+        let step = untag.step(survey);
+        match run.step(&step, &mut names) {
+            Answer::Removed => {
+                for name in &untag.names {
+                    tracing::info!(id = step.target.id, "untagged {name:?}");
+                }
+                plan.steps.push(step);
+            }
+            Answer::Kept(Ruling { rule, detail, .. }) => {
+                all = false;
+                plan.kept.push(Kept { target: step.target, rule, detail });
+            }
+            Answer::Gone | Answer::NotTried | Answer::Refused(_) => all = false,
+        }
+    }
+    if let Some(Stopped::Unproven(what)) = &run.stopped
+        && plan.steps.is_empty()
+    {
+        return Err(PreconditionError::new(what));
+    }
+    if !untags.is_empty() {
+        plan.outcome = outcome(all);
+    }
+    Ok(plan)
+}
+
+fn outcome(all: bool) -> OutcomeKind {
+    if all { OutcomeKind::Reached } else { OutcomeKind::NotReached }
+}
+
+struct Names<'a> {
+    means: Means<'a>,
+    remover: &'a mut dyn Remover,
+    recalled: Option<Recalled<'a>>,
+    fresh: Option<(Survey, ImageIx)>,
+}
+
+impl Handler for Names<'_> {
+    fn prepare(&mut self) {
+        self.recalled = Some(self.means.context.recall());
+    }
+
+    fn prove(&mut self, step: &mut Step) -> Result<Proof, PreconditionError> {
+        let Means { request, policy, context } = self.means;
+        let Some(store) = &step.target.store else { return Ok(Proof::Gone) };
+        let (fresh, extra) = proof::look_together(request, &LabelsOf::Nobody, self.remover)?;
+        let store = proof::find_store(store, &fresh.inventory)?;
+        self.fresh = None;
+        let Some(at) = proof::find(&fresh.inventory, store, &step.target.id) else {
+            return Ok(Proof::MayGo);
+        };
+        let recalled = self.recalled.take().unwrap_or_else(|| context.recall());
+        let facts = Facts::with(&fresh.inventory, context, &recalled, extra);
+        if let Some(ruling) = judge(&fresh, &facts, policy, at, &step.target.names) {
+            return Ok(Proof::Kept(ruling));
+        }
+        self.fresh = Some((fresh, at));
+        Ok(Proof::MayGo)
+    }
+
+    fn remove(&mut self, step: &Step) -> Removed {
+        let Some((fresh, at)) = &self.fresh else {
+            return Removed::Refused(Phase::Untag, "it is not there any more".into());
+        };
+        match self.remover.untag(&fresh.inventory, *at, &step.target.names) {
+            Removed::Answered => Removed::Proven,
+            Removed::Closed(what) | Removed::Aside(what) => Removed::NotAsked(what),
+            Removed::Kept(ruling) => Removed::Refused(Phase::Untag, ruling.detail),
+            Removed::NotFound(why) | Removed::Failed(why) | Removed::InPart(why) | Removed::InDoubt(why) => {
+                Removed::Refused(Phase::Untag, why)
+            }
+            other => other,
+        }
+    }
+
+    fn is_there(&mut self, _: &Step) -> Result<Option<bool>, PreconditionError> {
+        Ok(None)
+    }
+}
+
+/// The rule that keeps `names`: asked of an image that has no others.
+fn judge(survey: &Survey, facts: &Facts, policy: &Policy, at: ImageIx, names: &[String]) -> Option<Ruling> {
+    let mut inventory = survey.inventory.clone();
+    inventory.images[at.get()].names = names.to_vec();
+    let input = Input { inventory: &inventory, ..facts.input(survey, policy) };
+    Judge::new(input).waiving(&WAIVED).kept(at)
+}

@@ -1,0 +1,52 @@
+//! How long an image that could not be deleted is left alone.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// How often an image could not be deleted, and when it may be tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// How many attempts in a row have failed.
+    pub failures: u32,
+    /// Not before this again, in record time.
+    pub next_try: Timestamp,
+    pub last_error: String,
+}
+
+impl Attempt {
+    /// The wait after the first failure.
+    const FIRST: SignedDuration = SignedDuration::from_mins(5);
+    /// No wait is longer.
+    const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+
+    /// What to remember after one more failure: five minutes, then twice as long each time, a
+    /// day at most.
+    #[must_use]
+    pub fn after(earlier: Option<&Self>, now: Timestamp, error: &str) -> Self {
+        let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
+        let doubled = 1_i32.checked_shl(failures - 1).filter(|_| failures <= 16);
+        let wait = doubled.and_then(|times| Self::FIRST.checked_mul(times)).unwrap_or(Self::LONGEST);
+        let next_try = now.checked_add(wait.min(Self::LONGEST)).unwrap_or(Timestamp::MAX);
+        Self { failures, next_try, last_error: error.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_grows_to_a_day() {
+        let now: Timestamp = "2026-11-21T00:00:00Z".parse().unwrap();
+        let mut attempts = None;
+        let mut waits = Vec::new();
+        for _ in 0..11 {
+            let next = Attempt::after(attempts.as_ref(), now, "in use");
+            waits.push(next.next_try.duration_since(now).as_mins());
+            attempts = Some(next);
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440]);
+        let many = Attempt { failures: u32::MAX, next_try: now, last_error: String::new() };
+        assert_eq!(Attempt::after(Some(&many), now, "").failures, u32::MAX);
+    }
+}

@@ -1,0 +1,478 @@
+//! What is to be deleted, in which order and why: images, artifacts, names, containers, sandboxes,
+//! logs and leaks alike.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::names::names;
+use super::refs::{Live, Root};
+use super::rules::Rule;
+use super::space::{InvalidStats, Measured, Space, Started, Wanted};
+use super::{FilesystemIx, ImageIx, Inventory, Leak, LeakClass, OutcomeKind, Size, StoreId};
+
+names! {
+    /// What a step deletes.
+    Kind {
+        Image = "image",
+        /// An OCI artifact.
+        Artifact = "artifact",
+        Container = "container",
+        /// A pod sandbox.
+        Sandbox = "sandbox",
+        /// A directory of logs, a container's log, or a link to one.
+        Log = "log",
+        Leak = "leak",
+        /// Names of an image that keeps others.
+        Name = "name",
+    }
+}
+
+names! {
+    /// Why something is deleted, as documents and records say it.
+    Reason {
+        Space = "space",
+        Age = "age",
+        Limit = "limit",
+        Leak = "leak",
+        Request = "request",
+    }
+}
+
+/// Why something is deleted, in full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Its filesystem is short of space.
+    Space,
+    /// It has been idle for longer than the maximum age.
+    Age,
+    /// Somebody named it.
+    Request,
+    /// A leak that is proven safe to delete, or to repair.
+    Leak,
+    /// Its pod is gone.
+    PodGone,
+    /// There are newer ones of its eviction unit, as many as may stay.
+    PerUnit,
+    /// There are more dead containers than may stay on the node.
+    Total,
+    /// Its pod has a newer sandbox.
+    Replaced,
+    /// It is the log of a container that has just been removed.
+    WithContainer,
+    /// A link that leads nowhere, and the container that it is named after is no more.
+    Dangling,
+}
+
+impl Cause {
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Space => Reason::Space,
+            Self::Age | Self::PodGone | Self::Dangling => Reason::Age,
+            Self::PerUnit | Self::Total | Self::Replaced | Self::WithContainer => Reason::Limit,
+            Self::Leak => Reason::Leak,
+            Self::Request => Reason::Request,
+        }
+    }
+
+    /// A clause for people.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Space => "its filesystem is short of space",
+            Self::Age => "it has been idle for too long",
+            Self::Request => "somebody named it",
+            Self::Leak => "nothing uses it",
+            Self::PodGone => "its pod is gone",
+            Self::PerUnit => "newer ones of the same container stay",
+            Self::Total => "the node has more dead containers than may stay",
+            Self::Replaced => "its pod has a newer sandbox",
+            Self::WithContainer => "its container was removed",
+            Self::Dangling => "it leads nowhere",
+        }
+    }
+}
+
+/// An object, by what does not change from one scan to the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    pub kind: Kind,
+    /// `None` where it lies in none (logs).
+    pub store: Option<StoreId>,
+    /// Path of a log.
+    pub id: String,
+    /// Its names; of [`Kind::Name`] those that are removed.
+    pub names: Vec<String>,
+    /// Of a leak.
+    pub leak: Option<LeakTarget>,
+}
+
+/// What else tells a leak from others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeakTarget {
+    pub class: LeakClass,
+    pub path: PathBuf,
+}
+
+impl Target {
+    #[must_use]
+    pub fn image(inventory: &Inventory, at: ImageIx) -> Self {
+        let image = &inventory.images[at.get()];
+        Self {
+            kind: if inventory.is_artifact(at) { Kind::Artifact } else { Kind::Image },
+            store: Some(StoreId::of(&inventory.stores[image.store.get()])),
+            id: image.id.to_string(),
+            names: image.names.clone(),
+            leak: None,
+        }
+    }
+
+    #[must_use]
+    pub fn leak(inventory: &Inventory, leak: &Leak) -> Self {
+        Self {
+            kind: Kind::Leak,
+            store: Some(StoreId::of(&inventory.stores[leak.store.get()])),
+            id: leak.id.clone(),
+            names: vec![leak.title()],
+            leak: Some(LeakTarget { class: leak.class, path: leak.path.clone() }),
+        }
+    }
+
+    /// Root of its store; empty where it lies in none.
+    #[must_use]
+    pub fn store_root(&self) -> String {
+        let root = self.store.as_ref().map(|store| store.root().to_string_lossy().into_owned());
+        root.unwrap_or_default()
+    }
+
+    /// Its first name, else its id.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        self.names.first().unwrap_or(&self.id)
+    }
+
+    /// Whether it is an image or an artifact.
+    #[must_use]
+    pub fn is_image(&self) -> bool {
+        matches!(self.kind, Kind::Image | Kind::Artifact)
+    }
+}
+
+/// What is done to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Delete,
+    /// Nobody knows whether it runs: it is stopped first, and stays if that fails.
+    StopAndDelete,
+    /// Its records are repaired; nothing is freed.
+    Repair,
+}
+
+/// What one filesystem gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gain {
+    /// Position in [`Plan::mounts`].
+    pub filesystem: FilesystemIx,
+    /// The nodes that leave it.
+    pub size: Size,
+}
+
+/// One deletion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub target: Target,
+    pub action: Action,
+    pub cause: Cause,
+    /// The filesystem that it is deleted for, if it is deleted for one.
+    pub filesystem: Option<FilesystemIx>,
+    /// What is expected to be freed at its place in the order, on each filesystem.
+    pub gains: Vec<Gain>,
+    /// Bytes of logs that are expected to be freed, wherever those lie.
+    pub log_bytes: u64,
+    /// It is deleted together with others, for bytes that are only freed when the last of them is
+    /// deleted: how many are left of the group, this one included.
+    pub group: Option<usize>,
+    /// What [`Self::filesystem`] is expected to say afterwards; `None` where it told nothing.
+    pub expected: Option<Space>,
+}
+
+impl Step {
+    /// A deletion that frees nothing, as far as is known.
+    #[must_use]
+    pub fn new(target: Target, cause: Cause) -> Self {
+        Self {
+            target,
+            action: Action::Delete,
+            cause,
+            filesystem: None,
+            gains: Vec::new(),
+            log_bytes: 0,
+            group: None,
+            expected: None,
+        }
+    }
+
+    /// What deleting an image next would free, alone.
+    #[must_use]
+    pub fn of_image(
+        inventory: &Inventory,
+        live: &Live<'_>,
+        image: ImageIx,
+        (cause, filesystem): (Cause, FilesystemIx),
+        measured: &[Measured],
+    ) -> Self {
+        let gains = gains(inventory, live, Root::Image(image));
+        let here = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
+        let here = here.unwrap_or_default();
+        let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
+        let expected = space.map(|space| space.gained(here.frees_bytes, here.inodes));
+        Self {
+            filesystem: Some(filesystem),
+            gains,
+            expected,
+            ..Self::new(Target::image(inventory, image), cause)
+        }
+    }
+
+    /// Bytes that are expected to be freed, on all filesystems.
+    #[must_use]
+    pub fn predicted_bytes(&self) -> u64 {
+        self.gains.iter().fold(self.log_bytes, |sum, gain| sum.saturating_add(gain.size.frees_bytes))
+    }
+
+    /// Bytes that are expected to be freed on one filesystem.
+    #[must_use]
+    pub fn predicted_on(&self, filesystem: FilesystemIx) -> u64 {
+        bytes_on(&self.gains, filesystem)
+    }
+}
+
+/// Bytes that are expected to be freed on one filesystem.
+#[must_use]
+pub fn bytes_on(gains: &[Gain], filesystem: FilesystemIx) -> u64 {
+    let here = gains.iter().filter(|gain| gain.filesystem == filesystem);
+    here.fold(0, |sum, gain| sum.saturating_add(gain.size.frees_bytes))
+}
+
+/// What the filesystems say once `gains` are freed.
+pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
+    for gain in gains {
+        if let Some(Ok(space)) = spaces.get_mut(gain.filesystem.get()) {
+            *space = space.gained(gain.size.frees_bytes, gain.size.inodes);
+        }
+    }
+}
+
+/// What leaves the disk if `root` is deleted next, in order of the filesystems.
+#[must_use]
+pub fn gains(inventory: &Inventory, live: &Live<'_>, root: Root) -> Vec<Gain> {
+    let nodes = live.last_held(root).map(|node| &inventory.nodes[node.get()]);
+    sum(nodes.map(|node| Gain { filesystem: node.filesystem, size: node.size }))
+}
+
+/// Adds up by filesystem, in order of the filesystems.
+#[must_use]
+pub fn sum(all: impl Iterator<Item = Gain>) -> Vec<Gain> {
+    let mut sums: Vec<Gain> = Vec::new();
+    for one in all {
+        match sums.iter_mut().find(|gain| gain.filesystem == one.filesystem) {
+            Some(gain) => gain.size += one.size,
+            None => sums.push(one),
+        }
+    }
+    sums.sort_by_key(|gain| gain.filesystem);
+    sums
+}
+
+/// Something that stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    pub target: Target,
+    /// See `docs/how-it-decides.md`.
+    pub rule: Rule,
+    /// A clause for people.
+    pub detail: String,
+}
+
+names! {
+    /// What was being done when something went wrong.
+    Phase {
+        Begin = "begin",
+        Resume = "resume",
+        Read = "read",
+        List = "list",
+        Prove = "prove",
+        Lock = "lock",
+        /// Stopping a container; or the run itself was stopped.
+        Stop = "stop",
+        Remove = "remove",
+        RemoveImage = "remove-image",
+        Untag = "untag",
+        Measure = "measure",
+        /// The kubelet's own algorithm failed.
+        Kubelet = "kubelet",
+    }
+}
+
+/// Something that went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The object, or the mount point of the filesystem; `None` where it is about the run.
+    pub id: Option<String>,
+    pub phase: Phase,
+    pub message: String,
+    /// The object is deleted, but not all of it.
+    pub in_part: bool,
+    /// Bytes that were freed all the same, where a part was removed.
+    pub measured_bytes: Option<i64>,
+}
+
+impl Problem {
+    #[must_use]
+    pub fn new(id: Option<String>, phase: Phase, message: impl Into<String>) -> Self {
+        Self { id, phase, message: message.into(), in_part: false, measured_bytes: None }
+    }
+}
+
+/// What made a run act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trigger {
+    /// At least one filesystem was short of space.
+    pub space: bool,
+    /// At least one image was too old.
+    pub age: bool,
+}
+
+/// How the space pass over one filesystem ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It has not come to an end.
+    Open,
+    /// No target started.
+    NotNeeded,
+    /// Every started target has ended.
+    Reached,
+    /// The candidates did not suffice.
+    NotReached,
+    /// The numbers could not be believed.
+    Invalid,
+}
+
+/// One filesystem's part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilesystemPlan {
+    /// Position in [`Plan::mounts`].
+    pub filesystem: FilesystemIx,
+    /// What it said when its space pass began (after the age pass); `None`: it did not begin.
+    pub before: Option<Measured>,
+    /// What it said in the end.
+    pub after: Option<Measured>,
+    /// The targets that started.
+    pub started: Started,
+    /// What was missing when they started.
+    pub wanted: Wanted,
+    pub end: End,
+    /// Why it could not be judged.
+    pub invalid: Option<InvalidStats>,
+}
+
+impl FilesystemPlan {
+    #[must_use]
+    pub fn new(filesystem: FilesystemIx) -> Self {
+        Self {
+            filesystem,
+            before: None,
+            after: None,
+            started: Started::default(),
+            wanted: Wanted::default(),
+            end: End::Open,
+            invalid: None,
+        }
+    }
+}
+
+/// What is to be deleted, and what stays.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub trigger: Trigger,
+    /// Where the filesystems are mounted that [`FilesystemIx`] means.
+    pub mounts: Vec<PathBuf>,
+    /// Each filesystem that was judged.
+    pub filesystems: Vec<FilesystemPlan>,
+    /// The deletions in their order; those that failed are among the problems.
+    pub steps: Vec<Step>,
+    /// What stays; of a request, only what was named.
+    pub kept: Vec<Kept>,
+    pub problems: Vec<Problem>,
+    /// What else is to be told.
+    pub notes: Vec<String>,
+    /// How it stands in the end.
+    pub outcome: OutcomeKind,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            trigger: Trigger::default(),
+            mounts: Vec::new(),
+            filesystems: Vec::new(),
+            steps: Vec::new(),
+            kept: Vec::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+            outcome: OutcomeKind::NotNeeded,
+        }
+    }
+}
+
+impl Plan {
+    /// Bytes expected to be freed by all steps together.
+    #[must_use]
+    pub fn predicted_bytes(&self) -> u64 {
+        self.steps.iter().fold(0, |sum, step| sum.saturating_add(step.predicted_bytes()))
+    }
+
+    /// Bytes that were missing on all filesystems together.
+    #[must_use]
+    pub fn wanted_bytes(&self) -> u64 {
+        self.filesystems.iter().fold(0, |sum, plan| sum.saturating_add(plan.wanted.bytes))
+    }
+
+    /// What all steps together free, by filesystem.
+    #[must_use]
+    pub fn gains(&self) -> Vec<Gain> {
+        sum(self.steps.iter().flat_map(|step| step.gains.iter().copied()))
+    }
+
+    /// How many steps have a reason.
+    #[must_use]
+    pub fn count(&self, reason: Reason) -> usize {
+        self.steps.iter().filter(|step| step.cause.reason() == reason).count()
+    }
+
+    /// Moves something from what is deleted to what stays.
+    pub fn spare(&mut self, target: Target, rule: Rule, detail: String) {
+        self.steps.retain(|step| (step.target.kind, &step.target.id) != (target.kind, &target.id));
+        self.kept.push(Kept { target, rule, detail });
+    }
+
+    /// The filesystem that percentages are shown of: the first that was short of space, else the first.
+    #[must_use]
+    pub fn shown(&self) -> Option<&FilesystemPlan> {
+        self.filesystems.iter().find(|one| one.started.any()).or(self.filesystems.first())
+    }
+
+    /// Puts the steps of `first` before these; the rest of it is added behind.
+    pub fn precede(&mut self, mut first: Self) {
+        self.outcome = self.outcome.after(first.outcome);
+        first.steps.append(&mut self.steps);
+        self.steps = first.steps;
+        self.kept.append(&mut first.kept);
+        self.problems.append(&mut first.problems);
+        self.notes.append(&mut first.notes);
+    }
+}

@@ -1,0 +1,167 @@
+//! What a filesystem says of itself at one moment.
+//!
+//! Used means *not available to an unprivileged user* (`f_blocks - f_bavail`), as the kubelet
+//! counts, so that our thresholds and its own speak of the same thing.
+
+use serde::{Deserialize, Serialize};
+
+use super::Filesystem;
+
+/// The numbers of one filesystem at one moment. [`Space::checked`] makes sure they can be true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// Size in bytes, never 0.
+    pub capacity_bytes: u64,
+    /// Bytes that an unprivileged user can still write, at most the capacity.
+    pub available_bytes: u64,
+    /// Inodes in all; 0 where the filesystem has no fixed number.
+    pub inodes: u64,
+    pub inodes_free: u64,
+}
+
+/// Why nothing can be decided from a filesystem's numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum InvalidStats {
+    #[error("the filesystem does not tell its {0}")]
+    Missing(Stat),
+    #[error("the filesystem says that its capacity is 0 bytes")]
+    NoCapacity,
+    #[error("the filesystem says that {available_bytes} of its {capacity_bytes} bytes are available")]
+    TooMuchAvailable { available_bytes: u64, capacity_bytes: u64 },
+    #[error("the filesystem says that {free} of its {inodes} inodes are free")]
+    TooManyInodesFree { free: u64, inodes: u64 },
+    /// What is to be kept free is more than there is, so that no deletion could ever do.
+    #[error("{wanted_bytes} bytes are to be kept free, but the filesystem has only {capacity_bytes}")]
+    FloorAboveCapacity { wanted_bytes: u64, capacity_bytes: u64 },
+    #[error("the filesystem's numbers cannot be read: {0}")]
+    Failed(String),
+}
+
+super::names::names! {
+    /// A number that a filesystem tells.
+    Stat {
+        Capacity = "capacity",
+        Available = "available bytes",
+        /// Any of them.
+        All = "numbers",
+    }
+}
+
+/// What a measurement gave.
+pub type Measured = Result<Space, InvalidStats>;
+
+impl Space {
+    /// Numbers as a runtime or the kernel gives them, looked at before they are believed.
+    ///
+    /// # Errors
+    /// When a number is missing or cannot be true. Inodes are optional.
+    pub fn checked(
+        capacity_bytes: Option<u64>,
+        available_bytes: Option<u64>,
+        inodes: Option<(u64, u64)>,
+    ) -> Measured {
+        let capacity_bytes = capacity_bytes.ok_or(InvalidStats::Missing(Stat::Capacity))?;
+        let available_bytes = available_bytes.ok_or(InvalidStats::Missing(Stat::Available))?;
+        if capacity_bytes == 0 {
+            return Err(InvalidStats::NoCapacity);
+        }
+        if available_bytes > capacity_bytes {
+            return Err(InvalidStats::TooMuchAvailable { available_bytes, capacity_bytes });
+        }
+        let (inodes, inodes_free) = inodes.unwrap_or_default();
+        Ok(Self { capacity_bytes, available_bytes, inodes, inodes_free })
+    }
+
+    /// What the scan saw of a filesystem.
+    ///
+    /// # Errors
+    /// When the numbers cannot be true.
+    pub fn of(filesystem: &Filesystem) -> Measured {
+        let inodes = Some((filesystem.inodes, filesystem.inodes_free));
+        Self::checked(Some(filesystem.capacity_bytes), Some(filesystem.available_bytes), inodes)
+    }
+
+    /// Percent of the capacity that is not available, for showing only.
+    #[must_use]
+    pub fn used_percent(&self) -> f64 {
+        share(self.capacity_bytes - self.available_bytes.min(self.capacity_bytes), self.capacity_bytes)
+    }
+
+    /// Percent of the inodes that are taken, for showing only; `None` without a fixed number.
+    #[must_use]
+    pub fn inodes_used_percent(&self) -> Option<f64> {
+        let taken = self.inodes.checked_sub(self.inodes_free)?;
+        (self.inodes > 0).then(|| share(taken, self.inodes))
+    }
+
+    /// The same filesystem after so much was freed.
+    #[must_use]
+    pub fn gained(self, bytes: u64, inodes: u64) -> Self {
+        Self {
+            available_bytes: self.available_bytes.saturating_add(bytes).min(self.capacity_bytes),
+            inodes_free: self.inodes_free.saturating_add(inodes).min(self.inodes),
+            ..self
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // shown with two decimals
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole as f64
+}
+
+/// Which targets have started, and are to be carried to their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Percent of the bytes used.
+    pub used: bool,
+    /// Bytes available.
+    pub free: bool,
+    /// Percent of the inodes used.
+    pub inodes: bool,
+}
+
+impl Started {
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.used || self.free || self.inodes
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            used: self.used || other.used,
+            free: self.free || other.free,
+            inodes: self.inodes || other.inodes,
+        }
+    }
+
+    #[must_use]
+    pub fn names(self) -> Vec<&'static str> {
+        let all = [(self.used, "used"), (self.free, "free"), (self.inodes, "inodes")];
+        all.into_iter().filter(|(started, _)| *started).map(|(_, name)| name).collect()
+    }
+}
+
+/// What is missing until every started target has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Bytes that have yet to become available.
+    pub bytes: u64,
+    /// Inodes that have yet to become free.
+    pub inodes: u64,
+}
+
+impl Wanted {
+    #[must_use]
+    pub fn is_nothing(self) -> bool {
+        self.bytes == 0 && self.inodes == 0
+    }
+
+    /// Whether so much would do.
+    #[must_use]
+    pub fn met_by(self, bytes: u64, inodes: u64) -> bool {
+        bytes >= self.bytes && inodes >= self.inodes
+    }
+}
