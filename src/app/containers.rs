@@ -88,9 +88,7 @@ impl Containers {
     ) -> Result<Plan, PreconditionError> {
         match (&self.way, editors) {
             (Way::Cri(client), _) => self.collector(client, request)?.plan(survey),
-            (Way::Disk(owners), Some(editors)) => {
-                self.direct(editors, owners.as_ref(), request).plan(survey)
-            }
+            (Way::Disk(owners), Some(editors)) => self.direct(editors, owners.as_ref(), request).plan(survey),
             (Way::Disk(_), None) => Ok(Plan::default()),
         }
     }

@@ -302,8 +302,9 @@ impl<'a> Gc<'a> {
         if *via == Via::Direct && only.contains(&Only::Logs) {
             let message = "--only logs: with --via direct logs stay, since which of them nobody needs only the \
                            runtime tells";
-            return Err(Error::usage(message)
-                .hint("leave out logs, or use --via cri when the runtime runs again"));
+            return Err(
+                Error::usage(message).hint("leave out logs, or use --via cri when the runtime runs again")
+            );
         }
         // The kubelet's settings, where its algorithm decides: not over what somebody names.
         if config.decides == Decides::Kubelet && *command == Command::Gc {
@@ -385,7 +386,8 @@ impl<'a> Gc<'a> {
             rm::refuse_untags(&scanned.survey, &named.untags)?;
         }
         let survey = &scanned.survey;
-        let containers = containers.map(|one| one.plan(Some(&editors), &stores, survey).map(|plan| (one, plan)));
+        let containers =
+            containers.map(|one| one.plan(Some(&editors), &stores, survey).map(|plan| (one, plan)));
         let containers = containers.transpose()?;
         let result = self.result(Plan::default(), Vec::new());
         let mut planned = Planned {
@@ -404,7 +406,9 @@ impl<'a> Gc<'a> {
             // The filesystems may say now that there is less to do, a dry run's like any other.
             self.plan_all(&mut planned, through)?;
         }
-        if planned.leaks.is_some() && !planned.result.plan.steps.iter().any(|one| one.target.kind == Kind::Leak) {
+        if planned.leaks.is_some()
+            && !planned.result.plan.steps.iter().any(|one| one.target.kind == Kind::Leak)
+        {
             planned.leaks = None;
         }
         let result = &mut planned.result;
@@ -442,14 +446,15 @@ impl<'a> Gc<'a> {
         let (plan, before) = match self.theirs {
             None => images::plan(&made, after, &means, self.task(named), &looked),
             Some(theirs) => {
-                let (plan, report, before) =
-                    execute::kubelet::plan(&made, after, &means, &looked, theirs)?;
+                let (plan, report, before) = execute::kubelet::plan(&made, after, &means, &looked, theirs)?;
                 result.theirs = Some(report);
                 (plan, before)
             }
         };
         let untags = names::plan(&named.untags, after, &means, &looked);
-        if self.asked.dry_run && let Some(theirs) = self.theirs {
+        if self.asked.dry_run
+            && let Some(theirs) = self.theirs
+        {
             result.comparison = images::side_by_side(survey, &means, &looked, theirs.policy);
         }
         let deletes_images = !plan.steps.is_empty();
@@ -508,7 +513,8 @@ impl<'a> Gc<'a> {
 
     /// Leaks first, then containers and logs, then names, then images.
     fn carry_out(&self, through: &mut Through, planned: Planned) -> Result<GcResult, Error> {
-        let Planned { mut result, mut scanned, editors, config, stores, named, containers, leaks, barred } = planned;
+        let Planned { mut result, mut scanned, editors, config, stores, named, containers, leaks, barred } =
+            planned;
         let mut context = NodeContext::new(self.asked.request, &scanned.state, &config)?;
         let survey = &mut scanned.survey;
         if let Some((_, plan)) = &containers {
@@ -622,7 +628,11 @@ impl<'a> Gc<'a> {
             OutcomeKind::Failed => Exit::Failed,
             // What a rule keeps is refused; what could not be deleted has failed.
             OutcomeKind::NotReached if self.asked.command == Command::Rm => {
-                if plan.problems.is_empty() { Exit::Refused } else { Exit::Failed }
+                if plan.problems.is_empty() {
+                    Exit::Refused
+                } else {
+                    Exit::Failed
+                }
             }
             // "Everything worked" is not so where something could not be read.
             OutcomeKind::NotReached if scanned.exit() != Exit::Done => scanned.exit(),

@@ -82,11 +82,7 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
 ///
 /// # Errors
 /// When one of them cannot be read: then nothing may be deleted.
-pub fn protect(
-    observer: &dyn Observer,
-    config: &mut Config,
-    request: &stores::Request,
-) -> Result<(), Error> {
+pub fn protect(observer: &dyn Observer, config: &mut Config, request: &stores::Request) -> Result<(), Error> {
     read_protection(observer, config, request).map_err(|unreadable| {
         Error::refused(told(&unreadable)).hint(match unreadable.names {
             "static pods" => {
@@ -187,8 +183,7 @@ fn planned<T>(
         unknown.iter().map(|why| format!("{} may name it: {}", why.names, told(why))).collect();
     let context = NodeContext::new(request, &scanned.state, &config)?;
     let inventory = &survey.inventory;
-    let ages: Vec<_> =
-        (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
+    let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
     // Our keep-list is in the inventory already.
     let known: Vec<_> = context
         .attempts_of(inventory)

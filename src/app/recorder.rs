@@ -100,7 +100,8 @@ impl<'a> Recorder<'a> {
             step: problem.phase.as_str().to_owned(),
             message: problem.message.clone(),
         });
-        let usage = outcome.plan.shown().and_then(|shown| outcome.after.get(shown.filesystem.get())?.as_ref().ok());
+        let usage =
+            outcome.plan.shown().and_then(|shown| outcome.after.get(shown.filesystem.get())?.as_ref().ok());
         let end = End {
             usage_after_percent: usage.map(|space| two_decimals(space.used_percent())),
             measured_bytes: Some(outcome.measured_bytes()),

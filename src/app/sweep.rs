@@ -84,7 +84,10 @@ pub struct Sweep<'a> {
 
 impl std::fmt::Debug for Sweep<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sweep").field("asked", &self.asked).field("run_id", &self.run_id).finish_non_exhaustive()
+        f.debug_struct("Sweep")
+            .field("asked", &self.asked)
+            .field("run_id", &self.run_id)
+            .finish_non_exhaustive()
     }
 }
 

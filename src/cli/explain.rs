@@ -3,13 +3,13 @@
 use super::args::{ExplainArgs, Format};
 use super::global::Global;
 use super::{output, terminal};
+use crate::app::containers::Containers;
 use crate::app::error::{Error, Exit};
+use crate::app::policy_context;
+use crate::app::runtime;
 use crate::app::scan;
 use crate::config::Config;
 use crate::cri::Options;
-use crate::app::containers::Containers;
-use crate::app::policy_context;
-use crate::app::runtime;
 use crate::execute::containers::Scope;
 use crate::model::Plan;
 use crate::model::plan::Target;

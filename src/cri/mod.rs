@@ -25,6 +25,6 @@ pub use endpoint::{BadEndpoint, Endpoint};
 pub use error::{CriError, Problem, is_no_space};
 pub use place::{StorePlace, StoreType};
 pub use types::{
-    Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, RuntimeContainer,
-    RuntimeImage, RuntimeSandbox, RuntimeStatus, RuntimeVersion,
+    Condition, ContainerDetails, ImageFilesystem, ImageFilesystems, Mount, RuntimeContainer, RuntimeImage,
+    RuntimeSandbox, RuntimeStatus, RuntimeVersion,
 };

@@ -62,7 +62,12 @@ impl CriRemover {
     /// When it does not say.
     pub fn new(client: Client) -> Result<Self, PreconditionError> {
         let place = client.store_place().map_err(|error| blind(&error))?;
-        let place = place.ok_or_else(|| PreconditionError::new(format!("{}: the runtime does not say where its images lie", client.endpoint())))?;
+        let place = place.ok_or_else(|| {
+            PreconditionError::new(format!(
+                "{}: the runtime does not say where its images lie",
+                client.endpoint()
+            ))
+        })?;
         Ok(Self {
             client,
             place,
@@ -220,11 +225,13 @@ impl Remover for CriRemover {
     }
 
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError> {
-        let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| PreconditionError::new(format!(
+        let stores = RuntimeStores::find(&self.place, inventory).ok_or_else(|| {
+            PreconditionError::new(format!(
                 "the store of {} is {}, which was not read",
                 self.client.endpoint(),
                 self.place.root.display()
-            )))?;
+            ))
+        })?;
         // Containers first: one that is made in between uses an image of the later listing, and is
         // on the disk by the next look.
         let containers = self.client.containers().map_err(|error| blind(&error))?;
@@ -336,7 +343,9 @@ impl Remover for CriRemover {
 
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
         let image = &inventory.images[image.get()];
-        let Some(handles) = self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned() else {
+        let Some(handles) =
+            self.handles.get(image.id.as_str()).filter(|handles| !handles.is_empty()).cloned()
+        else {
             return Removed::Refused(Phase::Remove, "the runtime does not list it".into());
         };
         let (mut touched, mut missing) = (false, None);

@@ -5,8 +5,8 @@
 //! are the records themselves, so none can be partial or stale.
 
 use crate::execute::editors::Editors;
-use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::execute::owner::Owners;
+use crate::execute::remover::{PreconditionError, Removed, Remover};
 use crate::model::plan::Phase;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Image, ImageIx, Inventory, Store, StoreId, StoreKind};
@@ -65,7 +65,7 @@ impl<'a> DirectRemover<'a> {
             Error::Refused(refusal @ Refusal::Unknown { .. }) => Removed::NotFound(refusal.to_string()),
             Error::Refused(refusal) if refusal.bars() == Bar::Use => {
                 Removed::Kept(Ruling::keeps(Rule::InUse, refusal.to_string()))
-            },
+            }
             error => Removed::Refused(Phase::Remove, error.to_string()),
         }
     }

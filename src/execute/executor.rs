@@ -126,7 +126,12 @@ type Before = (Option<FilesystemIx>, Option<Room>, i64);
 
 impl<'a> Run<'a> {
     /// Measures on the filesystems of `gauges`.
-    pub fn new(gauges: Gauges, patience: Patience, observer: &'a mut dyn Observer, stop: &'a AtomicBool) -> Self {
+    pub fn new(
+        gauges: Gauges,
+        patience: Patience,
+        observer: &'a mut dyn Observer,
+        stop: &'a AtomicBool,
+    ) -> Self {
         Self {
             observer,
             stop,
@@ -405,7 +410,8 @@ impl<'a> Run<'a> {
         let on_top = u64::try_from(total.unwrap_or(0).saturating_sub(own)).unwrap_or(0);
         let expected = byproduct.iter().fold(0_u64, |sum, gain| sum.saturating_add(gain.size.frees_bytes));
         let byproduct_bytes = expected.min(on_top);
-        let measured = total.map(|total| total.saturating_sub(i64::try_from(byproduct_bytes).unwrap_or(i64::MAX)));
+        let measured =
+            total.map(|total| total.saturating_sub(i64::try_from(byproduct_bytes).unwrap_or(i64::MAX)));
         Deletion {
             step,
             at,
@@ -437,7 +443,9 @@ fn is_gone(handler: &mut dyn Handler, step: &Step, within: Duration) -> Result<b
                 Some(is_there) => Ok(!is_there),
                 None => {
                     let root = step.target.store_root();
-                    Err(PreconditionError::new(format!("the records of the store {root} can no longer be read in full")))
+                    Err(PreconditionError::new(format!(
+                        "the records of the store {root} can no longer be read in full"
+                    )))
                 }
             };
         }

@@ -15,7 +15,7 @@ use crate::model::plan::{
 };
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{InvalidStats, Measured, Space, Stat, Started, Wanted};
+use crate::model::space::{InvalidStats, Measured, Space, Started, Stat, Wanted};
 use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan};
 use crate::policy::Answer;
 use crate::policy::kubelet::{

@@ -76,11 +76,11 @@ impl Handler for Leaks<'_> {
         };
         let kept = |why: String| Removed::Kept(Ruling::keeps(Rule::NotProven, why));
         let store = self.inventory.stores.iter().find(|store| StoreId::of(store) == *key);
-        let editor = match store.ok_or("its store is not there any more").and_then(|one| self.editors.store(one))
-        {
-            Ok(editor) => editor,
-            Err(why) => return kept(why.to_owned()),
-        };
+        let editor =
+            match store.ok_or("its store is not there any more").and_then(|one| self.editors.store(one)) {
+                Ok(editor) => editor,
+                Err(why) => return kept(why.to_owned()),
+            };
         let (id, path) = (&step.target.id, &leak.path);
         let done = match (leak.class.recipe(), step.action) {
             (Some(Recipe::RepairLink), Action::Repair) => {
@@ -89,11 +89,9 @@ impl Handler for Leaks<'_> {
             (Some(Recipe::RepairLink) | None, _) => return Removed::NotFound("nothing deletes it".into()),
             (Some(Recipe::Orphan(kind)), _) => {
                 let orphan = OrphanAt { kind, path: path.clone() };
-                editor.reclaim(&[orphan], self.min_age).and_then(|mut reclaimed| {
-                    match reclaimed.kept.pop() {
-                        Some((_, error)) => Err(error),
-                        None => Ok(reclaimed.deleted),
-                    }
+                editor.reclaim(&[orphan], self.min_age).and_then(|mut reclaimed| match reclaimed.kept.pop() {
+                    Some((_, error)) => Err(error),
+                    None => Ok(reclaimed.deleted),
                 })
             }
             (Some(Recipe::IncompleteLayer), _) => editor.delete_unused_layer(id, Unused::Incomplete),

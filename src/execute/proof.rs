@@ -9,7 +9,7 @@ use crate::disk::Progress;
 use crate::execute::context::{PolicyContext, Recalled};
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::model::rules::Rule;
-use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreIx, StoreId, StoreKind};
+use crate::model::{Consistency, Image, ImageIx, Inventory, LabelsOf, StoreId, StoreIx, StoreKind};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Ages, Input, Known, Policy, rules};
 use crate::stores::containers_storage::artifacts;
@@ -91,12 +91,7 @@ impl Facts {
         let mut known = recalled(inventory);
         known.resize_with(known.len().max(extra.len()), Known::default);
         known.iter_mut().zip(extra).for_each(|(known, extra)| known.add(extra));
-        Self {
-            ages: context.ages(inventory),
-            known,
-            now: context.now(),
-            scanned: context.scanned(),
-        }
+        Self { ages: context.ages(inventory), known, now: context.now(), scanned: context.scanned() }
     }
 
     /// As if the run had begun after everything that was used.
@@ -140,7 +135,9 @@ fn now_known(measured: &Inventory, fresh: &Inventory, known: Vec<Known>) -> Vec<
     let mut by_id: HashMap<_, _> = all.collect();
     let gone = || Known { out_of_reach: Some("it went while it was scanned".into()), ..Known::default() };
     let images = measured.images.iter();
-    images.map(|one| by_id.remove(&(&old_stores[one.store.get()], one.id.as_str())).unwrap_or_else(gone)).collect()
+    images
+        .map(|one| by_id.remove(&(&old_stores[one.store.get()], one.id.as_str())).unwrap_or_else(gone))
+        .collect()
 }
 
 /// What the records say now, unmeasured.
@@ -193,7 +190,11 @@ pub(super) type Waived = &'static [Rule];
 
 /// Whether the store of `image` still has it; `None` where it is not there and the records are
 /// damaged. Its own records alone are read: other stores say nothing of that.
-pub(super) fn is_there(request: &Request, survey: &Survey, at: ImageIx) -> Result<Option<bool>, PreconditionError> {
+pub(super) fn is_there(
+    request: &Request,
+    survey: &Survey,
+    at: ImageIx,
+) -> Result<Option<bool>, PreconditionError> {
     let image = &survey.inventory.images[at.get()];
     let store = &survey.inventory.stores[image.store.get()];
     let records = survey.places[image.store.get()].as_ref().filter(|one| one.driver != artifacts::DRIVER);

@@ -10,10 +10,23 @@ use rusqlite::Connection;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
+use super::error::Error;
 use super::files::{self, DATABASE, SIDECARS, beside};
 use super::health::Degraded;
 use super::pins::{self, Pin};
 use super::{checkup, open, schema};
+
+/// Sets the damaged database aside and starts a new one with its keep-list; the caller holds the lock.
+pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
+    let Degraded::Corrupt { path, cause, .. } = damage else {
+        return Err(damage.into());
+    };
+    let Ok(aside) = set_aside(dir) else {
+        return Err(Degraded::corrupt(&path, cause).into());
+    };
+    let keep_list_lost = create(dir)?;
+    Ok(Degraded::Corrupt { path, cause, aside: Some(aside), keep_list_lost })
+}
 
 /// Makes the database in `dir`, which has none; the caller holds the lock. It appears
 /// complete or not at all: a half-made one would look like a damaged one.

@@ -1,20 +1,19 @@
 //! The database file: opening, transactions, and going on without it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use super::aside::{self, renew};
+use super::error::Error;
 use super::files::{self, DATABASE, Found};
 use super::health::Degraded;
 use super::lock::WriteLock;
-use super::open::{configure, connect, in_memory, judged, refuse, refuse_newer, renew};
+use super::open::{configure, connect, in_memory, judged, refuse, refuse_newer};
 use super::place::{Place, make_private, trusted};
-use super::{aside, schema};
-
-/// All migrations, in order; the number of those applied is `PRAGMA user_version`.
-pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_history.sql")];
+use super::schema;
 
 /// How long a writer waits for another one where nobody says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,33 +27,6 @@ pub enum Access {
     Write,
     /// The same where a reader has found damage: its structure is looked at in full first.
     Mend,
-}
-
-/// Why the records cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A newer layersweep made it. Nothing was written.
-    #[error("{} has schema version {found}, and this layersweep knows only up to {known}", path.display())]
-    Newer {
-        /// The database.
-        path: PathBuf,
-        /// Its schema version.
-        found: u32,
-        /// The newest that this binary knows.
-        known: u32,
-    },
-    /// Something is wrong with the file or its filesystem.
-    #[error("{0}")]
-    Degraded(Box<Degraded>),
-    /// SQLite says no to what was asked.
-    #[error(transparent)]
-    Sqlite(#[from] rusqlite::Error),
-}
-
-impl From<Degraded> for Error {
-    fn from(degraded: Degraded) -> Self {
-        Self::Degraded(Box::new(degraded))
-    }
 }
 
 /// The open database.

@@ -8,12 +8,12 @@ use jiff::tz::TimeZone;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::db::Error;
+use super::error::Error;
 use super::files::{self, DATABASE, Found};
 use super::header::Header;
 use super::health::Degraded;
 use super::place::Place;
-use super::{aside, schema};
+use super::schema;
 
 /// How long a program that is not ours is waited for at most.
 const FOREIGN: Duration = Duration::from_secs(5);
@@ -185,16 +185,4 @@ pub(super) fn judged(dir: &Path, degraded: Degraded) -> Degraded {
         return Degraded::Io { path: dir.to_path_buf(), cause };
     }
     degraded
-}
-
-/// Sets the damaged database aside and starts a new one with its keep-list; the caller holds the lock.
-pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
-    let Degraded::Corrupt { path, cause, .. } = damage else {
-        return Err(damage.into());
-    };
-    let Ok(aside) = aside::set_aside(dir) else {
-        return Err(Degraded::corrupt(&path, cause).into());
-    };
-    let keep_list_lost = aside::create(dir)?;
-    Ok(Degraded::Corrupt { path, cause, aside: Some(aside), keep_list_lost })
 }

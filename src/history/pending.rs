@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::health::is_no_directory;
-use super::journal::{RunRecord, put};
 use super::lock::{ATTEMPTS, is_vanished, remove_idle};
 use super::place::{Place, make_private};
+use super::run_record::{RunRecord, put};
 use super::scans::{self, Recorded, Scan};
 
 const ENDING: &str = ".json";

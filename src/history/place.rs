@@ -50,7 +50,7 @@ impl Caller {
     #[must_use]
     pub fn present() -> Self {
         Self {
-            uid: crate::sys::root::calling_uid(),
+            uid: crate::sys::users::calling_uid(),
             home: std::env::var_os("HOME"),
             xdg_state_home: std::env::var_os("XDG_STATE_HOME"),
             xdg_runtime_dir: std::env::var_os("XDG_RUNTIME_DIR"),

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rusqlite::Transaction;
 
-use super::db::{Error, Records};
+use super::db::Records;
+use super::error::Error;
 use super::health::Degraded;
 use super::pending::{Note, Pending, Queue, Waiting};
 use super::scans::Recorded;

@@ -2,8 +2,10 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::db::MIGRATIONS;
 use super::header::APPLICATION_ID;
+
+/// All migrations, in order; the number of those applied is `PRAGMA user_version`.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_history.sql")];
 
 /// The schema this binary knows: the number of migrations.
 pub(super) fn newest() -> u32 {

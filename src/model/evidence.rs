@@ -3,8 +3,6 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Inventory, NodeKind, StoreKind};
-
 /// Something on the disk that bears on when an image came here. Each tells of one part: the
 /// image as it is now is no older than the latest of those that tell of its making.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,30 +34,5 @@ impl EvidenceKind {
     #[must_use]
     pub fn is_making(self) -> bool {
         !matches!(self, Self::Container | Self::PullRecord)
-    }
-}
-
-/// Adds to every image what the records of the inventory say of its coming.
-pub fn gather(inventory: &mut Inventory) {
-    let mut containers: Vec<Option<Timestamp>> = vec![None; inventory.images.len()];
-    for container in &inventory.containers {
-        // A volume may be mounted long after the container, or the pod, was made.
-        let (Some(image), Some(created)) = (container.image, container.created) else { continue };
-        let first = &mut containers[image.get()];
-        *first = Some(first.map_or(created, |known| known.min(created)));
-    }
-    for (image, container) in inventory.images.iter_mut().zip(containers) {
-        let nodes = image.holds.iter().map(|node| &inventory.nodes[node.get()]);
-        let mut layers = nodes.filter(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
-        let top = layers.next().and_then(|node| node.layer.as_ref()?.created);
-        let here = inventory.stores[image.store.get()].kind == StoreKind::Containerd;
-        let record = image.created.filter(|_| here);
-        let found = [
-            (EvidenceKind::ImageRecord, record),
-            (EvidenceKind::TopLayer, top),
-            (EvidenceKind::Container, container),
-        ];
-        image.evidence.extend(found.into_iter().filter_map(|(what, at)| Some(Evidence { what, at: at? })));
-        image.evidence.sort_unstable();
     }
 }

@@ -3,13 +3,16 @@
 use std::ops::Index;
 use std::path::PathBuf;
 
+use jiff::Timestamp;
+
 use super::container::Container;
+use super::evidence::{Evidence, EvidenceKind};
 use super::filesystem::Filesystem;
 use super::ids::{ContainerIx, FilesystemIx, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::Image;
 use super::leak::Leak;
-use super::node::Node;
-use super::store::{Lent, Store};
+use super::node::{Node, NodeKind};
+use super::store::{Lent, Store, StoreKind};
 use super::uses::Use;
 
 /// Everything that one scan found.
@@ -109,5 +112,53 @@ impl Index<LeakIx> for Inventory {
 
     fn index(&self, at: LeakIx) -> &Leak {
         &self.leaks[at.get()]
+    }
+}
+
+impl Inventory {
+    /// Who names an image from elsewhere.
+    pub fn uses_of(&self, image: ImageIx) -> impl Iterator<Item = &Use> {
+        self.uses.iter().filter(move |one| one.images.contains(&image))
+    }
+
+    /// Whether a node is one that stores share: another store's layer can lie on it. Shared inodes
+    /// and extents are a matter of the filesystem, and nobody needs them.
+    pub(super) fn is_lendable(&self, node: NodeIx) -> bool {
+        matches!(
+            self.nodes[node.get()].kind,
+            NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob | NodeKind::Debris
+        )
+    }
+
+    /// Whether a node is in the image's own store.
+    pub(super) fn is_own(&self, image: &Image, node: NodeIx) -> bool {
+        self.nodes[node.get()].store == image.store
+    }
+
+    /// Adds to every image what the records say about when it came.
+    pub fn gather_evidence(&mut self) {
+        let mut containers: Vec<Option<Timestamp>> = vec![None; self.images.len()];
+        for container in &self.containers {
+            // A volume may be mounted long after the container, or the pod, was made.
+            let (Some(image), Some(created)) = (container.image, container.created) else { continue };
+            let first = &mut containers[image.get()];
+            *first = Some(first.map_or(created, |known| known.min(created)));
+        }
+        for (image, container) in self.images.iter_mut().zip(containers) {
+            let nodes = image.holds.iter().map(|node| &self.nodes[node.get()]);
+            let mut layers = nodes.filter(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
+            let top = layers.next().and_then(|node| node.layer.as_ref()?.created);
+            let here = self.stores[image.store.get()].kind == StoreKind::Containerd;
+            let record = image.created.filter(|_| here);
+            let found = [
+                (EvidenceKind::ImageRecord, record),
+                (EvidenceKind::TopLayer, top),
+                (EvidenceKind::Container, container),
+            ];
+            image
+                .evidence
+                .extend(found.into_iter().filter_map(|(what, at)| Some(Evidence { what, at: at? })));
+            image.evidence.sort_unstable();
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use globset::{GlobBuilder, GlobMatcher};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::refs::Refs;
 pub use crate::model::Attempt;
+use crate::model::refs::Refs;
 use crate::model::{Image, ImageIx, Inventory, Store, StoreKind};
 use crate::policy::names;
 use crate::policy::space::Targets;

@@ -2,12 +2,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{StoreId, 
+use crate::model::space::Space;
+use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, LayerFacts, Node, NodeIx,
-    NodeKind, Owner, Size, Store, StoreKind,
+    NodeKind, Owner, Size, Store, StoreId, StoreKind,
 };
 use crate::policy::input::Ages;
-use crate::model::space::Space;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
 
 const MIB: u64 = 1 << 20;

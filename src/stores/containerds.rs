@@ -16,7 +16,7 @@ use crate::stores::containerd::fill;
 use crate::stores::containerd::places::{Places, is_root};
 use crate::stores::containerd::snapshot::{self, Snapshot};
 use crate::stores::containerd::units::{self, Unit};
-use crate::sys::mounts;
+use crate::sys::namespaces;
 
 /// What changed more recently than this is work in progress: containerd writes files before
 /// records and deletes them after.
@@ -88,7 +88,7 @@ impl Reading for Containerd {
         // Only containers and leaks are ever in use by a mount.
         let mut namespaces = self.snapshot.metadata.namespaces.iter();
         let mounts = match leaks || namespaces.any(|one| !one.containers.is_empty()) {
-            true => mounts::below_in_all_namespaces(&[PathBuf::from("/")]),
+            true => namespaces::points_below(&[PathBuf::from("/")]),
             false => Ok(Vec::new()),
         };
         let mounts = mounts.unwrap_or_else(|error| {

@@ -20,7 +20,7 @@ use crate::stores::containers_storage::needs::{self, Need};
 use crate::stores::containers_storage::snapshot::{self, Places, Snapshot};
 use crate::stores::containers_storage::units::{self, Unit, What};
 use crate::stores::containers_storage::{artifacts, committed};
-use crate::sys::mounts;
+use crate::sys::namespaces;
 use crate::sys::quiet::{Facts, Within};
 use crate::sys::root::Root;
 
@@ -138,7 +138,7 @@ impl Reading for Graphroot {
         let leaks = filling.request.weigh.finds_leaks();
         // Only containers and leaks are ever in use by a mount.
         let mounts = match leaks || !self.snapshot.containers.is_empty() {
-            true => mounts::below_in_all_namespaces(&areas_of_store),
+            true => namespaces::points_below(&areas_of_store),
             false => Ok(Vec::new()),
         };
         let mounts = mounts.unwrap_or_else(|error| {

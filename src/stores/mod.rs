@@ -31,7 +31,6 @@ use jiff::Timestamp;
 use crate::disk::filesystem::{self, CostModel};
 use crate::disk::kept::{Remembered, ToKeep};
 use crate::disk::{Extents, Progress};
-use crate::model::evidence;
 use crate::model::refs::{self, Refs};
 use crate::model::{Filesystem, FilesystemIx, Finding, Inventory, LabelsOf, Node, StoreIx};
 use crate::stores::containers_storage::config::Environment;
@@ -263,7 +262,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     drop(borrowers);
     weighing.share(&mut inventory, &nodes, &filesystems.costs);
     tracing::info!("{} nodes, {} findings", inventory.nodes.len(), inventory.findings.len());
-    evidence::gather(&mut inventory);
+    inventory.gather_evidence();
     let refs = Refs::new(&inventory);
     refs::spare_what_is_reached(&mut inventory, &refs);
     let recalled = weighing.recalled();

@@ -5,19 +5,6 @@
 //! A process that is found proves that the container runs. None found proves little: a
 //! process in a PID namespace that is not ours, or one behind `hidepid`, is not seen.
 
-use std::io;
-
-use super::processes::Processes;
-
-/// A process in a control group named after `id`, by its number.
-///
-/// # Errors
-/// When `/proc` cannot be listed.
-pub fn process_in(id: &str) -> io::Result<Option<u32>> {
-    let all = Processes::read_groups()?;
-    Ok(all.all().iter().find(|one| is_in(&one.group, id)).map(|one| one.id))
-}
-
 /// Whether one of the groups in the text of `/proc/PID/cgroup` is named after `id`.
 pub(super) fn is_in(groups: &str, id: &str) -> bool {
     groups.lines().any(|line| names(line, id))
@@ -66,6 +53,5 @@ mod tests {
     fn any_of_several_hierarchies() {
         assert!(is_in(&format!("1:cpu:/a\n0::/b/crio-{ID}.scope\n"), ID));
         assert!(!is_in("0::/\n", ID));
-        assert_eq!(process_in(ID).unwrap(), None);
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use jiff::{SignedDuration, Timestamp};
 use nix::libc;
-use nix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// One look at the clocks.
@@ -38,7 +38,7 @@ pub struct Leap {
 pub struct Present {
     now: Timestamp,
     /// As in [`Reading::since_boot`], when this was made.
-    since_boot: Option<i64>,
+    since_boot: i64,
     leaps: Vec<Leap>,
 }
 
@@ -46,7 +46,7 @@ impl Present {
     /// `now` by the wall clock, after `leaps`, the oldest first.
     #[must_use]
     pub fn at(now: Timestamp, leaps: Vec<Leap>) -> Self {
-        Self { now, since_boot: since_boot().ok(), leaps }
+        Self { now, since_boot: since_boot(), leaps }
     }
 
     /// The wall clock.
@@ -77,16 +77,16 @@ impl Present {
     /// The same a while later, by the clock that nobody can set.
     #[must_use]
     pub fn later(&self) -> Self {
-        let passed = since_boot().ok().zip(self.since_boot).map_or(0, |(now, then)| (now - then).max(0));
+        let passed = (since_boot() - self.since_boot).max(0);
         let now = self.now.checked_add(SignedDuration::from_micros(passed)).unwrap_or(self.now);
         Self { now, ..self.clone() }
     }
 }
 
 /// `CLOCK_BOOTTIME` in microseconds.
-fn since_boot() -> io::Result<i64> {
-    let now = clock_gettime(ClockId::CLOCK_BOOTTIME)?;
-    Ok(now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000)
+fn since_boot() -> i64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
 }
 
 /// A new value at every boot, see `random(4)`.
@@ -98,10 +98,10 @@ const UNKNOWN_BOOT: &str = "unknown";
 /// Reads all clocks.
 ///
 /// # Errors
-/// When the kernel has no such clock, or a wall clock set to before the year -9999.
+/// When the wall clock is set to before the year -9999.
 pub fn read() -> io::Result<Reading> {
-    let wall = clock_gettime(ClockId::CLOCK_REALTIME)?;
-    let wall = Timestamp::new(wall.tv_sec(), i32::try_from(wall.tv_nsec()).unwrap_or(0));
+    let wall = clock_gettime(ClockId::Realtime);
+    let wall = Timestamp::new(wall.tv_sec, i32::try_from(wall.tv_nsec).unwrap_or(0));
     let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
     Ok(Reading {
         wall: wall.map_err(io::Error::other)?,
@@ -109,7 +109,7 @@ pub fn read() -> io::Result<Reading> {
             "" => UNKNOWN_BOOT.into(),
             id => id.into(),
         },
-        since_boot: since_boot()?,
+        since_boot: since_boot(),
         synchronised: is_synchronised(),
     })
 }

@@ -1,12 +1,12 @@
 //! Files that have no name any more and still cost bytes, since a process holds them open.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use super::processes::read::{Record, Wanted};
-use super::{helper, mounts};
+use super::helper;
+use super::processes::read::{Record, Wanted, WrittenLies};
 
 /// A deleted file that somebody holds open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,14 @@ pub enum Lies {
     Source(String),
 }
 
-/// What the kernel puts behind the name of a file without one.
-pub(super) const MARK: &[u8] = b" (deleted)";
+impl From<WrittenLies> for Lies {
+    fn from(lies: WrittenLies) -> Self {
+        match lies {
+            WrittenLies::Upper(path) => Self::Upper(OsString::from_vec(path).into()),
+            WrittenLies::Source(source) => Self::Source(source),
+        }
+    }
+}
 
 /// The deleted files that processes hold open, each once, the largest first. Processes that we
 /// may not look into are passed over, and so are files on filesystems that wait for a server or
@@ -52,14 +58,6 @@ pub fn files() -> io::Result<Vec<DeletedFile>> {
     })?;
     found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     Ok(found)
-}
-
-/// The mount of a line of a mount table, and the upper directory (as bytes) if it is an overlay.
-pub(super) fn mount_with_upper(line: &[u8]) -> Option<(mounts::Mount, Option<Vec<u8>>)> {
-    let mount = mounts::parse_line(line)?;
-    let options = line.rsplit(|byte| *byte == b' ').next()?;
-    let upper = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"upperdir="));
-    Some((mount, upper.map(mounts::unescape)))
 }
 
 #[cfg(test)]
@@ -85,16 +83,5 @@ mod tests {
         assert_eq!(found[0].device, device);
         assert!(found[0].bytes >= 1 << 20);
         assert!(found[0].holder.contains(&format!("pid {}", std::process::id())));
-    }
-
-    #[test]
-    fn where_an_overlay_keeps_what_was_written() {
-        let line = br"123 29 0:52 / /merged rw,relatime - overlay overlay rw,lowerdir=l/A:l/B,upperdir=/var/lib/a\040b/diff,workdir=/w";
-        let (mount, upper) = mount_with_upper(line).unwrap();
-        assert_eq!((mount.fstype.as_str(), upper.as_deref()), ("overlay", Some(&b"/var/lib/a b/diff"[..])));
-        let (mount, upper) =
-            mount_with_upper(b"124 29 0:53 / /data rw - btrfs /dev/vdb rw,subvol=/x").unwrap();
-        assert_eq!((mount.source.as_str(), upper), ("/dev/vdb", None));
-        assert!(mount_with_upper(b"nonsense").is_none());
     }
 }

@@ -7,13 +7,13 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::processes::read::{self, Record, Wanted};
 
@@ -103,9 +103,9 @@ fn receive(child: &mut Child, until: Instant, each: &mut dyn FnMut(Record, &[u8]
             tracing::warn!("not all processes could be read within {} s", DEADLINE.as_secs());
             return Ok(());
         }
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(0) | Err(nix::Error::EINTR) => continue,
+        let timeout = Timespec::try_from(left).unwrap_or_default();
+        match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => continue,
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }

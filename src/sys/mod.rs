@@ -2,7 +2,7 @@
 
 pub mod beneath;
 pub mod btrfs;
-pub mod cgroups;
+mod cgroups;
 pub mod clock;
 pub mod deleted;
 pub mod fiemap;
@@ -21,4 +21,5 @@ pub mod sqlite;
 pub mod stop;
 pub mod sync;
 pub mod sysroot;
+pub mod users;
 pub mod xfs;

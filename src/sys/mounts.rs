@@ -67,17 +67,6 @@ pub fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(points_below(&read()?, path))
 }
 
-/// Mount points strictly below any of `paths`, in the mount namespaces of all processes that can
-/// reach them: podman and CRI-O mount privately, so a layer may be mounted where we do not see it.
-/// Namespaces that we may not look into (another user's process) are passed over, and so
-/// are paths of processes with another root directory that happen to differ.
-///
-/// # Errors
-/// When our own table cannot be read: then nothing can be said.
-pub fn below_in_all_namespaces(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
-    super::namespaces::Mounts::read(paths).map(|all| all.points_below())
-}
-
 fn points_below(mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
     mounts
         .iter()
@@ -154,6 +143,14 @@ fn octal(text: &[u8]) -> Option<u8> {
         return None;
     };
     Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+}
+
+/// The mount of a line of a mount table, and the upper directory (as bytes) if it is an overlay.
+pub(super) fn with_upper(line: &[u8]) -> Option<(Mount, Option<Vec<u8>>)> {
+    let mount = parse_line(line)?;
+    let options = line.rsplit(|byte| *byte == b' ').next()?;
+    let upper = options.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"upperdir="));
+    Some((mount, upper.map(unescape)))
 }
 
 #[cfg(test)]
@@ -278,5 +275,15 @@ mod tests {
                 .collect();
             prop_assert_eq!(unescape(&escaped), name);
         }
+    }
+
+    #[test]
+    fn where_an_overlay_keeps_what_was_written() {
+        let line = br"123 29 0:52 / /merged rw,relatime - overlay overlay rw,lowerdir=l/A:l/B,upperdir=/var/lib/a\040b/diff,workdir=/w";
+        let (mount, upper) = with_upper(line).unwrap();
+        assert_eq!((mount.fstype.as_str(), upper.as_deref()), ("overlay", Some(&b"/var/lib/a b/diff"[..])));
+        let (mount, upper) = with_upper(b"124 29 0:53 / /data rw - btrfs /dev/vdb rw,subvol=/x").unwrap();
+        assert_eq!((mount.source.as_str(), upper), ("/dev/vdb", None));
+        assert!(with_upper(b"nonsense").is_none());
     }
 }

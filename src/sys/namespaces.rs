@@ -282,6 +282,17 @@ impl Mounts {
     }
 }
 
+/// Mount points strictly below any of `paths`, in the mount namespaces of all processes that can
+/// reach them: podman and CRI-O mount privately, so a layer may be mounted where we do not see it.
+/// Namespaces that we may not look into (another user's process) are passed over, and so
+/// are paths of processes with another root directory that happen to differ.
+///
+/// # Errors
+/// When our own table cannot be read: then nothing can be said.
+pub fn points_below(paths: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    Mounts::read(paths).map(|all| all.points_below())
+}
+
 /// Where `path` (absolute, without symlinks) lies, by these mounts.
 fn place_in(own: &[Mount], path: &Path) -> Option<Location> {
     let mut best: Option<&Mount> = None;

@@ -145,6 +145,15 @@ impl Processes {
     }
 }
 
+/// A process in a control group named after `id`, by its number.
+///
+/// # Errors
+/// When `/proc` cannot be listed.
+pub fn process_in(id: &str) -> io::Result<Option<u32>> {
+    let all = Processes::read_groups()?;
+    Ok(all.all().iter().find(|one| cgroups::is_in(&one.group, id)).map(|one| one.id))
+}
+
 /// Puts records together.
 #[derive(Debug, Default)]
 pub(super) struct Builder {

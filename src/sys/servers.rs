@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::root::trusted_uids;
+use super::users::trusted_uids;
 
 /// Who serves a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +55,13 @@ impl Table {
     /// The kernel counts what comes and goes from when the file was opened, and a poll tells whether
     /// it has counted on since the last one (proc_pid_mounts(5)).
     fn refresh(self) -> io::Result<Self> {
-        let mut asked = [PollFd::new(self.file.as_fd(), PollFlags::POLLPRI)];
-        poll(&mut asked, PollTimeout::ZERO)?;
-        let told = asked[0].revents().unwrap_or(PollFlags::all());
-        if told.intersects(PollFlags::POLLPRI | PollFlags::POLLERR) { self.read_again() } else { Ok(self) }
+        let mut asked = [PollFd::new(&self.file, PollFlags::PRI)];
+        poll(&mut asked, Some(&Timespec::default()))?;
+        if asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR) {
+            self.read_again()
+        } else {
+            Ok(self)
+        }
     }
 
     fn read_again(mut self) -> io::Result<Self> {

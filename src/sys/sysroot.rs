@@ -4,6 +4,7 @@
 //! with access times, so a disk that must not change at all is to be mounted read-only or
 //! `noatime`. Only symlinks *on the way to* a path are followed here, none inside a store.
 
+mod at;
 mod lookup;
 mod ostree;
 mod reading;
@@ -29,31 +30,6 @@ impl Sysroot {
     #[must_use]
     pub fn live() -> Self {
         Self { root: PathBuf::from("/"), ostree: None }
-    }
-
-    /// A mounted root at `root`: post-mortem. `/` in any spelling is the running system.
-    ///
-    /// The root partition of an ostree system (RHEL `CoreOS`, Fedora `CoreOS`) does not look
-    /// like a root while it is not running: `/var` lies in `ostree/deploy/<stateroot>/var`, and
-    /// everything else in a deployment, `ostree/deploy/<stateroot>/deploy/<name>`. So:
-    ///
-    /// * if the disk has no `/var/lib/containers`, everything below `/var` is taken from the
-    ///   stateroot's `var`; of several stateroots the one that has `var/lib/containers` counts
-    ///   (of several such, the first by name);
-    /// * if the disk has no `/etc`, everything else is taken from the newest deployment of that
-    ///   stateroot that has an `etc` (newest by change time, since ostree resets modification
-    ///   times; then by name), and what is not found there from the disk itself.
-    #[must_use]
-    pub fn at(root: &Path) -> Self {
-        let root = std::fs::canonicalize(root)
-            .or_else(|_| std::path::absolute(root))
-            .unwrap_or_else(|_| root.to_path_buf());
-        let plain = Self { root, ostree: None };
-        if !plain.is_foreign() {
-            return plain;
-        }
-        let ostree = Ostree::find(&plain);
-        Self { ostree, ..plain }
     }
 
     /// Where it is mounted; `/` for the running system.
@@ -115,15 +91,10 @@ impl Sysroot {
             return inside;
         }
         match host_path.strip_prefix(&self.root) {
-            Ok(rest) => join(Path::new("/"), rest),
+            Ok(rest) => lookup::join(Path::new("/"), rest),
             Err(_) => host_path.to_path_buf(),
         }
     }
-}
-
-/// `base/rest`, without the trailing slash that `Path::join` leaves for an empty `rest`.
-fn join(base: &Path, rest: &Path) -> PathBuf {
-    if rest.as_os_str().is_empty() { base.to_path_buf() } else { base.join(rest) }
 }
 
 #[cfg(test)]

@@ -9,9 +9,7 @@ use crate::support;
 use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use layersweep::cri::in_use::Names;
-use layersweep::cri::{
-    Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType,
-};
+use layersweep::cri::{Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType};
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use support::containerd::{self, Rig};
 use tonic::transport::{Channel, Uri};

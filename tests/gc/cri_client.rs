@@ -10,9 +10,7 @@ use crate::cri_server;
 use crate::support;
 use cri_server::{Behaviour, CriServer, Listing, Removal};
 use layersweep::cri::in_use::Names;
-use layersweep::cri::{
-    Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType,
-};
+use layersweep::cri::{Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType};
 use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
 use layersweep::model::{Inventory, Owner};

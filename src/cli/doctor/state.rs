@@ -262,8 +262,9 @@ impl Doctor<'_> {
         let in_a_row = |wrong: &dyn Fn(&Act) -> bool| -> u64 {
             acts.iter().take_while(|act| wrong(act)).map(|act| act.runs.max(1)).sum()
         };
-        let failed =
-            in_a_row(&|act| act.killed || matches!(act.outcome, Some(OutcomeKind::Failed | OutcomeKind::Refused)));
+        let failed = in_a_row(&|act| {
+            act.killed || matches!(act.outcome, Some(OutcomeKind::Failed | OutcomeKind::Refused))
+        });
         let short = in_a_row(&|act| act.outcome == Some(OutcomeKind::NotReached));
         let at = last.started;
         if failed > 0 {

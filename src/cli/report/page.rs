@@ -6,7 +6,6 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use crate::app::error::Error;
@@ -72,12 +71,15 @@ impl Target {
     }
 }
 
+/// Of a tmpfs, see `statfs(2)`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 /// Whether a directory lies on the disk that a root is on, if that disk is not the running
 /// system's own: a part of it may be mounted in a second place.
 fn is_on_disk_of(directory: &Path, root: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|facts| facts.dev()).ok();
     // What is in memory is nobody's disk.
-    let in_memory = || statfs(root).is_ok_and(|facts| facts.filesystem_type() == TMPFS_MAGIC);
+    let in_memory = || rustix::fs::statfs(root).is_ok_and(|facts| facts.f_type == TMPFS_MAGIC);
     let disk = device(root);
     disk.is_some() && disk == device(directory) && disk != device(Path::new("/")) && !in_memory()
 }

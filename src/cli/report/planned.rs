@@ -4,16 +4,16 @@
 use crate::app::database;
 use crate::app::diagnosis::{Back, Planned};
 use crate::app::error::Error;
-use crate::app::scan::ScanResult;
 use crate::app::policy_context;
+use crate::app::scan::ScanResult;
 use crate::cli::global::Global;
 use crate::config::Config;
 use crate::cri::discover;
 use crate::execute::editors::{Editors, Keep};
-use crate::model::{FilesystemIx, StoreIx, StoreKind};
-use crate::policy::leaks::plan::{self as leaks, Wish};
 use crate::model::Plan;
 use crate::model::plan::End;
+use crate::model::{FilesystemIx, StoreIx, StoreKind};
+use crate::policy::leaks::plan::{self as leaks, Wish};
 use crate::stores::Survey;
 
 /// Both plans.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::model::plan::{self, Kind, Step};
 use crate::model::refs::{Live, Root};
-use crate::model::{ContainerIx, Inventory, StoreIx, StoreId};
+use crate::model::{ContainerIx, Inventory, StoreId, StoreIx};
 use crate::stores::Survey;
 
 /// Predictions of one run, in the order of its deletions.

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use crate::cri::{Client, CriError, Problem, StorePlace};
 use crate::disk::Progress;
 use crate::execute::containers::account::Account;
+use crate::execute::containers::files;
 use crate::execute::containers::look::{Look, Seen, unproven};
 use crate::execute::containers::plan::{self, Scope, Stage};
 use crate::execute::containers::source::{self, Source};
-use crate::execute::containers::files;
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::measure::Patience;
 use crate::execute::remover::{PreconditionError, Removed};
@@ -23,7 +23,7 @@ use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, Stor
 use crate::node::places::Places;
 use crate::policy::containers::{Decides, Policy, Verdicts};
 use crate::stores::{self, Request, Survey, Weigh};
-use crate::sys::{cgroups, stop};
+use crate::sys::{processes, stop};
 
 /// How long a container of unknown state may take to end by itself. The kubelet gives it its pod's
 /// grace period, 30 seconds by default.
@@ -188,9 +188,10 @@ impl<'a> Containers<'a> {
         // nothing of it; the records on the disk do.
         let inventory = collector.disk()?;
         let own = collector.stores(&inventory)?.own;
-        let inside = inventory.containers.iter().find(|one| {
-            one.store == own && one.id != *id && one.sandbox_id.as_deref() == Some(id.as_str())
-        });
+        let inside = inventory
+            .containers
+            .iter()
+            .find(|one| one.store == own && one.id != *id && one.sandbox_id.as_deref() == Some(id.as_str()));
         Ok(match inside {
             Some(one) => kept(
                 Rule::HasContainers,
@@ -299,13 +300,15 @@ fn spared(verdicts: &Verdicts, id: &str) -> Option<Proof> {
 }
 
 fn process_in(id: &str) -> Option<Proof> {
-    match cgroups::process_in(id) {
+    match processes::process_in(id) {
         Ok(None) => None,
         Ok(Some(pid)) => Some(kept(
             Rule::Running,
             format!("the runtime says that it has ended, but process {pid} is in it"),
         )),
-        Err(error) => Some(kept(Rule::Running, format!("whether anything runs in it cannot be told: {error}"))),
+        Err(error) => {
+            Some(kept(Rule::Running, format!("whether anything runs in it cannot be told: {error}")))
+        }
     }
 }
 

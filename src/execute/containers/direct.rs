@@ -21,7 +21,7 @@ use crate::execute::remover::{PreconditionError, Removed};
 use crate::model::plan::{Action, Cause, Kept, Kind, Phase, Step, Target};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
-    self, Consistency, ContainerState, Inventory, NodeKind, Owner, Plan, Store, StoreIx, StoreId,
+    self, Consistency, ContainerState, Inventory, NodeKind, Owner, Plan, Store, StoreId, StoreIx,
 };
 use crate::node::places::Places;
 use crate::node::pods::KnownPods;
@@ -120,7 +120,8 @@ impl Source for OnDisk<'_> {
 
     fn look(&mut self) -> Result<Seen, PreconditionError> {
         let request = Request { weigh: Weigh::Nothing, now: Timestamp::now(), ..self.direct.request.clone() };
-        let survey = stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))?;
+        let survey =
+            stores::run(&request, &Progress::default()).map_err(|error| PreconditionError::disk(&error))?;
         let inventory = &survey.inventory;
         if let Some(owners) = self.direct.owners {
             owners.absent(inventory).map_err(|presence| PreconditionError::new(presence.to_string()))?;
@@ -268,9 +269,10 @@ impl<'a> OnDisk<'a> {
             Ok(_) if self.own.as_ref().map(StoreId::of) != Some(StoreId::of(store)) => {
                 Some((Rule::OutOfReach, "another store is taken for CRI-O's".into()))
             }
-            Ok(_) if store.consistency != Consistency::Consistent => {
-                Some((Rule::DamagedStore, "the records of its store are damaged, or just being written".into()))
-            }
+            Ok(_) if store.consistency != Consistency::Consistent => Some((
+                Rule::DamagedStore,
+                "the records of its store are damaged, or just being written".into(),
+            )),
             Ok(_) => None,
         }
     }
@@ -278,10 +280,9 @@ impl<'a> OnDisk<'a> {
     /// A container or sandbox of CRI-O's.
     fn add(&mut self, inventory: &Inventory, one: &model::Container, seen: &mut Seen) {
         let facts = self.facts(inventory, one);
-        let unread = facts
-            .as_ref()
-            .err()
-            .map(|error| (Rule::PodUnknown, format!("its own files do not tell which pod it is of: {error}")));
+        let unread = facts.as_ref().err().map(|error| {
+            (Rule::PodUnknown, format!("its own files do not tell which pod it is of: {error}"))
+        });
         let facts = facts.unwrap_or_default();
         let unfinished = match one.state {
             ContainerState::Exited => None,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::execute::containers::files;
 use crate::execute::containers::cri::Collector;
+use crate::execute::containers::files;
 use crate::execute::containers::look::Seen;
 use crate::model::Plan;
 use crate::model::plan::{Action, Kept, Kind, Phase, Problem, Step, Target};

@@ -145,7 +145,11 @@ fn sums_outlive_what_is_forgotten() {
             let run = runs::begin(tx, &start)?;
             runs::deleted(tx, run, 0, &deletion(Some(10)))?;
             runs::end(tx, run, &End::of(at(now + 5), OutcomeKind::Reached))?;
-            runs::record(tx, &Start::of(Command::Scan, at(now + 9)), &End::of(at(now + 10), OutcomeKind::Done))?;
+            runs::record(
+                tx,
+                &Start::of(Command::Scan, at(now + 9)),
+                &End::of(at(now + 10), OutcomeKind::Done),
+            )?;
             runs::thin(tx, at(now + 10))
         });
     }

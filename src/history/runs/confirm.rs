@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Transaction, params};
 
 use super::read::deletion;
-use super::{Certainty, Deletion};
+use super::types::{Certainty, Deletion};
 use crate::history::values::micros;
 
 /// What a later scan says of something whose deletion was begun.

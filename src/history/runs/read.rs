@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Command, Deletion, Event, Kind, OutcomeKind, RunError};
+use super::types::{Command, Deletion, Event, Kind, RunError};
 use crate::history::values::{damaged, maybe_time, maybe_unsigned, micros, time, unsigned};
+use crate::model::OutcomeKind;
 
 /// Which runs are asked for.
 #[derive(Clone, Copy, Debug, Default)]

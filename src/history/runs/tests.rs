@@ -216,7 +216,8 @@ fn an_endless_loop_of_scans_and_of_deletions_is_bounded() {
     let start = at("2026-11-21T00:00:00Z");
     let after = |seconds| start + SignedDuration::from_secs(seconds);
     for second in 0..7_680 {
-        record(&tx, &Start::of(Command::Scan, after(second)), &ended(after(second), OutcomeKind::Done)).unwrap();
+        record(&tx, &Start::of(Command::Scan, after(second)), &ended(after(second), OutcomeKind::Done))
+            .unwrap();
         thin(&tx, after(second)).unwrap();
     }
     let rows: i64 = tx.query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();

@@ -50,12 +50,8 @@ pub fn containers(input: Input<'_>) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let ready: HashSet<&str> =
         input.sandboxes.iter().filter(|one| one.ready).map(|one| one.id.as_str()).collect();
-    let running: HashSet<_> = input
-        .containers
-        .iter()
-        .filter(|one| one.state == ContainerState::Running)
-        .map(unit_of)
-        .collect();
+    let running: HashSet<_> =
+        input.containers.iter().filter(|one| one.state == ContainerState::Running).map(unit_of).collect();
     let mut units: HashMap<(&str, &str), Vec<Candidate<'_>>> = HashMap::new();
     let mut goes: Vec<(&Container, Cause)> = Vec::new();
     for one in input.containers {
@@ -187,8 +183,7 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         }
     }
     goes.sort_by_key(|(one, _)| (one.created, one.id.as_str()));
-    let removal =
-        |(one, cause): (&Sandbox, Cause)| Removal { id: one.id.clone(), cause, stop_first: true };
+    let removal = |(one, cause): (&Sandbox, Cause)| Removal { id: one.id.clone(), cause, stop_first: true };
     verdicts.goes = goes.into_iter().map(removal).collect();
     verdicts
 }

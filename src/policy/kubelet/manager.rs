@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::plan::Reason;
 use crate::policy::kubelet::detect::{Records, detect};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
 use crate::policy::kubelet::settings::{Gates, Policy};
-use crate::model::plan::Reason;
 
 /// Why a run fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

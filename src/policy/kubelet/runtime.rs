@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::{ImageId, ImageIx, Inventory, StoreIx, StoreId};
+use crate::model::{ImageId, ImageIx, Inventory, StoreId, StoreIx};
 
 /// An image as the runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,8 @@ impl Listing {
     pub fn images_in(&self, inventory: &Inventory) -> Vec<(ListedImage, Option<ImageIx>)> {
         let keys: Vec<_> = inventory.stores.iter().map(StoreId::of).collect();
         let known = inventory.images.iter().enumerate();
-        let known = known.map(|(at, image)| ((&keys[image.store.get()], image.id.as_str()), ImageIx::from(at)));
+        let known =
+            known.map(|(at, image)| ((&keys[image.store.get()], image.id.as_str()), ImageIx::from(at)));
         let known: HashMap<_, _> = known.collect();
         let place = |(store, id): &(StoreId, ImageId)| known.get(&(store, id.as_str())).copied();
         self.images.iter().map(|(image, on_disk)| (image.clone(), on_disk.as_ref().and_then(place))).collect()

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 use crate::model::refs::{Refs, Root};
 use crate::model::words::span;
 use crate::model::{Inventory, Leak, LeakClass, LeakIx, NodeIx, Recipe, Size, StoreIx, StoreKind, Verdict};
-use crate::model::plan::{Action, Cause, Gain, Step, Target, sum};
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]

@@ -15,9 +15,9 @@ mod types;
 
 use jiff::SignedDuration;
 
+use crate::model::plan::{self, Cause, End, FilesystemPlan, Kept, Phase, Target, Trigger};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
-use crate::model::plan::{self, Cause, End, FilesystemPlan, Kept, Phase, Target, Trigger};
 use crate::model::space::{InvalidStats, Measured, Space, Stat, Wanted};
 use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan, Problem, Size, Step};
 use crate::policy::input::{Ages, Input};
@@ -438,11 +438,7 @@ pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
 
 /// Looks at the numbers of a filesystem, and starts the targets that they start. A target stays
 /// started until the filesystem is left, so that a run is carried to its end.
-fn judge(
-    input: &Input<'_>,
-    plan: &mut FilesystemPlan,
-    measured: &[Measured],
-) -> Result<Space, InvalidStats> {
+fn judge(input: &Input<'_>, plan: &mut FilesystemPlan, measured: &[Measured]) -> Result<Space, InvalidStats> {
     let space = measured.get(plan.filesystem.get()).cloned();
     let space = space.unwrap_or(Err(InvalidStats::Missing(Stat::All)));
     if plan.before.is_none() {

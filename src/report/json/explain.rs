@@ -8,11 +8,11 @@ use super::{
 };
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
+use crate::model::Plan;
+use crate::model::plan::Target;
 use crate::model::refs::{self, Refs, Root};
 use crate::model::rules::Ruling;
 use crate::model::{ImageIx, LeakIx, NodeIx, NodeKind};
-use crate::model::Plan;
-use crate::model::plan::Target;
 use crate::stores::Survey;
 use crate::stores::lookup::Subject;
 

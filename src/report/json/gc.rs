@@ -9,8 +9,8 @@ use super::SCHEMA_VERSION;
 use super::TriggerDoc;
 use super::parts::WarningDoc;
 use crate::app::gc::GcResult;
-use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::FilesystemIx;
+use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
 use crate::model::plan::{End, FilesystemPlan, Kept, Kind, Problem, Step, Target};
 use crate::model::space::Measured;
 use crate::policy::compare::{Comparison, Story};
@@ -390,6 +390,7 @@ fn of_each(one: DeletedDoc) -> Vec<DeletedDoc> {
     if one.kind != Kind::Name.as_str() {
         return vec![one];
     }
-    let single = |name: &String| DeletedDoc { names: vec![name.clone()], usage_after_percent: None, ..one.clone() };
+    let single =
+        |name: &String| DeletedDoc { names: vec![name.clone()], usage_after_percent: None, ..one.clone() };
     one.names.iter().map(single).collect()
 }

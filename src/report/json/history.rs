@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SCHEMA_VERSION;
-use crate::model::outcome::differs;
 use crate::history::pictures::Kept;
 use crate::history::runs::{Act, Certainty, Deletion, Event, OutcomeKind, Quiet, RunError};
 use crate::history::usage::{Point, Range, Series};
+use crate::model::outcome::differs;
 
 /// `layersweep history`.
 #[derive(Clone, Debug, Serialize)]

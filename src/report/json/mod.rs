@@ -29,13 +29,13 @@ pub use diff::{
 pub use doctor::{CheckDoc, CountsDoc, DoctorDoc, doctor};
 pub use explain::explain;
 pub use gc::{
-    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, RunStoryDoc,
-    StoryDoc, gc,
+    ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, RunStoryDoc, StoryDoc,
+    gc,
 };
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, Origin, PercentRangeDoc,
-    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history,
-    history_scans, history_usage,
+    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history, history_scans,
+    history_usage,
 };
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,

@@ -7,10 +7,10 @@ use super::SCHEMA_VERSION;
 use super::build::leak as leak_doc;
 use super::parts::{LeakDoc, WarningDoc};
 use crate::app::sweep::SweepResult;
+use crate::model::LeakClass;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
 use crate::policy::leaks::plan::{Fate, Stay, Wish, reason};
-use crate::model::LeakClass;
 
 /// `layersweep sweep`.
 #[derive(Clone, Debug, Serialize)]

@@ -167,17 +167,35 @@ fn add_targets(page: &mut Exposition, targets: &Targets) {
 const DELETING: [(Command, &[OutcomeKind], &[Kind]); 3] = [
     (
         Command::Gc,
-        &[OutcomeKind::NotNeeded, OutcomeKind::Reached, OutcomeKind::NotReached, OutcomeKind::Failed, OutcomeKind::Refused],
+        &[
+            OutcomeKind::NotNeeded,
+            OutcomeKind::Reached,
+            OutcomeKind::NotReached,
+            OutcomeKind::Failed,
+            OutcomeKind::Refused,
+        ],
         &[Kind::Image, Kind::Container, Kind::Sandbox, Kind::Log, Kind::Leak],
     ),
     (
         Command::Rm,
-        &[OutcomeKind::NotNeeded, OutcomeKind::Reached, OutcomeKind::NotReached, OutcomeKind::Failed, OutcomeKind::Refused],
+        &[
+            OutcomeKind::NotNeeded,
+            OutcomeKind::Reached,
+            OutcomeKind::NotReached,
+            OutcomeKind::Failed,
+            OutcomeKind::Refused,
+        ],
         &[Kind::Image, Kind::Name],
     ),
     (
         Command::Sweep,
-        &[OutcomeKind::NotNeeded, OutcomeKind::Done, OutcomeKind::Incomplete, OutcomeKind::Failed, OutcomeKind::Refused],
+        &[
+            OutcomeKind::NotNeeded,
+            OutcomeKind::Done,
+            OutcomeKind::Incomplete,
+            OutcomeKind::Failed,
+            OutcomeKind::Refused,
+        ],
         &[Kind::Leak],
     ),
 ];

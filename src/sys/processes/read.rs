@@ -16,7 +16,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,9 +24,10 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::super::deleted::{self, Lies};
+use super::super::mounts;
 use super::super::patience::{Patience, ask_each};
-use super::super::root::{self, Who};
+use super::super::root::Who;
+use super::super::users;
 
 /// Inode of the kernel's first PID namespace (`PROC_PID_INIT_INO` in
 /// `include/linux/proc_ns.h`): only there `/proc` shows every process.
@@ -103,21 +104,15 @@ pub(crate) enum Record {
     End,
 }
 
-/// [`Lies`], with the path as bytes.
+/// What the bytes of a file lie on ([`super::super::deleted::Lies`]), with the path as bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WrittenLies {
     Upper(Vec<u8>),
     Source(String),
 }
 
-impl From<WrittenLies> for Lies {
-    fn from(lies: WrittenLies) -> Self {
-        match lies {
-            WrittenLies::Upper(path) => Self::Upper(OsString::from_vec(path).into()),
-            WrittenLies::Source(source) => Self::Source(source),
-        }
-    }
-}
+/// What the kernel puts behind the name of a file without one.
+const DELETED: &[u8] = b" (deleted)";
 
 type Emit<'a> = dyn FnMut(Record, &[u8]) -> io::Result<()> + 'a;
 
@@ -341,7 +336,7 @@ impl<'a> Reader<'a> {
 
     fn unknown(&self, one: &Found, why: &str, emit: &mut Emit<'_>) -> io::Result<()> {
         // In a user namespace, who lives outside of it is out of reach for good, and is somebody else.
-        if !root::is_first_user_namespace() {
+        if !users::is_first_user_namespace() {
             return Ok(());
         }
         let name = one.name(None);
@@ -413,7 +408,7 @@ impl<'a> Reader<'a> {
         const LOCAL: [&str; 11] =
             ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs", "zfs", "bcachefs", "vfat", "jfs"];
         for line in table.split(|byte| *byte == b'\n') {
-            let Some((mount, upper)) = deleted::mount_with_upper(line) else { continue };
+            let Some((mount, upper)) = mounts::with_upper(line) else { continue };
             if LOCAL.contains(&&*mount.fstype) || (mount.fstype == "overlay" && is_privileged) {
                 let local = Local { fstype: mount.fstype, source: mount.source, upper };
                 self.locals.insert(mount.id, local);
@@ -446,7 +441,7 @@ fn deleted_of(one: &Found, locals: &HashMap<u64, Local>) -> Vec<Deleted> {
     let Ok(open) = fs::read_dir(one.place.join("fd")) else { return Vec::new() };
     let deleted = |file: fs::DirEntry| {
         let target = fs::read_link(file.path()).ok()?;
-        let path = target.as_os_str().as_bytes().strip_suffix(deleted::MARK)?;
+        let path = target.as_os_str().as_bytes().strip_suffix(DELETED)?;
         let information = fs::read(one.place.join("fdinfo").join(file.file_name())).ok()?;
         let mount: u64 = field(&information, "mnt_id")?.parse().ok()?;
         let local = locals.get(&mount)?;
@@ -572,7 +567,7 @@ impl Held {
         let system = ["/proc", "/sys", "/dev"].iter().any(|top| target.starts_with(top));
         if target.is_absolute() && !system && target != Path::new("/") {
             let bytes = target.as_os_str().as_bytes();
-            self.paths.extend_from_slice(bytes.strip_suffix(deleted::MARK).unwrap_or(bytes));
+            self.paths.extend_from_slice(bytes.strip_suffix(DELETED).unwrap_or(bytes));
             self.paths.push(0);
         }
     }

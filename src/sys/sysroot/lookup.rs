@@ -32,7 +32,12 @@ pub(super) fn in_root(root: &Path, path: &Path) -> io::Result<PathBuf> {
 
 /// Where `inside`, absolute inside the root, lies if nothing is special about the root.
 pub(super) fn below(root: &Path, inside: &Path) -> PathBuf {
-    super::join(root, inside.strip_prefix("/").unwrap_or(inside))
+    join(root, inside.strip_prefix("/").unwrap_or(inside))
+}
+
+/// `base/rest`, without the trailing slash that `Path::join` leaves for an empty `rest`.
+pub(super) fn join(base: &Path, rest: &Path) -> PathBuf {
+    if rest.as_os_str().is_empty() { base.to_path_buf() } else { base.join(rest) }
 }
 
 fn by_kernel(root: &Path, path: &Path) -> Result<PathBuf, Errno> {

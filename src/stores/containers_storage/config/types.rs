@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::sys::root::calling_uid;
 use crate::sys::sysroot::Sysroot;
+use crate::sys::users::calling_uid;
 
 /// One configured store. Paths are absolute inside the sysroot, and may be symlinks there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

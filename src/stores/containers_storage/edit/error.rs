@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::Deleted;
 use crate::model::Owner;
 use crate::model::words::span;
-use crate::sys::root;
+use crate::sys::users;
 
 /// How the editor begins to say that it could not write.
 pub const NO_SPACE: &str = "no space left to write";
@@ -311,7 +311,7 @@ pub enum Refusal {
 
 /// From `/etc/passwd` alone: a directory service need not answer.
 fn user_name(uid: u32) -> String {
-    if !root::is_first_user_namespace() {
+    if !users::is_first_user_namespace() {
         return "a user outside of this user namespace".to_owned();
     }
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::stores::containers_storage::locks::LockFile;
 use crate::stores::containers_storage::records::lenient;
 use crate::stores::containers_storage::snapshot::Places;
-use crate::sys::mounts;
+use crate::sys::namespaces;
 use crate::sys::quiet::Facts;
 
 /// A mount of every layer of a node that runs a thousand containers fits many times.
@@ -94,7 +94,7 @@ fn read_once(places: &Places) -> io::Result<Option<MountTables>> {
         }
     }
     let areas: Vec<_> = places.areas().map(|root| root.to_path_buf()).collect();
-    tables.mounts = mounts::below_in_all_namespaces(&areas)?;
+    tables.mounts = namespaces::points_below(&areas)?;
     for directory in &directories {
         let lock = LockFile::open(&within, &directory.join("mountpoints.lock"))?;
         if lock.is_some_and(|lock| lock.has_writer().unwrap_or(true)) {

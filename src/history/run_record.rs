@@ -1,0 +1,86 @@
+//! A run as it is saved, in the database or in a file that waits for it.
+
+use rusqlite::Transaction;
+use serde::{Deserialize, Serialize};
+
+use super::attempts::{self, Attempt};
+use super::runs::{self, Certainty, Deletion, End, Event, Kind, Start};
+use super::scan_record::StoreIdText;
+use super::usage;
+use crate::model::{Filesystem, StoreId};
+
+/// A run as far as it has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// What it began with.
+    pub start: Start,
+    /// What it deleted or tried to, in order.
+    pub entries: Vec<Entry>,
+    /// What the kubelet would have told its node.
+    pub events: Vec<Event>,
+    /// How it ended; `None`: it has not.
+    pub end: Option<End>,
+}
+
+/// A deletion or a try, and what is remembered for the next runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What happened.
+    pub deletion: Deletion,
+    /// The store of an image.
+    pub key: Option<Key>,
+    /// It could not be deleted: not before this again.
+    pub attempt: Option<Attempt>,
+    /// It was begun, but not asked for after all: there is nothing to tell.
+    pub spared: bool,
+}
+
+/// A [`StoreId`] as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key(#[serde(with = "StoreIdText")] pub StoreId);
+
+impl RunRecord {
+    /// A run that has done nothing so far.
+    #[must_use]
+    pub fn of(start: Start) -> Self {
+        Self { start, entries: Vec::new(), events: Vec::new(), end: None }
+    }
+}
+
+/// Writes a run to the database. May be called with any states of the same run, any number of times:
+/// the rows are those of all that was ever put.
+///
+/// # Errors
+/// What SQLite says.
+pub fn put(tx: &Transaction<'_>, record: &RunRecord) -> rusqlite::Result<()> {
+    put_from(tx, record, 0)
+}
+
+/// The same where the database is believed to have all before position `from`. If it has not
+/// (another one was put in its place), everything is put.
+pub(super) fn put_from(tx: &Transaction<'_>, record: &RunRecord, from: usize) -> rusqlite::Result<()> {
+    let from = runs::known(tx, &record.start.run_id)?.map_or(0, |there| there.min(from));
+    let run = runs::begin(tx, &record.start)?;
+    for (position, entry) in record.entries.iter().enumerate().skip(from) {
+        if entry.spared {
+            runs::spared(tx, run, position)?;
+            continue;
+        }
+        runs::deleted(tx, run, position, &entry.deletion)?;
+        if entry.deletion.outcome == Certainty::Unknown {
+            continue;
+        }
+        let (Some(Key(store)), Kind::Image) = (&entry.key, entry.deletion.kind) else { continue };
+        let (id, at) = (&entry.deletion.id, entry.deletion.at);
+        match (&entry.attempt, &entry.deletion.error) {
+            (Some(attempt), _) => attempts::set(tx, store, id, at, attempt)?,
+            (None, None) => attempts::clear(tx, store, id, at)?,
+            (None, Some(_)) => {}
+        }
+    }
+    runs::told(tx, run, &record.events)?;
+    let Some(end) = &record.end else { return Ok(()) };
+    runs::end(tx, run, end)?;
+    let filesystems: Vec<_> = end.filesystems.iter().map(Filesystem::from).collect();
+    usage::record_alone(tx, end.ended, &filesystems)
+}

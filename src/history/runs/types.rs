@@ -1,0 +1,207 @@
+//! What is recorded of a run.
+
+use std::hash::{BuildHasher, Hasher};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::history::scan_record::SeenFilesystem;
+use crate::history::values::words;
+use crate::model::OutcomeKind;
+use crate::model::plan::Reason;
+
+words! {
+    /// The commands whose runs are recorded.
+    Command {
+        /// `layersweep scan`.
+        Scan = "scan",
+        /// `layersweep gc`.
+        Gc = "gc",
+        /// `layersweep sweep`.
+        Sweep = "sweep",
+        /// `layersweep rm`.
+        Rm = "rm",
+    }
+}
+
+words! {
+    /// What was deleted.
+    Kind {
+        /// An image.
+        Image = "image",
+        /// A container.
+        Container = "container",
+        /// A pod sandbox.
+        Sandbox = "sandbox",
+        /// A log directory or link.
+        Log = "log",
+        /// Something that nothing uses.
+        Leak = "leak",
+        /// A name of an image that keeps others.
+        Name = "name",
+    }
+}
+
+words! {
+    /// How it is known what came of a deletion.
+    #[derive(Default)]
+    Certainty {
+        /// It is not: it was begun, and the run may have ended in the middle of it.
+        Unknown = "unknown",
+        /// The run saw it.
+        #[default]
+        Seen = "seen",
+        /// A later scan saw it.
+        Confirmed = "confirmed",
+    }
+}
+
+/// Why a deletion that was begun counts as none until its outcome is known.
+pub const BEGUN: &str = "begun; what came of it is not known yet";
+
+/// What a run began with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Its id, as [`new_id`] makes it.
+    pub run_id: String,
+    /// The command.
+    pub command: Command,
+    /// When it began.
+    pub started: Timestamp,
+    /// It was only to show what it would do.
+    pub dry_run: bool,
+    /// Name of the policy.
+    pub policy: Option<String>,
+    /// How it deletes: `cri`, `direct`.
+    pub via: Option<String>,
+    /// Space was short.
+    pub trigger_space: bool,
+    /// Something was too old.
+    pub trigger_age: bool,
+    /// Mount point of the filesystem that the percents are of.
+    pub mount: Option<String>,
+    /// Percent used before.
+    pub usage_before_percent: Option<f64>,
+    /// Bytes that were to come free.
+    pub wanted_bytes: Option<u64>,
+    /// Bytes that the plan promised.
+    pub predicted_bytes: Option<u64>,
+}
+
+impl Start {
+    /// A run of which nothing more is known.
+    #[must_use]
+    pub fn of(command: Command, started: Timestamp) -> Self {
+        Self {
+            run_id: new_id(started),
+            command,
+            started,
+            dry_run: false,
+            policy: None,
+            via: None,
+            trigger_space: false,
+            trigger_age: false,
+            mount: None,
+            usage_before_percent: None,
+            wanted_bytes: None,
+            predicted_bytes: None,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// When.
+    pub ended: Timestamp,
+    /// How.
+    pub outcome: OutcomeKind,
+    /// Percent used after.
+    pub usage_after_percent: Option<f64>,
+    /// Bytes that the filesystem gave back; negative where others wrote more.
+    pub measured_bytes: Option<i64>,
+    /// Bytes that the kubelet would believe to have freed; only of its policy.
+    #[serde(default)]
+    pub believed_bytes: Option<u64>,
+    /// What failed.
+    pub errors: Vec<RunError>,
+    /// How full the filesystems were then; none where nothing was tried.
+    #[serde(default)]
+    pub filesystems: Vec<SeenFilesystem>,
+}
+
+impl End {
+    /// An end of which nothing more is known.
+    #[must_use]
+    pub fn of(ended: Timestamp, outcome: OutcomeKind) -> Self {
+        Self {
+            ended,
+            outcome,
+            usage_after_percent: None,
+            measured_bytes: None,
+            believed_bytes: None,
+            errors: Vec::new(),
+            filesystems: Vec::new(),
+        }
+    }
+}
+
+/// What the kubelet would tell its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// The kubelet's word: `FreeDiskSpaceFailed`.
+    pub reason: String,
+    /// What it says.
+    pub message: String,
+}
+
+/// Something that failed in a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunError {
+    /// The object.
+    pub id: String,
+    /// The step that failed.
+    pub step: String,
+    /// Why.
+    pub message: String,
+}
+
+/// A deletion, or the try.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub kind: Kind,
+    /// Root of its store; empty for what lies in none.
+    pub store: String,
+    /// Its id.
+    pub id: String,
+    /// Its names.
+    pub names: Vec<String>,
+    /// Why.
+    pub reason: Reason,
+    /// Bytes that were expected to come free.
+    pub predicted_bytes: u64,
+    /// Bytes that did; negative where others wrote more meanwhile. `None`: not measured.
+    pub measured_bytes: Option<i64>,
+    /// Bytes of leaks that went along; not part of the measured ones.
+    #[serde(default)]
+    pub byproduct_bytes: u64,
+    /// Percent used after it.
+    pub usage_after_percent: Option<f64>,
+    /// Why it failed; `None` where it went well.
+    pub error: Option<String>,
+    /// How that is known.
+    #[serde(default)]
+    pub outcome: Certainty,
+}
+
+/// An id for a run: its time, and digits that tell two at the same time apart.
+#[must_use]
+pub fn new_id(started: Timestamp) -> String {
+    // Seeded by the system for every process and state.
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let time = started.strftime("%Y%m%dT%H%M%SZ");
+    format!("{time}-{:06x}", random & 0xff_ffff)
+}
