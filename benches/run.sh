@@ -10,4 +10,5 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 benches/peers.sh
-exec cargo bench --locked --bench scan
+cargo bench --locked --bench scan
+exec cargo bench --locked --bench removal

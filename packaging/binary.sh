@@ -1,13 +1,14 @@
 #!/bin/sh
 # The program as the packages have it: target/<target>/release/layersweep, linked by zig against an old
 # glibc, so that it runs on RHEL 8, Debian 10 and everything later. TARGET=aarch64-unknown-linux-gnu for
-# another machine. What it needs beside cargo (zig and cargo-zigbuild, from PyPI) it puts below target/.
+# another machine, PROFILE=trial for one that is built in less time. What it needs beside cargo (zig and cargo-zigbuild, from PyPI) it puts below target/.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
 target=${TARGET:-x86_64-unknown-linux-gnu}
 glibc=${GLIBC:-2.28}
-built=${CARGO_TARGET_DIR:-target}/$target/release/layersweep
+profile=${PROFILE:-release}
+built=${CARGO_TARGET_DIR:-target}/$target/$profile/layersweep
 fail() { echo "binary.sh: $1" >&2; echo "hint: $2" >&2; exit 1; }
 
 command -v protoc >/dev/null || fail 'protoc is not there' 'apt-get install protobuf-compiler'
@@ -30,6 +31,6 @@ RUSTFLAGS="-C link-arg=-Wl,--build-id=sha1 -C strip=symbols --remap-path-prefix=
 --remap-path-prefix=$cargo_home=/cargo --remap-path-prefix=$rustc_home=/rustc" \
     CFLAGS="-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$PWD=/layersweep" \
     PATH="$venv/bin:$PATH" \
-    "$venv/bin/cargo-zigbuild" zigbuild --release --locked --target "$target.$glibc" >&2
+    "$venv/bin/cargo-zigbuild" zigbuild --profile "$profile" --locked --target "$target.$glibc" >&2
 packaging/prove.sh "$built" >&2
 echo "$built"

@@ -2,6 +2,8 @@
 # build.sh [deb] [rpm]: packages into target/packages (or $OUT), both kinds if none is named.
 #   TARGET=aarch64-unknown-linux-gnu   for another machine (rustup has its standard library)
 #   BINARY=FILE                        this program instead of building one
+#   PROFILE=trial                      another profile of Cargo.toml than release
+#   XZ_LEVEL=0                         how hard to compress
 #   PACKAGE_VERSION=1.2.3              instead of Cargo.toml's
 set -eu
 cd "$(dirname "$0")/.."

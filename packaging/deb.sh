@@ -45,7 +45,7 @@ build() {
     (cd "$1" && find . -path ./DEBIAN -prune -o -type f ! -path './etc/*' -printf '%P\0' | LC_ALL=C sort -z | xargs -0 md5sum) >"$1/DEBIAN/md5sums"
     chmod -R u=rwX,go=rX "$1"
     find "$1" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-    dpkg-deb --root-owner-group -Zxz --build "$1" "$out/$2_${version}_$3.deb" >/dev/null
+    dpkg-deb --root-owner-group -Zxz "-z${XZ_LEVEL:-6}" --build "$1" "$out/$2_${version}_$3.deb" >/dev/null
     echo "$out/$2_${version}_$3.deb"
 }
 

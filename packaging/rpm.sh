@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 find "$stage" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 rpmbuild -bb --quiet --target "$arch-linux" --with prebuilt \
     --define "_topdir $work" --define "_dbpath $work/db" --define "stage $stage" \
-    --define "version_of $version" --define "spdx $(packaging/licences.sh --spdx)" \
+    --define "version_of $version" --define "xz_level ${XZ_LEVEL:-6}" --define "spdx $(packaging/licences.sh --spdx)" \
     packaging/layersweep.spec >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 for package in "$work"/RPMS/*/*.rpm; do
     cp "$package" "$out/"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# All tests: nextest where it is installed (its groups keep tests that mount apart), else
-# cargo's own runner. Further arguments go to the runner.
+# All tests, each in a process of its own: by nextest where it is installed, which takes further arguments,
+# else by a loop (arguments are then parts of names).
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
@@ -8,9 +8,12 @@ if [ "$(id -u)" != 0 ]; then
     echo 'not root: tests that mount filesystems or run podman will be skipped' >&2
 fi
 if cargo nextest --version >/dev/null 2>&1; then
-    cargo test --locked --doc --quiet
+    # nextest does not know them. Documentation without examples need not be compiled for them.
+    ! grep -rqE '^ *//[/!] *```' src || cargo test --locked --doc --quiet
     profile=default
     [ -z "${CI:-}" ] || profile=ci
+    # See .config/nextest.toml.
+    export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$(($(nproc) * 2))}"
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
         # All of them do not depend on the machine; that is shown with a few that ask it most.
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
@@ -18,4 +21,13 @@ if cargo nextest --version >/dev/null 2>&1; then
     fi
     exec cargo nextest run --locked --profile "$profile" "$@"
 fi
-exec cargo test --locked "$@"
+programs=$(cargo test --locked --no-run --message-format json |
+    jq -r 'select(.executable != null and .profile.test) | .executable')
+failed=0
+for program in $programs; do
+    "$program" --list --format terse "$@" | sed -n 's/: test$//p' |
+        xargs -r -P "$(nproc)" -n 1 sh -c \
+            'said=$("$0" --exact "$1" 2>&1) && echo "ok      $1" || { echo "$said"; echo "FAILED  $1"; exit 1; }' \
+            "$program" || failed=1
+done
+exit $failed

@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,7 +10,7 @@ use rayon::prelude::*;
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 
 use crate::random::Random;
-use crate::records::{Layer, Plan};
+use crate::records::{LARGE, Layer, Plan};
 
 /// Entries in a directory, on average, as image layers have them.
 const ENTRIES_PER_DIRECTORY: u64 = 7;
@@ -23,7 +22,7 @@ const SHARED_FILES: usize = 10;
 /// Fills the empty directory `graphroot` with about `inodes` inodes.
 pub fn graphroot(graphroot: &Path, inodes: u64, seed: u64) -> Result<()> {
     let mut random = Random::new(seed);
-    let plan = Plan::new(&mut random);
+    let plan = Plan::new(&mut random, LARGE);
     fs::create_dir_all(graphroot.join("overlay/l"))?;
     plan.write(graphroot, &mut random)?;
     let weights: Vec<u64> = plan.layers.iter().map(|layer| weight(layer, &mut random)).collect();
@@ -46,17 +45,8 @@ fn weight(layer: &Layer, random: &mut Random) -> u64 {
 fn make_layer(graphroot: &Path, plan: &Plan, layer: &Layer, inodes: u64, mut random: Random) -> Result<()> {
     let dir = graphroot.join("overlay").join(&layer.id);
     let diff = dir.join("diff");
-    fs::create_dir_all(&diff)?;
-    fs::create_dir(dir.join("work"))?;
+    plan.make_directory(graphroot, layer)?;
     fs::create_dir(dir.join("merged"))?;
-    fs::write(dir.join("link"), &layer.link)?;
-    symlink(format!("../{}/diff", layer.id), graphroot.join("overlay/l").join(&layer.link))?;
-    if let Some(parent) = layer.parent {
-        let lower: Vec<String> = plan.chain(parent).map(|at| format!("l/{}", plan.layers[at].link)).collect();
-        fs::write(dir.join("lower"), lower.join(":"))?;
-    } else {
-        fs::create_dir(dir.join("empty"))?;
-    }
     for at in 0..SHARED_FILES {
         fs::write(diff.join(shared_name(at)), "shared")?;
     }

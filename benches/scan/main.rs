@@ -3,13 +3,14 @@
 //! environment variables.
 //!
 //! The program starts itself again for the parts that must be a process of their own:
-//! `generate DIR INODES SEED`, `floor THREADS DIR`, `measure DIR`.
+//! `generate DIR INODES SEED`, `many DIR SEED`, `floor THREADS DIR`, `measure DIR`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
 
 mod floor;
 mod generate;
 mod image;
+mod many;
 mod measure;
 mod process;
 mod programs;
@@ -43,6 +44,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             generate::graphroot(Path::new(dir), inodes.parse()?, seed.parse()?)
         }
         ["floor", threads, dir] => floor::walk(Path::new(dir), threads.parse()?),
+        ["many", dir, seed] => many::generate(Path::new(dir), seed.parse()?),
         ["measure", dir] => {
             measure::graphroot(Path::new(dir));
             Ok(())
@@ -69,5 +71,6 @@ fn compare() -> Result<()> {
     }
     let results = rounds::run(&settings, &image, &programs)?;
     table::print(&results, &missing);
-    table::save(&settings, &results)
+    table::save(&settings, &results)?;
+    many::compare(&settings)
 }

@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use layersweep::disk::Extents;
+use layersweep::disk::inode_chunks::InodeChunks;
 use layersweep::disk::{Tree, TreeScope, WalkOptions, filesystem, measure};
+use layersweep::sys::quiet::Within;
 
 /// Prints the sum of what `measure` finds below `graphroot`.
 pub fn graphroot(graphroot: &Path) {
@@ -24,13 +26,15 @@ pub fn graphroot(graphroot: &Path) {
         trees.push(tree(&Path::new("overlay").join(name), at + 1, TreeScope::Whole));
     }
     let cost = filesystem::of(graphroot).map(|(_, cost)| cost).unwrap_or_default();
+    let roots = [graphroot.to_path_buf()];
+    let chunks = InodeChunks::on(&roots, &Within::default());
     let options = WalkOptions {
         extents: if cost.reflinks { Extents::Probe } else { Extents::Off },
         threads: std::env::var("BENCH_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(0),
-        inode_chunks: cost.inode_chunks,
+        inode_chunks: Some(&chunks),
         ..WalkOptions::default()
     };
-    let measured = measure(&[graphroot.to_path_buf()], &trees, &options);
+    let measured = measure(&roots, &trees, &options);
     let shared = measured.shared_inodes.iter().map(|group| &group.tally);
     let tallies: Vec<_> = measured.units.iter().chain(shared).collect();
     let inodes: u64 = tallies.iter().map(|tally| tally.inodes).sum();

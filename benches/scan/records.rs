@@ -1,6 +1,7 @@
 //! The records of a containers/storage graphroot: which layers and images there are.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::Result;
@@ -9,11 +10,20 @@ use serde_json::{Value, json};
 
 use crate::random::Random;
 
-/// Images; each has a few layers of its own on top of some layer of an earlier image.
-const IMAGES: usize = 60;
-const OWN_LAYERS: usize = 5;
-/// Images that start from nothing.
-const BASES: usize = 6;
+/// How many images there are. Each has some layers of its own on top of some layer of an earlier
+/// image, the bases excepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    images: usize,
+    own_layers: usize,
+    bases: usize,
+}
+
+/// A large node.
+pub const LARGE: Shape = Shape { images: 60, own_layers: 5, bases: 6 };
+/// More than any node has; images reach 60 layers on average.
+pub const MANY: Shape = Shape { images: 10_000, own_layers: 10, bases: 500 };
+
 const CREATED: &str = "2026-01-02T03:04:05.678901234Z";
 
 /// A layer to be made.
@@ -45,12 +55,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(random: &mut Random) -> Self {
+    pub fn new(random: &mut Random, shape: Shape) -> Self {
         let mut plan = Self { layers: Vec::new(), images: Vec::new() };
-        for image in 0..IMAGES {
-            let mut parent = (image >= BASES)
+        for image in 0..shape.images {
+            let mut parent = (image >= shape.bases)
                 .then(|| usize::try_from(random.below(plan.layers.len() as u64)).unwrap_or_default());
-            for own in 0..OWN_LAYERS {
+            for own in 0..shape.own_layers {
                 plan.layers.push(Layer {
                     id: random.hex64(),
                     link: link_name(random),
@@ -70,6 +80,23 @@ impl Plan {
     /// Layer positions from `at` down to its base.
     pub fn chain(&self, at: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(at), |&at| self.layers[at].parent)
+    }
+
+    /// Makes a layer's directory below `graphroot`, with an empty `diff`.
+    pub fn make_directory(&self, graphroot: &Path, layer: &Layer) -> Result<()> {
+        let dir = graphroot.join("overlay").join(&layer.id);
+        fs::create_dir_all(dir.join("diff"))?;
+        fs::create_dir(dir.join("work"))?;
+        fs::write(dir.join("link"), &layer.link)?;
+        symlink(format!("../{}/diff", layer.id), graphroot.join("overlay/l").join(&layer.link))?;
+        if let Some(parent) = layer.parent {
+            let lower: Vec<String> =
+                self.chain(parent).map(|at| format!("l/{}", self.layers[at].link)).collect();
+            fs::write(dir.join("lower"), lower.join(":"))?;
+        } else {
+            fs::create_dir(dir.join("empty"))?;
+        }
+        Ok(())
     }
 
     /// Writes all record files below `graphroot`.

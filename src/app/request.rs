@@ -76,7 +76,8 @@ impl Request {
             weigh: stores::Weigh::Everything,
             labels: LabelsOf::Nobody,
             now: Timestamp::now(),
-            remembered: None,
+            leaps: Vec::new(),
+            sizes: None,
             full: self.full,
         })
     }

@@ -9,7 +9,6 @@ use super::request::Request;
 use super::state::State;
 use crate::config::Config;
 use crate::disk::Progress;
-use crate::disk::kept::Remembered;
 use crate::history::ages::Ages;
 use crate::model::{Finding, LabelsOf};
 use crate::stores::{self, Survey};
@@ -96,7 +95,7 @@ fn scan_with(
     record: bool,
     labels: LabelsOf,
 ) -> Result<ScanResult, Error> {
-    let measured = measure(request, observer, state.sizes(), labels);
+    let measured = measure(request, observer, &mut state, labels);
     state.scan_ended()?;
     if let Err(error) = &measured
         && error.proves_no_store()
@@ -121,13 +120,14 @@ fn scan_with(
 fn measure(
     request: &Request,
     observer: &dyn Observer,
-    remembered: Arc<Remembered>,
+    state: &mut State,
     labels: LabelsOf,
 ) -> Result<Survey, Error> {
     if let Err(error) = request.io_priority.apply() {
         tracing::warn!("setting the IO priority: {error}; going on at normal priority");
     }
-    let asked = stores::Request { remembered: Some(remembered), labels, ..request.stores()? };
+    let sizes = Some(Arc::new(state.take_sizes()));
+    let asked = stores::Request { sizes, leaps: state.leaps(), labels, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
     let survey = stores::run(&asked, &progress);

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -12,7 +11,7 @@ use super::kept_scans;
 use super::observer::Observer;
 use super::paths::{own_path, own_paths};
 use super::request::Request;
-use crate::disk::kept::Remembered;
+use crate::disk::size_cache::SizeCache;
 use crate::history::ages::{Ages, Moment};
 use crate::history::attempts::{self, Attempt};
 use crate::history::known::{self, Known, Life};
@@ -40,7 +39,9 @@ pub struct State {
     database: Database,
     known: Known,
     pins: Pins,
-    sizes: Arc<Remembered>,
+    sizes: SizeCache,
+    /// Of the wall clock, by which dates on the disk are corrected.
+    leaps: Vec<Leap>,
     /// When the survey began, by the wall clock.
     began: Timestamp,
     /// The same in record time.
@@ -82,25 +83,26 @@ impl State {
         let clock = read_clocks()?;
         let (_, notes) = database.apply_waiting()?;
         let findings = notes.iter().map(|note| database.finding(note.to_string())).collect();
-        // Which sizes are put to the proof: others in each process.
+        // Which size is measured again: another one in each process.
         let seed = RandomState::new().build_hasher().finish();
-        let (known, pins, mut sizes) = database.read(|connection| {
+        let (known, pins, sizes) = database.read(|connection| {
             Ok((known::images(connection)?, pins::list(connection)?, sizes::load(connection, seed)?))
         })?;
         let advanced = clock::advance(known.clock(), &clock).state;
         let scanned = advanced.record_time;
-        sizes.leaps = advanced.leaps;
+        let mut leaps = advanced.leaps;
         if database.unreadable && !clock.synchronised {
             // It may have leapt, and nobody knows: all that has a date may be of this moment.
             tracing::info!("records cannot be read and the clock is not synchronised: nothing counts as old");
-            sizes.leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
+            leaps = vec![Leap { from: Timestamp::MIN, to: clock.wall, by: 0 }];
         }
         let (found, unreadable) = (database.found, database.unreadable);
         let state = Self {
             database,
             known,
             pins: Pins::new(&pins),
-            sizes: Arc::new(sizes),
+            sizes,
+            leaps,
             began: clock.wall,
             scanned,
             clock,
@@ -118,9 +120,14 @@ impl State {
         survey.inventory.findings.extend(self.degraded.drain(..).map(finding));
     }
 
-    /// Sizes of layers that earlier scans have measured.
-    pub fn sizes(&self) -> Arc<Remembered> {
-        Arc::clone(&self.sizes)
+    /// Sizes of layers that earlier scans have measured; they are asked for once.
+    pub fn take_sizes(&mut self) -> SizeCache {
+        std::mem::take(&mut self.sizes)
+    }
+
+    /// Leaps of the wall clock.
+    pub fn leaps(&self) -> Vec<Leap> {
+        self.leaps.clone()
     }
 
     /// Adds our own keep-list to what keeps the images.
@@ -316,9 +323,9 @@ impl State {
         if saved.caught_up > 0 {
             tracing::info!("saved {} earlier scans and runs that had to wait", saved.caught_up);
         }
-        if let Some(to_keep) = survey.to_keep.take().filter(|_| saved.kept) {
+        if let Some(changes) = survey.sizes.take().filter(|_| saved.kept) {
             // Only a cache: what is not kept is measured again.
-            let kept = database.records.write(|tx| sizes::store(tx, &to_keep, taken_at));
+            let kept = database.records.write(|tx| sizes::store(tx, &changes, taken_at));
             if let Err(error) = kept {
                 findings.push(database.finding(format!("sizes of layers were not kept: {error}")));
             }

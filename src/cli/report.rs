@@ -28,7 +28,7 @@ use crate::node::places::Places;
 use crate::report::json::{self, HistoryDoc, LogDoc, PodDoc, ReportDoc, ReportFacts, SeriesDoc, WarningDoc};
 use crate::report::{html, text};
 use crate::stores::Survey;
-use crate::stores::tenants::{self, TenantKind, Tenants};
+use crate::stores::other_usage::{self as tenants, TenantKind, Tenants};
 use crate::sys::processes::Processes;
 
 /// How far back readings and runs are told of unless asked otherwise.

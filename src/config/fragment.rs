@@ -106,7 +106,6 @@ pub(super) struct Bytes(pub(super) u64);
 /// A policy for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decides {
-    /// Ours.
     Exact,
     /// The kubelet's, rule for rule.
     Kubelet,
@@ -117,7 +116,6 @@ pub enum Decides {
 pub enum Textfile {
     /// Where node_exporter looks, if there is such a place.
     Auto,
-    /// Nowhere.
     Off,
     /// To this file, or to `layersweep.prom` in this directory.
     At(PathBuf),

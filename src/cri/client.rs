@@ -50,7 +50,6 @@ impl Client {
         Self { options, ..self }
     }
 
-    /// The socket.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -62,16 +61,12 @@ impl Client {
         &self.version
     }
 
-    /// The deadlines.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
     /// What the runtime says of itself, the verbose part included.
-    ///
-    /// # Errors
-    /// When the call fails.
     pub fn status(&self) -> Result<RuntimeStatus, CriError> {
         let ask =
             |channel| async move { self.runtime(channel).status(v1::StatusRequest { verbose: true }).await };
@@ -83,25 +78,11 @@ impl Client {
     /// # Errors
     /// When the call fails, or the listing contradicts itself: then nothing of it counts.
     pub fn images(&self) -> Result<Vec<RuntimeImage>, CriError> {
-        self.list_images(Manner::Question)
-    }
-
-    /// Whether the runtime still lists the image, by its exact id: the runtime's half of the
-    /// proof that a removal has happened. It is asked even after a signal, since it
-    /// completes what was begun.
-    ///
-    /// # Errors
-    /// As [`Self::images`].
-    pub fn still_listed(&self, id: &str) -> Result<bool, CriError> {
-        Ok(self.list_images(Manner::Aftermath)?.iter().any(|image| image.id == id))
-    }
-
-    fn list_images(&self, manner: Manner) -> Result<Vec<RuntimeImage>, CriError> {
         // No filter: containerd ignores it, so an answer to a filter proves nothing.
         let ask = |channel| async move {
             self.image(channel).list_images(v1::ListImagesRequest { filter: None }).await
         };
-        let answer = self.call("ListImages", manner, self.options.listing, ask)?;
+        let answer = self.question("ListImages", self.options.listing, ask)?;
         convert::images(answer).map_err(|problem| self.error("ListImages", problem))
     }
 
@@ -121,9 +102,6 @@ impl Client {
     /// What only the status of a container tells: its death, its mounts. `None` if the
     /// runtime does not know it (any more): a container that goes while containers are looked
     /// through is no failure.
-    ///
-    /// # Errors
-    /// When the call fails or tells of another container.
     pub fn container(&self, id: &str) -> Result<Option<ContainerDetails>, CriError> {
         self.container_status(id, Manner::Question)
     }
@@ -142,17 +120,11 @@ impl Client {
 
     /// Whether the runtime still knows a container: the runtime's half of the proof that a
     /// removal has happened, asked even after a signal.
-    ///
-    /// # Errors
-    /// When the call fails or tells of another container.
     pub fn container_is_known(&self, id: &str) -> Result<bool, CriError> {
         Ok(self.container_status(id, Manner::Aftermath)?.is_some())
     }
 
     /// Likewise for a sandbox.
-    ///
-    /// # Errors
-    /// As [`Self::sandboxes`].
     pub fn sandbox_is_listed(&self, id: &str) -> Result<bool, CriError> {
         Ok(self.list_sandboxes(Manner::Aftermath)?.iter().any(|sandbox| sandbox.id == id))
     }
@@ -174,16 +146,13 @@ impl Client {
     }
 
     /// Where the runtime says its images lie. Its byte counts are not a measure.
-    ///
-    /// # Errors
-    /// When the call fails.
     pub fn image_filesystems(&self) -> Result<ImageFilesystems, CriError> {
         let ask = |channel| async move { self.image(channel).image_fs_info(v1::ImageFsInfoRequest {}).await };
         self.question("ImageFsInfo", self.options.listing, ask).map(convert::filesystems)
     }
 
     /// Asks for the removal of an image, all of its names with it. Success proves nothing:
-    /// see [`Self::still_listed`], and look at the disk.
+    /// look at the disk.
     ///
     /// `id` as [`Self::images`] has it, never a name: containerd takes a name for the whole image
     /// behind it and CRI-O untags it. `handler` is that of the listing, mostly empty.
@@ -198,9 +167,6 @@ impl Client {
 
     /// Asks CRI-O for the removal of an artifact: of the one entry that `reference`, a name with the
     /// digest of the manifest, means. By its id CRI-O removes none, and says that it has.
-    ///
-    /// # Errors
-    /// As [`Self::remove_image`].
     pub fn remove_artifact(&self, reference: &str, handler: &str) -> Result<(), CriError> {
         let digest = reference.split_once('@').filter(|(name, _)| !name.is_empty());
         self.whole_id(REMOVE_IMAGE, digest.map_or("", |(_, digest)| digest))?;
@@ -216,9 +182,6 @@ impl Client {
     }
 
     /// Stops a container: politely for `grace`, then by force. A stopped one is fine.
-    ///
-    /// # Errors
-    /// When the call fails.
     pub fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
         const CALL: &str = "StopContainer";
         self.whole_id(CALL, id)?;
@@ -229,9 +192,6 @@ impl Client {
     }
 
     /// Removes a container, by force if it runs: the caller has made sure that it does not.
-    ///
-    /// # Errors
-    /// When the call fails.
     pub fn remove_container(&self, id: &str) -> Result<(), CriError> {
         const CALL: &str = "RemoveContainer";
         self.whole_id(CALL, id)?;
@@ -241,9 +201,6 @@ impl Client {
     }
 
     /// Stops a sandbox and gives its network back. A stopped one is fine.
-    ///
-    /// # Errors
-    /// When the call fails.
     pub fn stop_sandbox(&self, id: &str) -> Result<(), CriError> {
         const CALL: &str = "StopPodSandbox";
         self.whole_id(CALL, id)?;
@@ -254,9 +211,6 @@ impl Client {
 
     /// Removes a sandbox, and by force every container in it: the caller has made sure
     /// that there is none.
-    ///
-    /// # Errors
-    /// When the call fails.
     pub fn remove_sandbox(&self, id: &str) -> Result<(), CriError> {
         const CALL: &str = "RemovePodSandbox";
         self.whole_id(CALL, id)?;

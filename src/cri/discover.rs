@@ -36,7 +36,6 @@ const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
 /// A socket that may have a runtime behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The socket.
     pub endpoint: Endpoint,
     /// Who names it: a file and key, or whose usual place it is.
     pub origin: String,

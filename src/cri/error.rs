@@ -10,11 +10,9 @@ use super::endpoint::Endpoint;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{endpoint}: {call}: {problem}")]
 pub struct CriError {
-    /// The socket.
     pub endpoint: Endpoint,
     /// The CRI call, for example `RemoveImage`.
     pub call: &'static str,
-    /// Why.
     pub problem: Problem,
 }
 

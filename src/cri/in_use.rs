@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::types::{ContainerDetails, RuntimeContainer, RuntimeImage};
+use super::types::{RuntimeContainer, RuntimeImage};
 
 /// Images by everything that a container can call them.
 #[derive(Debug, Default)]
@@ -64,19 +64,6 @@ impl<'a> Names<'a> {
         Use { certain, images }
     }
 
-    /// The images that a container has mounted as volumes. `certain` if every one of them is
-    /// in the listing, also where there is none. Only the status of a container tells.
-    #[must_use]
-    pub fn mounted_in(&self, details: &ContainerDetails) -> Use {
-        let mut all = Use { certain: true, ..Use::default() };
-        let mounted = details.mounts.iter().map(|mount| &mount.image).filter(|image| !image.is_empty());
-        for found in mounted.map(|reference| self.find(reference)) {
-            all.certain &= !found.images.is_empty();
-            all.images.extend(found.images);
-        }
-        all
-    }
-
     /// The images that a container uses.
     #[must_use]
     pub fn used_by(&self, container: &RuntimeContainer) -> Use {
@@ -115,7 +102,6 @@ fn long_names(reference: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::Mount;
     use super::*;
 
     /// Image 0: CRI-O's, image 1: containerd's, image 2: Docker's busybox.
@@ -181,22 +167,6 @@ mod tests {
             let expected = Use { images: expected.into_iter().collect(), certain };
             assert_eq!(names.used_by(&container), expected, "{what}");
         }
-    }
-
-    #[test]
-    fn images_as_volumes() {
-        let images = images();
-        let names = Names::new(&images);
-        let of = |mounted: &[&str]| {
-            let mount = |image: &&str| Mount { image: (*image).to_owned(), ..Mount::default() };
-            let mounts = mounted.iter().map(mount).collect();
-            let found = names.mounted_in(&ContainerDetails { mounts, ..ContainerDetails::default() });
-            (found.images.into_iter().collect::<Vec<_>>(), found.certain)
-        };
-        assert_eq!(of(&[]), (vec![], true));
-        assert_eq!(of(&[""]), (vec![], true), "a mount of something else");
-        assert_eq!(of(&["", "reg.local/app:1", "busybox"]), (vec![1, 2], true));
-        assert_eq!(of(&["reg.local/gone:1", "aaaa"]), (vec![0], false));
     }
 
     #[test]

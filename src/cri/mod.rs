@@ -4,8 +4,7 @@
 //! The runtime's word is never the whole proof. containerd refuses nothing and answers
 //! success where it removed nothing, CRI-O leaves out containers that are being made, and no
 //! listing says that it is partial. What a runtime says is therefore matched with what lies on
-//! the disk (`gc::runtime_match`), and a removal is believed when [`Client::still_listed`] and the
-//! disk agree.
+//! the disk, and that an image is gone is believed when the disk says so.
 
 mod client;
 mod connection;

@@ -27,7 +27,6 @@ const MAX_INFO_BYTES: u64 = 1 << 20;
 /// What kind of store a runtime keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreType {
-    /// containers/storage: CRI-O.
     ContainersStorage,
     /// containerd's content store and snapshots.
     Containerd,

@@ -24,7 +24,6 @@ pub struct RuntimeVersion {
 /// One condition of a runtime, for example `RuntimeReady`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// Its name.
     pub kind: String,
     /// Whether it holds.
     pub holds: bool,
@@ -69,7 +68,6 @@ pub struct RuntimeImage {
 /// A container as a runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeContainer {
-    /// Its id.
     pub id: String,
     /// The id of its pod's sandbox.
     pub sandbox_id: String,
@@ -91,9 +89,7 @@ pub struct RuntimeContainer {
     pub state: ContainerState,
     /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -111,7 +107,6 @@ pub struct Mount {
 /// What only the status of one container tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerDetails {
-    /// Its id.
     pub id: String,
     /// What it is doing.
     pub state: ContainerState,
@@ -127,7 +122,6 @@ pub struct ContainerDetails {
     pub image_id: String,
     /// `image_ref`: in containerd a repo digest here, unlike in the listing.
     pub image_ref: String,
-    /// `image.image`.
     pub image_asked: String,
     /// Mounts, image volumes among them.
     pub mounts: Vec<Mount>,
@@ -138,7 +132,6 @@ pub struct ContainerDetails {
 /// A pod sandbox as a runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeSandbox {
-    /// Its id.
     pub id: String,
     /// The pod's name.
     pub name: String,
@@ -152,9 +145,7 @@ pub struct RuntimeSandbox {
     pub ready: bool,
     /// When it was made; `None` where the runtime says 0.
     pub created: Option<Timestamp>,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// The runtime handler it runs with.
     pub runtime_handler: String,
@@ -183,7 +174,6 @@ pub struct ImageFilesystem {
 /// The image filesystems of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageFilesystems {
-    /// Of images.
     pub images: Vec<ImageFilesystem>,
     /// Of containers' writable layers; empty where the runtime does not tell.
     pub containers: Vec<ImageFilesystem>,

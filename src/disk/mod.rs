@@ -1,11 +1,11 @@
 //! How many bytes a tree holds: the parallel walker and what filesystems charge.
 
 mod btrfs;
-pub mod evidence;
 pub mod filesystem;
 mod fingerprint;
 pub mod inode_chunks;
-pub mod kept;
+pub mod size_cache;
+pub mod stamp;
 mod top;
 mod walk;
 

@@ -17,19 +17,11 @@ const FIRST_PLAUSIBLE_SECOND: i64 = 1_420_070_400;
 /// The two times of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Record time.
     pub record_time: Timestamp,
-    /// The wall clock.
     pub wall: Timestamp,
 }
 
 impl Moment {
-    /// A moment of a node whose clock is taken for right.
-    #[must_use]
-    pub fn by_wall_clock(now: Timestamp) -> Self {
-        Self { record_time: now, wall: now }
-    }
-
     /// A time on the disk as record time. Where record time is ahead of the wall clock, a
     /// time may have been written before or after the clock was set back; taken for the
     /// later, it makes nothing too old.
@@ -61,7 +53,6 @@ pub enum Rule {
 /// What the first sight of an image gave; stored with it and never changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstSight {
-    /// Why.
     pub rule: Rule,
     /// All that the disk said then, by the node's wall clock.
     pub found: Vec<Evidence>,
@@ -161,7 +152,6 @@ pub fn was_remade(kind: StoreKind, before: &Before, evidence: &[Evidence], now: 
 /// Where an age comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Basis {
-    /// The records.
     Records,
     /// What the disk says now; the records do not know the image, or cannot be read.
     Disk,
@@ -189,14 +179,6 @@ pub struct ImageAge {
     pub basis: Basis,
 }
 
-impl ImageAge {
-    /// How long it has been here and unused at `now` (record time); never negative.
-    #[must_use]
-    pub fn age(&self, now: Timestamp) -> SignedDuration {
-        now.duration_since(self.counted_from).max(SignedDuration::ZERO)
-    }
-}
-
 /// What an image's age is counted from.
 #[must_use]
 pub fn counted_from(
@@ -222,23 +204,6 @@ impl Ages {
     pub fn of(&self, image: ImageIx) -> &ImageAge {
         &self.images[image.get()]
     }
-
-    /// How long an image has been here and unused.
-    #[must_use]
-    pub fn age(&self, image: ImageIx) -> SignedDuration {
-        self.of(image).age(self.now)
-    }
-}
-
-/// The ages of all images as the disk alone tells them, for want of records. `now` is the
-/// wall clock.
-#[must_use]
-pub fn from_disk(inventory: &Inventory, now: Timestamp) -> Ages {
-    let now = Moment::by_wall_clock(now);
-    let users = users(inventory);
-    let images = inventory.images.iter().zip(users);
-    let images = images.map(|(image, users)| unrecorded(&image.evidence, None, users, 1, &now)).collect();
-    Ages { images, now: now.record_time }
 }
 
 /// The age of an image without a record.

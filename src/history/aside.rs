@@ -34,9 +34,6 @@ pub(super) fn renew(dir: &Path, damage: Degraded) -> Result<Degraded, Error> {
 /// Where a damaged one was set aside, the keep-list is taken from the last of those. What was first
 /// detected and last used when, the disk can say again, but not what is pinned: if the list cannot be
 /// read, everything is pinned. Whether that is so.
-///
-/// # Errors
-/// Why it cannot be made; then there is none.
 pub(super) fn create(dir: &Path) -> Result<bool, Degraded> {
     let path = dir.join(DATABASE);
     let unfinished = dir.join("layersweep.db.new");
@@ -134,9 +131,6 @@ fn discard(unfinished: &Path) {
 
 /// Gives the database in `dir` and what belongs to it another name, under which SQLite can
 /// still open it, and returns that; the caller holds the lock.
-///
-/// # Errors
-/// Why it keeps its name.
 pub(super) fn set_aside(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.join(DATABASE);
     let stamp = stamp();

@@ -11,9 +11,6 @@ pub use crate::model::Attempt;
 use crate::model::{StoreId, StoreKind};
 
 /// All of them, by store and image id.
-///
-/// # Errors
-/// What SQLite says.
 pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), Attempt>> {
     connection
         .prepare_cached("SELECT * FROM attempts")?
@@ -35,9 +32,6 @@ pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, Strin
 
 /// Remembers that an image would not go when it was `tried` (record time). What is known of a
 /// later attempt stays.
-///
-/// # Errors
-/// What SQLite says.
 pub fn set(
     tx: &Transaction<'_>,
     store: &StoreId,
@@ -65,9 +59,6 @@ pub fn set(
 }
 
 /// Forgets that an image would not go: it went at `at` (record time).
-///
-/// # Errors
-/// What SQLite says.
 pub fn clear(tx: &Transaction<'_>, store: &StoreId, image_id: &str, at: Timestamp) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "DELETE FROM attempts WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 AND tried <= ?5",
@@ -78,9 +69,6 @@ pub fn clear(tx: &Transaction<'_>, store: &StoreId, image_id: &str, at: Timestam
 
 /// Forgets all images of the store at row `store` of `stores` that have no present life there.
 /// For a complete scan, after it has written what it saw.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn forget_gone(tx: &Transaction<'_>, store: i64, now: Timestamp) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "DELETE FROM attempts
@@ -93,9 +81,6 @@ pub(super) fn forget_gone(tx: &Transaction<'_>, store: i64, now: Timestamp) -> r
 }
 
 /// Forgets an image of the store at row `store` of `stores`: it was pulled again.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn forget(
     tx: &Transaction<'_>,
     store: i64,

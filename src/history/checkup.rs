@@ -14,9 +14,6 @@ use super::place::Place;
 use crate::sys::quiet;
 
 /// What is wrong with the structure of the database, the first few things; none if it is sound.
-///
-/// # Errors
-/// What SQLite says.
 pub fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut check = connection.prepare("PRAGMA quick_check(3)")?;
     let found: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -24,17 +21,11 @@ pub fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 /// The schema's version.
-///
-/// # Errors
-/// What SQLite says.
 pub fn schema(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
 /// Damaged databases that were set aside, the oldest first.
-///
-/// # Errors
-/// When the state directory cannot be listed.
 pub fn set_aside(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let start = beside(Path::new(DATABASE), ".corrupt-");
     let start = start.to_string_lossy();
@@ -60,9 +51,6 @@ pub fn bytes(place: &Place) -> Option<u64> {
 }
 
 /// How many files wait to be saved, and the first directory that has any.
-///
-/// # Errors
-/// When one of the directories cannot be listed.
 pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
     let (mut count, mut first) = (0, None);
     for dir in place.pending.iter().cloned() {
@@ -78,9 +66,6 @@ pub fn waiting(place: &Place) -> io::Result<(usize, Option<PathBuf>)> {
 /// Who collects garbage just now: whoever locks the state directory, as the kernel lists locks (on
 /// btrfs it lists them under another device than `stat` gives, and nobody is found). It
 /// is not tried, since another run may want it at that moment.
-///
-/// # Errors
-/// When the kernel's list cannot be read.
 pub fn run_under_way(place: &Place) -> io::Result<Option<Holder>> {
     let Ok(facts) = std::fs::metadata(&place.dir) else { return Ok(None) };
     let text = std::fs::read_to_string("/proc/locks")?;

@@ -17,7 +17,6 @@ pub struct ClockState {
     pub record_time: Timestamp,
     /// The wall clock then.
     pub wall: Timestamp,
-    /// The boot then.
     pub boot_id: String,
     /// Microseconds since that boot.
     pub since_boot: i64,

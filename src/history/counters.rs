@@ -9,7 +9,6 @@ use super::known;
 use super::runs::{Command, OutcomeKind};
 use super::values::maybe_time;
 
-/// One sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// `runs`, `deletions`, `failures`, `freed_bytes` or `predicted_bytes`.
@@ -28,9 +27,6 @@ pub const KILLED: &str = "killed";
 pub const BYPRODUCT: &str = "byproduct";
 
 /// All sums that are not 0.
-///
-/// # Errors
-/// What SQLite says.
 pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
     from.prepare_cached("SELECT name, command, label, value FROM counters ORDER BY name, command, label")?
         .query_map([], |row| {
@@ -47,7 +43,6 @@ pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
 /// The last run of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastRun {
-    /// The command.
     pub command: Command,
     /// When it ended, or began where it has no end; by the wall clock as it is known now.
     pub at: Timestamp,
@@ -62,9 +57,6 @@ pub struct LastRun {
 }
 
 /// The last run of each command that deletes.
-///
-/// # Errors
-/// What SQLite says.
 pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
     // Record time never goes back; the wall clock, which graphs go by, may be elsewhere.
     let ahead = known::clock(from)?.map(|clock| clock.wall.duration_since(clock.record_time));

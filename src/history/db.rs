@@ -29,7 +29,6 @@ pub enum Access {
     Mend,
 }
 
-/// The open database.
 #[derive(Debug)]
 pub struct Records {
     // Closed before `lock` is dropped.
@@ -108,9 +107,6 @@ impl Records {
 
     /// Opens the database at `place` for writing; what hinders that is an error, and no copy of
     /// it is made. For who writes a little and often, and has another place for it.
-    ///
-    /// # Errors
-    /// Why nothing can be written there.
     pub(super) fn open_to_write(place: &Place, patience: Duration) -> Result<Opened, Error> {
         let not_readable = |cause: String| Degraded::NotReadable { path: place.dir.clone(), cause };
         if let Some((_, cause)) = &place.unresolved {
@@ -128,18 +124,12 @@ impl Records {
     }
 
     /// Reads; sees one moment of the database.
-    ///
-    /// # Errors
-    /// What SQLite says, or `work`.
     pub fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
         let moment = self.connection.unchecked_transaction().map_err(|error| self.judge(error))?;
         work(&moment).map_err(|error| self.judge(error))
     }
 
     /// Writes all or nothing.
-    ///
-    /// # Errors
-    /// What SQLite says, or `work`; then nothing was written.
     pub fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
@@ -155,9 +145,6 @@ impl Records {
 
     /// Goes on with a copy of the records in memory, because writing failed. What is written
     /// from now on is not kept.
-    ///
-    /// # Errors
-    /// As [`Self::open_at`].
     pub fn fall_back(&mut self) -> Result<Vec<Degraded>, Error> {
         if !self.is_kept() {
             return Ok(Vec::new());

@@ -10,9 +10,7 @@ pub enum Error {
     /// A newer layersweep made it. Nothing was written.
     #[error("{} has schema version {found}, and this layersweep knows only up to {known}", path.display())]
     Newer {
-        /// The database.
         path: PathBuf,
-        /// Its schema version.
         found: u32,
         /// The newest that this binary knows.
         known: u32,

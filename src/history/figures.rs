@@ -26,7 +26,6 @@ pub struct Figures {
     pub complete: bool,
     /// Allocated bytes by who holds them: `images`, `containers`, `leaks`, `metadata`, `other`.
     pub bytes: BTreeMap<String, u64>,
-    /// Inodes.
     #[serde(default)]
     pub inodes: u64,
     /// What would come back if all unused images and reclaimable leaks went together.
@@ -49,11 +48,9 @@ pub struct Figures {
 /// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakFigures {
-    /// Class.
     pub class: String,
     /// `reclaim`, `repair`, `keep` or `report`.
     pub verdict: String,
-    /// How many.
     pub count: u64,
     /// Allocated bytes of the objects themselves.
     pub bytes: u64,
@@ -62,7 +59,6 @@ pub struct LeakFigures {
 /// A store with what its last scan found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreFigures {
-    /// Which.
     pub key: StoreId,
     /// When that scan began, by the wall clock.
     pub scanned: Timestamp,
@@ -167,9 +163,6 @@ pub(super) struct Scanned {
 }
 
 /// Remembers what a scan found, unless a later one has been here before.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn record(tx: &Transaction<'_>, scanned: &Scanned, stores: &[Seen<'_>]) -> rusqlite::Result<()> {
     for seen in stores {
         let text = serde_json::to_string(seen.figures)
@@ -207,9 +200,6 @@ pub struct AllFigures {
 }
 
 /// What is remembered of every store. What cannot be read of one says nothing about the others.
-///
-/// # Errors
-/// What SQLite says.
 pub fn all(from: &Connection) -> rusqlite::Result<AllFigures> {
     let mut rows = from.prepare_cached(
         "SELECT kind, root, driver, wall, seconds, figures FROM store_figures
@@ -244,9 +234,7 @@ fn one(row: &Row<'_>) -> rusqlite::Result<StoreFigures> {
 /// An image that is there, and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BigImage {
-    /// Its store.
     pub key: StoreId,
-    /// Image id.
     pub id: String,
     /// Its first name, or empty.
     pub name: String,
@@ -255,9 +243,6 @@ pub struct BigImage {
 }
 
 /// The `most` images with the most exclusive bytes, of stores that are remembered.
-///
-/// # Errors
-/// What SQLite says.
 pub fn biggest(from: &Connection, most: u16) -> rusqlite::Result<Vec<BigImage>> {
     from.prepare_cached(
         "SELECT kind, root, driver, image_id, coalesce(names ->> '$[0]', ''), exclusive_bytes

@@ -22,7 +22,6 @@ pub(super) const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 /// What lies in the place of the database.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Nothing.
     Missing,
     /// A file that is no database of ours.
     Damaged(String),
@@ -35,9 +34,6 @@ pub(super) enum Found {
 }
 
 /// Looks at what lies in `dir`; changes nothing.
-///
-/// # Errors
-/// When it cannot be read.
 pub(super) fn look(dir: &Path) -> io::Result<Found> {
     let path = dir.join(DATABASE);
     let within = match within(&path) {
@@ -60,9 +56,6 @@ pub(super) fn look(dir: &Path) -> io::Result<Found> {
 
 /// The content of the database at `path` with its log, as one file without a log; `None` where there
 /// is none.
-///
-/// # Errors
-/// As [`sqlite::copy`].
 pub(super) fn copy(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match within(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

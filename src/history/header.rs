@@ -17,9 +17,6 @@ pub(super) struct Header {
 
 impl Header {
     /// Reads the first bytes of a file.
-    ///
-    /// # Errors
-    /// Says why this is no database of ours.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
         if bytes.is_empty() {
             return Err("it is empty");

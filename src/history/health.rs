@@ -24,38 +24,26 @@ pub enum Degraded {
     NotReadable {
         /// What cannot be read.
         path: PathBuf,
-        /// Why not.
         cause: String,
     },
     /// What was named as the state directory is none, or lies in a file.
-    NoDirectory {
-        /// The state directory.
-        path: PathBuf,
-    },
+    NoDirectory { path: PathBuf },
     /// They may not be written by us.
     NotWritable {
         /// What cannot be written.
         path: PathBuf,
-        /// Why not.
         cause: String,
     },
     /// Another run is writing, for longer than we wait.
     Locked {
         /// The lock file or database.
         path: PathBuf,
-        /// Who.
         holder: Holder,
     },
     /// No space or no inodes are left, or a quota is used up.
-    DiskFull {
-        /// The state directory.
-        path: PathBuf,
-    },
+    DiskFull { path: PathBuf },
     /// The filesystem is read-only.
-    ReadOnly {
-        /// The state directory.
-        path: PathBuf,
-    },
+    ReadOnly { path: PathBuf },
     /// The disk, or the filesystem, fails.
     Io {
         /// What was read or written.
@@ -65,23 +53,19 @@ pub enum Degraded {
     },
     /// The database is sound, but could not be brought to the present schema.
     NotUpgraded {
-        /// The database.
         path: PathBuf,
         /// What SQLite said.
         cause: String,
     },
     /// A newer layersweep has taken the database over in the middle of a run.
     Newer {
-        /// The database.
         path: PathBuf,
-        /// Its schema version.
         found: u32,
         /// The newest that this binary knows.
         known: u32,
     },
     /// The database is damaged, or no database.
     Corrupt {
-        /// The database.
         path: PathBuf,
         /// How that shows.
         cause: String,

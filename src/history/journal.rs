@@ -77,12 +77,6 @@ impl Journal {
         }
     }
 
-    /// The run's id.
-    #[must_use]
-    pub fn run_id(&self) -> &str {
-        &self.record.start.run_id
-    }
-
     /// Something is about to be deleted: if the run is killed meanwhile, that it was begun has a
     /// record, and a later scan says what came of it. What follows is [`Self::gone`],
     /// [`Self::refused`], [`Self::spared`], or nothing where nobody can tell.

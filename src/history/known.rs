@@ -17,9 +17,7 @@ use crate::model::{Image, Inventory, StoreId, StoreKind};
 pub struct Life {
     /// Its row, for what refers to it.
     pub row: i64,
-    /// The store.
     pub store: StoreId,
-    /// Image id.
     pub image_id: String,
     /// Its age and use.
     pub age: ImageAge,
@@ -122,9 +120,6 @@ impl Known {
 }
 
 /// The stored state of the clock; `None` before the first scan record.
-///
-/// # Errors
-/// What SQLite says.
 pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
     from.prepare_cached("SELECT record_time, wall, boot_id, since_boot, unsettled_after, leaps FROM clock")?
         .query_row([], |row| {
@@ -141,9 +136,6 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
 }
 
 /// Everything known of the images that are there.
-///
-/// # Errors
-/// What SQLite says.
 pub fn images(from: &Connection) -> rusqlite::Result<Known> {
     let mut known = Known { clock: clock(from)?, ..Known::default() };
     let mut select = from.prepare_cached(
@@ -177,74 +169,12 @@ pub fn images(from: &Connection) -> rusqlite::Result<Known> {
 }
 
 /// All lives of one image of one store, the latest first.
-///
-/// # Errors
-/// What SQLite says.
 pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Result<Vec<Life>> {
     select_lives(
         from,
         "WHERE kind = ?1 AND root = ?2 AND driver = ?3 AND image_id = ?4 ORDER BY life DESC",
         params![store.kind().word(), paths::to_text(store.root()), store.driver(), image_id],
     )
-}
-
-/// Lives that ended at `since` or later, the last to end first, at most `limit`.
-///
-/// # Errors
-/// What SQLite says.
-pub fn ended(from: &Connection, since: Timestamp, limit: u32) -> rusqlite::Result<Vec<Life>> {
-    select_lives(
-        from,
-        "WHERE gone_since IS NOT NULL AND gone_since >= ?1 ORDER BY gone_since DESC, images.id DESC LIMIT ?2",
-        params![since.as_microsecond(), limit],
-    )
-}
-
-/// A container that was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownContainer {
-    /// Container id.
-    pub id: String,
-    /// Its name.
-    pub name: String,
-    /// Who made it, as in the documents.
-    pub owner: String,
-    /// Its state when it was last seen, as in the documents.
-    pub state: String,
-    /// When it was made, by the wall clock.
-    pub created: Option<Timestamp>,
-    /// When it was first seen.
-    pub first_seen: Timestamp,
-    /// When it was last seen.
-    pub last_seen: Timestamp,
-    /// The first complete scan that no longer found it; `None`: it is there.
-    pub gone_since: Option<Timestamp>,
-}
-
-/// Containers that were seen on a life of an image, the latest first, at most `limit`.
-///
-/// # Errors
-/// What SQLite says.
-pub fn containers(from: &Connection, life: i64, limit: u32) -> rusqlite::Result<Vec<KnownContainer>> {
-    let mut select = from.prepare_cached(
-        "SELECT container_id, name, owner, state, created, containers.first_seen,
-             coalesce(containers.last_seen, stores.last_seen), gone_since
-         FROM containers JOIN stores ON stores.id = containers.store
-         WHERE image = ?1 ORDER BY containers.first_seen DESC, containers.id DESC LIMIT ?2",
-    )?;
-    let rows = select.query_map(params![life, limit], |row| {
-        Ok(KnownContainer {
-            id: row.get(0)?,
-            name: row.get(1)?,
-            owner: row.get(2)?,
-            state: row.get(3)?,
-            created: row.get::<_, Option<i64>>(4)?.map(time).transpose()?,
-            first_seen: time(row.get(5)?)?,
-            last_seen: time(row.get(6)?)?,
-            gone_since: row.get::<_, Option<i64>>(7)?.map(time).transpose()?,
-        })
-    })?;
-    rows.collect()
 }
 
 fn select_lives(

@@ -93,19 +93,13 @@ pub enum LockError {
     /// Somebody has it.
     #[error("{} is locked by {holder}", path.display())]
     Held {
-        /// The lock file.
         path: PathBuf,
         /// Who has it, as far as known.
         holder: Holder,
     },
     /// The file cannot be made or locked.
     #[error("locking {}: {source}", path.display())]
-    Io {
-        /// The lock file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// The right to write to the database, until it is dropped.
@@ -134,9 +128,6 @@ pub struct MetricsLock {
 impl MetricsLock {
     /// Waits for at most `patience`. `None`: no lock file can be made there (no records, a disk that is
     /// full or only read, somebody else's records), so no others have one to wait for.
-    ///
-    /// # Errors
-    /// When somebody else keeps it for longer.
     pub fn acquire(state_dir: &Path, patience: Duration) -> Result<Option<Self>, LockError> {
         match acquire(&state_dir.join(METRICS_LOCK), patience) {
             Ok(file) => Ok(Some(Self { _file: file })),

@@ -36,9 +36,6 @@ pub struct Observed {
 
 /// Records a scan record. Of a store that was recorded more recently nothing is taken: a scan that had
 /// to wait is applied before the next one, so this is one that ran beside it.
-///
-/// # Errors
-/// What SQLite says; or that the scan record contradicts itself ([`ScanRecord::is_sound`]).
 pub fn observe(to: &Transaction<'_>, scan_record: &ScanRecord) -> rusqlite::Result<Observed> {
     if !scan_record.is_sound() {
         let why = "the scan record names stores or images that it does not have";

@@ -33,7 +33,6 @@ const MOST_BYTES: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pending {
-    /// A scan.
     Scan(Box<Scan>),
     /// A run that deletes, as far as it has come.
     Run(Box<RunRecord>),
@@ -50,9 +49,6 @@ impl Pending {
     }
 
     /// Writes it to the database; nothing changes where it is there already.
-    ///
-    /// # Errors
-    /// What SQLite says, or that the scan contradicts itself.
     pub fn apply(&self, to: &Transaction<'_>) -> rusqlite::Result<Option<Recorded>> {
         match self {
             Self::Scan(scan) => scans::record(to, scan),
@@ -68,7 +64,6 @@ pub enum Note {
     #[error("what this run saw or did waits in {}{}", path.display(),
         if *survives_reboot { "" } else { ", in memory: a reboot before the next run that can save it loses it" })]
     Kept {
-        /// The file.
         path: PathBuf,
         /// Whether it is in the state directory.
         survives_reboot: bool,
@@ -79,7 +74,6 @@ pub enum Note {
     /// A file cannot be applied; it has another name now.
     #[error("{} cannot be used ({cause}); it is kept as {}", path.display(), kept.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         cause: String,
@@ -91,7 +85,6 @@ pub enum Note {
     Unreachable {
         /// The directory or file.
         path: PathBuf,
-        /// Why not.
         cause: String,
     },
     /// It is saved nowhere.
@@ -110,13 +103,10 @@ fn list(tried: &[(PathBuf, String)]) -> String {
 /// A file that waits, read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
-    /// The file.
     pub path: PathBuf,
-    /// Its content.
     pub item: Pending,
 }
 
-/// The directories.
 #[derive(Clone, Debug)]
 pub struct Queue {
     dirs: Vec<PathBuf>,

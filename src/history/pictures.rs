@@ -4,7 +4,8 @@
 //! first of every day for ninety. However large they are, [`BYTES`] are kept at most: beyond that the
 //! oldest scans go earlier.
 
-use std::io::{Read, Write};
+use std::borrow::Cow;
+use std::io::{BufWriter, IntoInnerError, Read};
 
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
@@ -49,9 +50,6 @@ pub enum Fate {
 
 /// Keeps what a scan saw, once it is recorded, and forgets what is due. Once more for the same scan,
 /// it does nothing.
-///
-/// # Errors
-/// What SQLite says.
 pub fn store(tx: &Transaction<'_>, scan: &Scanned<'_>, picture: &Picture) -> rusqlite::Result<Fate> {
     store_at_most(tx, scan, picture, BYTES)
 }
@@ -81,7 +79,7 @@ fn store_at_most(
             Vec::new()
         }
     };
-    let mut picture = picture.clone();
+    let mut picture = Cow::Borrowed(picture);
     if !scan.all_stores
         && let Some(before) = before.last()
     {
@@ -108,21 +106,23 @@ fn store_at_most(
 }
 
 /// Takes over the stores and filesystems that were not looked at.
-fn add_elsewhere(picture: &mut Picture, before: Picture) {
+fn add_elsewhere(picture: &mut Cow<'_, Picture>, before: Picture) {
     let seen: Vec<_> = picture.places().into_iter().cloned().collect();
     for (key, entry) in before.entries {
-        if key.what == What::Filesystem || !seen.contains(&key.place) {
-            picture.entries.entry(key).or_insert(entry);
+        let is_elsewhere = key.what == What::Filesystem || !seen.contains(&key.place);
+        if is_elsewhere && !picture.entries.contains_key(&key) {
+            picture.to_mut().entries.insert(key, entry);
         }
     }
 }
 
 fn packed(picture: &Picture) -> rusqlite::Result<Vec<u8>> {
     let pack = || {
-        let mut to = DeflateEncoder::new(Vec::new(), Compression::fast());
+        let to = DeflateEncoder::new(Vec::new(), Compression::fast());
+        // Each piece that the encoder takes costs it a pass over its buffer.
+        let mut to = BufWriter::with_capacity(1 << 16, to);
         serde_json::to_writer(&mut to, picture)?;
-        to.flush()?;
-        to.finish()
+        to.into_inner().map_err(IntoInnerError::into_error)?.finish()
     };
     pack().map_err(|error: std::io::Error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
@@ -172,9 +172,6 @@ fn crowd_out(tx: &Transaction<'_>, most: u64) -> rusqlite::Result<()> {
 }
 
 /// What a kept scan saw.
-///
-/// # Errors
-/// What SQLite says.
 pub fn load(connection: &Connection, scan: &Kept) -> rusqlite::Result<Taken> {
     let packed: Option<Vec<u8>> = connection
         .prepare_cached("SELECT summary FROM kept_scans WHERE id = ?1")?
@@ -224,15 +221,11 @@ pub enum Missing {
     /// No id begins so.
     #[error("no kept scan has that id")]
     Unknown,
-    /// Several do.
     #[error("it could be any of {}", .0.join(", "))]
     Ambiguous(Vec<String>),
 }
 
 /// All kept scans, the oldest first.
-///
-/// # Errors
-/// What SQLite says.
 pub fn all(connection: &Connection) -> rusqlite::Result<Vec<Kept>> {
     connection
         .prepare_cached("SELECT id, run_id, at, complete, bytes FROM kept_scans ORDER BY id")?
@@ -249,9 +242,6 @@ pub fn all(connection: &Connection) -> rusqlite::Result<Vec<Kept>> {
 }
 
 /// The scan among `scans`, the oldest first, that is meant.
-///
-/// # Errors
-/// When none is, or more than one.
 pub fn find<'a>(scans: &'a [Kept], name: &Name) -> Result<&'a Kept, Missing> {
     if scans.is_empty() {
         return Err(Missing::None);

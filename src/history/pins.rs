@@ -13,21 +13,13 @@ const SHORT_ID: usize = 12;
 /// Why something is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPattern {
-    /// Nothing.
     #[error("an empty pattern matches nothing")]
     Empty,
     /// A character that no reference has.
     #[error("{pattern:?}: no image's name has {character:?} in it")]
-    Character {
-        /// The pattern.
-        pattern: String,
-        /// The character.
-        character: char,
-    },
-    /// No glob.
+    Character { pattern: String, character: char },
     #[error("{pattern:?}: {message}")]
     Glob {
-        /// The pattern.
         pattern: String,
         /// What is wrong.
         message: String,
@@ -50,9 +42,6 @@ pub struct Pattern {
 
 impl Pattern {
     /// Reads a pattern.
-    ///
-    /// # Errors
-    /// When it can match nothing, or is no glob.
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         if text.is_empty() {
             return Err(BadPattern::Empty);
@@ -111,11 +100,9 @@ fn repository(name: &str) -> &str {
 /// An entry of the keep-list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// The pattern.
     pub pattern: String,
     /// Why, in the operator's words; may be empty.
     pub note: String,
-    /// Since when.
     pub added: Timestamp,
 }
 
@@ -140,18 +127,9 @@ impl Pins {
         let covers = self.patterns.iter().filter(|pattern| pattern.covers(names, digests, id));
         covers.map(|pattern| format!("pin {} (layersweep pin list)", pattern.text())).collect()
     }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.patterns.is_empty()
-    }
 }
 
 /// Adds an entry as it is.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
     tx.execute(
         "INSERT INTO pins (pattern, note, added) VALUES (?1, ?2, ?3)",
@@ -172,9 +150,6 @@ pub enum Added {
 }
 
 /// Adds a pattern. One that is there keeps its time, and its note unless another is given.
-///
-/// # Errors
-/// What SQLite says.
 pub fn add(
     tx: &Transaction<'_>,
     pattern: &Pattern,
@@ -197,17 +172,11 @@ pub fn add(
 }
 
 /// Removes a pattern, as it was written; whether it was there.
-///
-/// # Errors
-/// What SQLite says.
 pub fn remove(tx: &Transaction<'_>, pattern: &str) -> rusqlite::Result<bool> {
     Ok(tx.execute("DELETE FROM pins WHERE pattern = ?1", [pattern])? > 0)
 }
 
 /// All entries, by pattern.
-///
-/// # Errors
-/// What SQLite says.
 pub fn list(connection: &Connection) -> rusqlite::Result<Vec<Pin>> {
     connection
         .prepare_cached("SELECT * FROM pins ORDER BY pattern")?
@@ -327,7 +296,6 @@ mod tests {
             pins.of(&["quay.io/a:1"], &[""; 0], "00"),
             ["pin quay.io/* (layersweep pin list)", "pin *:1 (layersweep pin list)"]
         );
-        assert!(Pins::default().is_empty());
     }
 
     #[test]

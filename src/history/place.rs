@@ -37,11 +37,8 @@ impl Place {
 pub struct Caller {
     /// Effective user id.
     pub uid: u32,
-    /// `HOME`.
     pub home: Option<OsString>,
-    /// `XDG_STATE_HOME`.
     pub xdg_state_home: Option<OsString>,
-    /// `XDG_RUNTIME_DIR`.
     pub xdg_runtime_dir: Option<OsString>,
 }
 
@@ -111,9 +108,6 @@ fn absolute(variable: Option<&OsString>) -> Option<PathBuf> {
 }
 
 /// Makes `dir` where there is none, for us alone.
-///
-/// # Errors
-/// When it cannot be made.
 pub(super) fn make_private(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -132,9 +126,6 @@ pub(super) fn make_private(dir: &Path) -> io::Result<()> {
 /// Refuses a directory that somebody else could change what we believe in: it must be ours or
 /// root's, and nobody else may write to it. What is not there, or is no directory, is for the
 /// opening to say.
-///
-/// # Errors
-/// Whose it is.
 pub(super) fn trusted(dir: &Path) -> io::Result<()> {
     let Ok(facts) = rustix::fs::stat(dir) else { return Ok(()) };
     if !rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir() {

@@ -25,7 +25,6 @@ pub struct RunRecord {
 /// A deletion or a try, and what is remembered for the next runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What happened.
     pub deletion: Deletion,
     /// The store of an image.
     pub key: Option<Key>,
@@ -49,9 +48,6 @@ impl RunRecord {
 
 /// Writes a run to the database. May be called with any states of the same run, any number of times:
 /// the rows are those of all that was ever put.
-///
-/// # Errors
-/// What SQLite says.
 pub fn put(tx: &Transaction<'_>, record: &RunRecord) -> rusqlite::Result<()> {
     put_from(tx, record, 0)
 }

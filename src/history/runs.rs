@@ -13,13 +13,12 @@ mod types;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
+pub use crate::model::OutcomeKind;
+pub use crate::model::plan::Reason;
 pub use confirm::{Fate as Confirmed, confirm};
 pub use read::{Act, Query, Quiet, acts, list, quiet};
 pub use thin::{Fate, Horizons, fate, thin};
 pub use types::{BEGUN, Certainty, Command, Deletion, End, Event, Kind, RunError, Start, new_id};
-
-pub use crate::model::OutcomeKind;
-pub use crate::model::plan::Reason;
 
 use super::values::{micros, place, signed};
 
@@ -28,9 +27,6 @@ use super::values::{micros, place, signed};
 pub struct RunKey(i64);
 
 /// Records that a run begins. Once more with the same id, it adds what was not known before.
-///
-/// # Errors
-/// What SQLite says.
 pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
     tx.prepare_cached(
         "INSERT INTO runs (run_id, command, started, dry_run, policy, via, trigger_space, trigger_age, mount,
@@ -67,9 +63,6 @@ pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<RunKey> {
 }
 
 /// How many deletions of the run `run_id` are recorded; `None`: it is not known at all.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Option<usize>> {
     tx.prepare_cached("SELECT deletions FROM runs WHERE run_id = ?1")?
         .query_row([run_id], |row| row.get::<_, i64>(0))
@@ -80,9 +73,6 @@ pub(super) fn known(tx: &Transaction<'_>, run_id: &str) -> rusqlite::Result<Opti
 /// Records the deletion at `position` of a run, the first at 0: before it is asked for, with an
 /// outcome that is unknown; once that is known; and when it was measured. Each may be left out, and
 /// nothing that is known is forgotten again.
-///
-/// # Errors
-/// What SQLite says.
 pub fn deleted(
     tx: &Transaction<'_>,
     run: RunKey,
@@ -123,9 +113,6 @@ pub fn deleted(
 }
 
 /// Forgets the deletion at `position`, which was begun and not asked for after all.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn spared(tx: &Transaction<'_>, run: RunKey, position: usize) -> rusqlite::Result<()> {
     tx.prepare_cached("DELETE FROM deletions WHERE run = ?1 AND position = ?2 AND outcome = 'unknown'")?
         .execute(params![run.0, place(position)])?;
@@ -138,9 +125,6 @@ pub(super) fn spared(tx: &Transaction<'_>, run: RunKey, position: usize) -> rusq
 }
 
 /// Records what the kubelet would have told its node so far.
-///
-/// # Errors
-/// What SQLite says.
 pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Result<()> {
     if events.is_empty() {
         return Ok(());
@@ -155,9 +139,6 @@ pub fn told(tx: &Transaction<'_>, run: RunKey, events: &[Event]) -> rusqlite::Re
 }
 
 /// Records how a run ended.
-///
-/// # Errors
-/// What SQLite says.
 pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()> {
     let peaceful =
         matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);
@@ -184,9 +165,6 @@ pub fn end(tx: &Transaction<'_>, run: RunKey, end: &End) -> rusqlite::Result<()>
 /// Whether the last run of `command` that was to act and has ended failed, as the kubelet
 /// understands it: it could not do its work, or not reach its target. A run that was killed,
 /// or that somebody stopped, says nothing either way.
-///
-/// # Errors
-/// What SQLite says.
 pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Result<bool> {
     let outcome = connection
         .prepare_cached(
@@ -201,9 +179,6 @@ pub fn last_failed(connection: &Connection, command: Command) -> rusqlite::Resul
 }
 
 /// Records a run that is over and deleted nothing: a scan, or a `gc` with nothing to do.
-///
-/// # Errors
-/// What SQLite says.
 pub fn record(tx: &Transaction<'_>, start: &Start, ended: &End) -> rusqlite::Result<RunKey> {
     let run = begin(tx, start)?;
     end(tx, run, ended)?;

@@ -71,9 +71,6 @@ pub fn save(records: &mut Records, queue: &Queue, new: &Pending) -> Result<Saved
 
 /// Applies all that waits to `records`, a copy in memory, and leaves it waiting: what is read from the
 /// copy then is what the next run will have saved. The ids of the runs, and what to warn of.
-///
-/// # Errors
-/// What SQLite says about the copy.
 pub fn apply_waiting(records: &mut Records, queue: &Queue) -> Result<(HashSet<String>, Vec<Note>), Error> {
     let (waiting, notes) = queue.all();
     if !waiting.is_empty() && !records.is_kept() {

@@ -27,9 +27,7 @@ pub struct ScanRecord {
     pub filesystems: Vec<SeenFilesystem>,
     /// Every store that was read.
     pub stores: Vec<SeenStore>,
-    /// Every image.
     pub images: Vec<SeenImage>,
-    /// Every container.
     pub containers: Vec<SeenContainer>,
 }
 
@@ -69,10 +67,8 @@ impl StoreIdText {
     }
 }
 
-/// A store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStore {
-    /// Which.
     #[serde(flatten, with = "StoreIdText")]
     pub key: StoreId,
     /// Its filesystem: a position in `filesystems`.
@@ -87,7 +83,6 @@ pub struct SeenStore {
 pub struct SeenImage {
     /// Its store: a position in `stores`.
     pub store: usize,
-    /// Image id.
     pub id: String,
     /// All its names.
     pub names: Vec<String>,
@@ -107,14 +102,11 @@ pub struct SeenImage {
     pub listed_bytes: Option<u64>,
 }
 
-/// A container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenContainer {
     /// Its store: a position in `stores`.
     pub store: usize,
-    /// Container id.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// Who made it.
     pub owner: Owner,
@@ -128,7 +120,6 @@ pub struct SeenContainer {
     pub created: Option<Timestamp>,
     /// What the disk proves about its state.
     pub state: ContainerState,
-    /// Pod sandbox.
     pub sandbox: bool,
     /// Bytes of its own files and writable layer.
     pub bytes: u64,

@@ -38,9 +38,6 @@ pub struct Recorded {
 
 /// Records a scan; `None`: it is recorded already. Of stores that were scanned later than by this one,
 /// nothing is taken.
-///
-/// # Errors
-/// As [`observe`].
 pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Option<Recorded>> {
     if runs::known(to, &scan.run_id)?.is_some() {
         return Ok(None);
@@ -70,9 +67,6 @@ pub fn record(to: &Transaction<'_>, scan: &Scan) -> rusqlite::Result<Option<Reco
 }
 
 /// Sums up and forgets what is too old to be kept one by one.
-///
-/// # Errors
-/// What SQLite says.
 pub fn thin(to: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     usage::thin(to, now)?;
     runs::thin(to, now)

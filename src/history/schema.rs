@@ -14,9 +14,6 @@ pub(super) fn newest() -> u32 {
 
 /// Applies the migrations up to number `to` that are missing, each in a transaction of its
 /// own that also notes its number, so that it is there wholly or not at all.
-///
-/// # Errors
-/// What SQLite says; what was applied before stays.
 pub(super) fn migrate(connection: &mut Connection, to: u32) -> rusqlite::Result<()> {
     let steps: Vec<_> = (1..=to).zip(MIGRATIONS).collect();
     if version(connection)? >= to {
@@ -63,9 +60,6 @@ pub(super) fn version(connection: &Connection) -> rusqlite::Result<u32> {
 }
 
 /// Fills an empty database, up to migration `to`.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn fill(connection: &mut Connection, to: u32) -> rusqlite::Result<()> {
     connection.pragma_update(None, "application_id", APPLICATION_ID.cast_signed())?;
     migrate(connection, to)
@@ -73,9 +67,6 @@ pub(super) fn fill(connection: &mut Connection, to: u32) -> rusqlite::Result<()>
 
 /// A table, column or index of the present schema that `connection` lacks: the damage that
 /// no check of the structure finds, since another name is as good as any to SQLite.
-///
-/// # Errors
-/// What SQLite says.
 pub(super) fn missing(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let mut model = Connection::open_in_memory()?;
     fill(&mut model, newest())?;

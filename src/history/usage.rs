@@ -30,24 +30,19 @@ pub struct Known {
     pub id: i64,
     /// Where it was mounted.
     pub mount: String,
-    /// Its type.
     pub fstype: String,
     /// Its device when last seen.
     pub device: String,
     /// Its size in bytes when last seen.
     pub capacity_bytes: u64,
-    /// First reading.
     pub first_seen: Timestamp,
-    /// Last reading.
     pub last_seen: Timestamp,
 }
 
 /// A filesystem with its points, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// The filesystem.
     pub filesystem: Known,
-    /// Its points.
     pub points: Vec<Point>,
 }
 
@@ -95,9 +90,6 @@ impl Horizons {
 }
 
 /// Adds a reading of each filesystem. Numbers that contradict each other are left out.
-///
-/// # Errors
-/// What SQLite says.
 pub fn record(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -> rusqlite::Result<()> {
     for filesystem in filesystems.iter().filter(|one| one.used_percent().is_some()) {
         let id = know(tx, at, filesystem)?;
@@ -125,9 +117,6 @@ pub fn record(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -
 
 /// Adds a reading of each filesystem as a point of its own: after a deletion the readings of
 /// the minute before it say nothing any more. The same reading may be added again.
-///
-/// # Errors
-/// What SQLite says.
 pub fn record_alone(tx: &Transaction<'_>, at: Timestamp, filesystems: &[Filesystem]) -> rusqlite::Result<()> {
     for filesystem in filesystems.iter().filter(|one| one.used_percent().is_some()) {
         let id = know(tx, at, filesystem)?;
@@ -160,9 +149,6 @@ fn know(tx: &Transaction<'_>, at: Timestamp, seen: &Filesystem) -> rusqlite::Res
 }
 
 /// Rolls up and forgets what is due. Cheap where nothing is.
-///
-/// # Errors
-/// What SQLite says.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     let horizons = Horizons::at(now);
     let ids = tx
@@ -241,9 +227,6 @@ fn put(tx: &Transaction<'_>, id: i64, point: &Point) -> rusqlite::Result<()> {
 /// The series since a time (all of it without one), each with the points that reach into
 /// it; those on the mount point `mount` alone, if one is given. Sorted by mount, the
 /// filesystem last seen there first.
-///
-/// # Errors
-/// What SQLite says.
 pub fn series(
     connection: &Connection,
     since: Option<Timestamp>,
@@ -271,9 +254,6 @@ pub fn series(
 }
 
 /// All filesystems that have a series.
-///
-/// # Errors
-/// What SQLite says.
 pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<Known>> {
     connection
         .prepare_cached("SELECT * FROM filesystems ORDER BY mount, last_seen DESC, id")?

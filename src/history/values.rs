@@ -85,10 +85,8 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All values.
             pub const ALL: &[Self] = &[$(Self::$value),+];
 
-            /// Its word.
             #[must_use]
             pub fn word(self) -> &'static str {
                 match self {

@@ -27,25 +27,6 @@ pub enum What {
     Leak,
 }
 
-impl What {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Filesystem, Self::Share, Self::Image, Self::Layer, Self::Container, Self::Leak];
-
-    /// Its word, in records and documents.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Filesystem => "filesystem",
-            Self::Share => "share",
-            Self::Image => "image",
-            Self::Layer => "layer",
-            Self::Container => "container",
-            Self::Leak => "leak",
-        }
-    }
-}
-
 /// The store that something lies in: its root, as the node itself names it, and its driver. A
 /// containerd root is one store whatever its driver; a filesystem lies in none, and both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,11 +42,8 @@ pub struct Place {
 /// What names an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
-    /// Where.
     pub place: Place,
-    /// What.
     pub what: What,
-    /// Its id.
     pub id: String,
 }
 
@@ -74,7 +52,6 @@ pub struct Key {
 pub struct Entry {
     /// Allocated bytes; see [`What`].
     pub bytes: u64,
-    /// See [`What`].
     pub extra: u64,
     /// For people; an image's names as [`joined`] has them.
     pub name: String,
@@ -85,7 +62,6 @@ pub struct Entry {
 pub struct Picture {
     /// Everything could be read.
     pub complete: bool,
-    /// By key.
     #[serde(with = "pairs")]
     pub entries: BTreeMap<Key, Entry>,
 }
@@ -108,7 +84,6 @@ mod pairs {
 pub struct Taken {
     /// Id of the scan, or the file.
     pub id: String,
-    /// When.
     pub at: Timestamp,
     /// What it saw.
     pub picture: Picture,
@@ -186,7 +161,6 @@ impl Picture {
         Self { complete, entries }
     }
 
-    /// The stores.
     #[must_use]
     pub fn places(&self) -> BTreeSet<&Place> {
         self.entries.keys().map(|key| &key.place).filter(|place| !place.root.is_empty()).collect()
@@ -290,7 +264,6 @@ pub enum Turn {
 }
 
 impl Turn {
-    /// Its word.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -303,12 +276,9 @@ impl Turn {
     }
 }
 
-/// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Of what.
     pub key: Key,
-    /// How.
     pub turn: Turn,
     /// In the earlier picture; nothing where it was not.
     pub before: Option<Entry>,

@@ -53,16 +53,13 @@ pub type Problem = (PathBuf, String);
 pub struct SettingsFile {
     /// Its path inside the root.
     pub path: PathBuf,
-    /// Its content.
     pub text: String,
 }
 
 /// What one file sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The value.
     pub value: String,
-    /// The file.
     pub file: PathBuf,
 }
 
@@ -73,7 +70,6 @@ pub struct Kubelet {
     pub flags: Vec<SettingsFile>,
     /// The arguments of the kubelet that runs here, where somebody has looked for it.
     pub running: Option<SettingsFile>,
-    /// Configurations.
     pub configs: Vec<SettingsFile>,
     /// Files with flags that are not understood, and count as having none.
     pub misread: Vec<Problem>,

@@ -39,7 +39,6 @@ pub struct Weight {
 /// An entry of the directory of links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
     pub name: OsString,
     /// Where it lies for us.
     pub path: PathBuf,
@@ -51,9 +50,6 @@ pub struct Link {
 
 /// Lists the logs of pods, in order of their names, and weighs them. None where there is no such
 /// place.
-///
-/// # Errors
-/// When the place cannot be listed.
 pub fn directories(root: &Sysroot, places: &Places) -> io::Result<Vec<Directory>> {
     let Some(place) = resolved(root, &places.pod_logs)? else { return Ok(Vec::new()) };
     let entries = root.list(&places.pod_logs)?.into_iter();
@@ -69,9 +65,6 @@ pub fn directories(root: &Sysroot, places: &Places) -> io::Result<Vec<Directory>
 }
 
 /// Lists the links to logs, in order of their names. None where there is no such place.
-///
-/// # Errors
-/// When the place cannot be listed.
 pub fn links(root: &Sysroot, places: &Places) -> io::Result<Vec<Link>> {
     let Some(place) = resolved(root, &places.container_logs)? else { return Ok(Vec::new()) };
     let untraced = std::fs::File::open(&place).and_then(|open| {

@@ -36,6 +36,5 @@ pub struct Unreadable {
     pub path: PathBuf,
     /// What would be named there: `static pods`, `quadlets`.
     pub names: &'static str,
-    /// Why.
     pub source: io::Error,
 }

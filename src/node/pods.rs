@@ -38,16 +38,10 @@ pub enum Unknown {
     NoKubelet(Vec<PathBuf>),
     /// It is there.
     #[error("{} cannot be read", path.display())]
-    Unreadable {
-        /// What.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// It is there, but it is not the directory of who runs pods here.
     #[error("the pod {uid} is running, but has no directory in {}", list(roots))]
     NotTheirs {
-        /// The pod.
         uid: String,
         /// Where it should be.
         roots: Vec<PathBuf>,

@@ -13,7 +13,6 @@ use crate::sys::sysroot::{EntryKind, Sysroot};
 /// The kubelet reads no longer manifest (`maxConfigLength` in `pkg/kubelet/config/common.go`).
 const MAX_FILE_BYTES: u64 = 10 << 20;
 
-/// For [`Unreadable`].
 const NAMES: &str = "static pods";
 
 /// Where k3s and RKE2 let their kubelets look.

@@ -29,7 +29,6 @@ const DEFAULT_HARD: [(&str, f64); 4] =
 /// A value, and who says so.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said<T> {
-    /// The value.
     pub value: T,
     /// Key or flag and file; `None`: the kubelet's own default.
     pub by: Option<String>,
@@ -99,9 +98,7 @@ pub struct Thresholds {
     pub min_age: Said<SignedDuration>,
     /// Images unused for longer go; 0 is off.
     pub max_age: Said<SignedDuration>,
-    /// Hard eviction.
     pub hard: Said<Signals>,
-    /// Soft eviction.
     pub soft: Said<Signals>,
     /// Defaults of hard eviction that are off because another one was set.
     pub dropped: Vec<String>,

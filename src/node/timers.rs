@@ -91,9 +91,6 @@ pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
 ///
 /// Names with other characters than these are passed over by Debian's cron (`cron(8)`), and by others
 /// as what an editor or a package manager has left.
-///
-/// # Errors
-/// When the directory of the jobs cannot be read.
 pub fn cron(root: &Sysroot) -> io::Result<Option<PathBuf>> {
     let jobs = match root.list(Path::new(CRON)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

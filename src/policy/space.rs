@@ -115,6 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::space::Stat;
 
     fn space(capacity: u64, available: u64) -> Space {
         Space { capacity_bytes: capacity, available_bytes: available, inodes: 0, inodes_free: 0 }
@@ -171,8 +172,8 @@ mod tests {
 
     #[test]
     fn absurd_numbers_are_doubts() {
-        assert_eq!(Space::checked(None, Some(1), None), Err(InvalidStats::Missing("capacity")));
-        assert_eq!(Space::checked(Some(1), None, None), Err(InvalidStats::Missing("available bytes")));
+        assert_eq!(Space::checked(None, Some(1), None), Err(InvalidStats::Missing(Stat::Capacity)));
+        assert_eq!(Space::checked(Some(1), None, None), Err(InvalidStats::Missing(Stat::Available)));
         assert_eq!(Space::checked(Some(0), Some(0), None), Err(InvalidStats::NoCapacity));
         assert!(matches!(Space::checked(Some(5), Some(6), None), Err(InvalidStats::TooMuchAvailable { .. })));
         let free = Some(FreeFloor { start_below: 10, until: 2000 });

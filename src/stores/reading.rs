@@ -5,29 +5,16 @@ use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
 
-use super::Request;
-use super::lenders::Borrower;
+use super::request::Request;
+pub(super) use super::unit::UnitView;
 use crate::disk::filesystem::CostModel;
-use crate::disk::{Fingerprint, Tally, TreeScope};
+use crate::disk::{Fingerprint, Tally};
 use crate::model::{FilesystemIx, Inventory, NodeIx, Store, StoreIx};
 use crate::stores::containers_storage::config::Pin;
 use crate::stores::containers_storage::fill::Ids;
-use crate::stores::containers_storage::snapshot::Places;
+use crate::stores::containers_storage::needs::Need;
+use crate::stores::containers_storage::places::Places;
 use crate::sys::clock::Present;
-
-/// A tree to walk: position in [`Reading::roots`], path below that root, how much of it.
-pub(super) type Part = (usize, PathBuf, TreeScope);
-
-/// Something whose bytes are counted together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UnitView<'a> {
-    /// What kind of thing it is.
-    pub(super) tag: &'static str,
-    /// Its id or name; with tag and parts it tells one unit from another.
-    pub(super) id: &'a str,
-    /// What to walk.
-    pub(super) parts: &'a [Part],
-}
 
 /// An inode that lies in one unit's tree and goes with another unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +88,18 @@ pub(super) trait Reading: Debug {
         areas: &[(FilesystemIx, CostModel)],
         tallies: &[Tally],
     ) -> Vec<NodeIx>;
+}
+
+/// One store that was read, and may take images from others.
+pub(super) struct Borrower<'a> {
+    /// Its place among those that are shown; `None`: nobody asked for it.
+    pub(super) at: Option<usize>,
+    pub(super) root: PathBuf,
+    pub(super) driver: &'a str,
+    pub(super) is_damaged: bool,
+    pub(super) borrows_from: Vec<PathBuf>,
+    pub(super) borrows_from_any: bool,
+    pub(super) needs: Vec<Need>,
 }
 
 /// What stores are filled into, and what they may look up.

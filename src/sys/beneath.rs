@@ -133,9 +133,6 @@ fn steps(root: BorrowedFd<'_>, path: &Path, flags: OFlags, into_mounts: bool) ->
 
 /// Opens again, for reading, what the handle `fd` (`O_PATH`) refers to. Only for what is
 /// known to be a regular file: opening a device or a fifo does something.
-///
-/// # Errors
-/// As `open`; `NOENT` where `/proc` is not mounted.
 pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let magic = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -147,9 +144,6 @@ pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 
 /// The kernel's number for the mount that `fd` lies on: the first column of
 /// `/proc/self/mountinfo`. Unlike `st_dev` it tells bind mounts apart.
-///
-/// # Errors
-/// Where neither `statx` (Linux 5.8) nor `/proc/self/fdinfo` knows it.
 pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID) {
@@ -162,9 +156,6 @@ pub fn mount_id(fd: BorrowedFd<'_>) -> Result<u64> {
 
 /// The same without asking the filesystem, which `statx` does: for a handle of what may be a mount
 /// that does not answer.
-///
-/// # Errors
-/// Where `/proc` is not mounted.
 pub fn mount_id_of_handle(fd: BorrowedFd<'_>) -> Result<u64> {
     use std::os::fd::AsRawFd;
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))

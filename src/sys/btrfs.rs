@@ -54,9 +54,6 @@ pub struct Copies {
 
 /// How often the btrfs that `fd` (open for reading) lies on keeps each byte. Parity is not
 /// counted.
-///
-/// # Errors
-/// `NOTTY` where it is no btrfs.
 #[allow(unsafe_code)]
 pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
     let mut request =

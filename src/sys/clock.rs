@@ -49,7 +49,6 @@ impl Present {
         Self { now, since_boot: since_boot(), leaps }
     }
 
-    /// The wall clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now

@@ -15,7 +15,6 @@ pub struct DeletedFile {
     pub device: u64,
     /// Where that is none: what its bytes lie on.
     pub lies: Option<Lies>,
-    /// Allocated bytes.
     pub bytes: u64,
     /// The name that it had, as its holder's mount namespace had it.
     pub path: PathBuf,
@@ -44,9 +43,6 @@ impl From<WrittenLies> for Lies {
 /// The deleted files that processes hold open, each once, the largest first. Processes that we
 /// may not look into are passed over, and so are files on filesystems that wait for a server or
 /// a process: asking for their size may take for ever.
-///
-/// # Errors
-/// When `/proc` cannot be listed.
 pub fn files() -> io::Result<Vec<DeletedFile>> {
     let mut found = Vec::new();
     helper::ask(Wanted { deleted: true, ..Wanted::default() }, &mut |record, body| {

@@ -34,9 +34,6 @@ impl IoPriority {
 
     /// Sets it for the calling thread and for all threads that it starts from now on. The
     /// kernel keeps it per thread, so call this first thing, before any pool starts.
-    ///
-    /// # Errors
-    /// As `ioprio_set`: `EPERM` where a security module forbids it.
     pub fn apply(self) -> io::Result<()> {
         self.encoded().map_or(Ok(()), set)
     }

@@ -26,9 +26,6 @@ pub struct Mount {
 }
 
 /// The mounts that this process sees, in the kernel's order.
-///
-/// # Errors
-/// When `/proc/self/mountinfo` cannot be read.
 pub fn read() -> io::Result<Vec<Mount>> {
     std::fs::read("/proc/self/mountinfo").map(|text| parse(&text))
 }
@@ -60,9 +57,6 @@ impl Mount {
 }
 
 /// Mount points strictly below `path` (absolute, without symlinks), in the kernel's order.
-///
-/// # Errors
-/// When `/proc/self/mountinfo` cannot be read.
 pub fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(points_below(&read()?, path))
 }

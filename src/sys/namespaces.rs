@@ -36,7 +36,6 @@ impl Location {
 /// A mount and one process that sees it.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// The process.
     pub pid: u32,
     /// The mount, its paths as that process sees them.
     pub mount: Mount,
@@ -51,7 +50,6 @@ pub struct Seen {
 /// A process whose mounts cannot be read, and that could use what they are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// Its number.
     pub pid: u32,
     /// What it is called.
     pub name: String,
@@ -111,9 +109,6 @@ impl Mounts {
     }
 
     /// The same, with the processes and what they have open.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub fn read_with_processes(areas: &[PathBuf]) -> io::Result<Self> {
         Self::ask(areas, true)
     }
@@ -218,9 +213,6 @@ impl Mounts {
     }
 
     /// Adds what this process has come to see since; `table` is its mount table now.
-    ///
-    /// # Errors
-    /// When the table is not understood.
     pub fn add_own(&mut self, table: &[u8]) -> io::Result<()> {
         parse(std::process::id(), table)?.into_iter().for_each(|seen| self.add(seen));
         Ok(())

@@ -16,10 +16,8 @@ use super::root::{Root, Who};
 use super::{cgroups, helper};
 use read::{Record, Wanted};
 
-/// One process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
     pub id: u32,
     /// The last part of its program's path, or what the kernel calls it.
     pub name: String,
@@ -60,25 +58,16 @@ pub struct Processes {
 
 impl Processes {
     /// Looks through `/proc` once.
-    ///
-    /// # Errors
-    /// When `/proc` cannot be listed.
     pub fn read() -> io::Result<Self> {
         Self::ask(Wanted { files: true, ..Wanted::default() })
     }
 
     /// The same, with the arguments of kubelets.
-    ///
-    /// # Errors
-    /// When `/proc` cannot be listed.
     pub fn read_with_kubelet() -> io::Result<Self> {
         Self::ask(Wanted { files: true, arguments: true, ..Wanted::default() })
     }
 
     /// What they are called and the control groups that they live in, and not what they have open.
-    ///
-    /// # Errors
-    /// When `/proc` cannot be listed.
     pub fn read_groups() -> io::Result<Self> {
         Self::ask(Wanted::default())
     }
@@ -90,7 +79,7 @@ impl Processes {
     }
 
     /// From processes that never ran.
-    #[must_use]
+    #[cfg(test)]
     pub fn of(all: Vec<Process>, sees_all: bool) -> Self {
         Self { all, sees_all, hidden: Vec::new() }
     }
@@ -146,9 +135,6 @@ impl Processes {
 }
 
 /// A process in a control group named after `id`, by its number.
-///
-/// # Errors
-/// When `/proc` cannot be listed.
 pub fn process_in(id: &str) -> io::Result<Option<u32>> {
     let all = Processes::read_groups()?;
     Ok(all.all().iter().find(|one| cgroups::is_in(&one.group, id)).map(|one| one.id))

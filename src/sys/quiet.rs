@@ -25,7 +25,6 @@ pub use within::{Below, Within, is_symlink};
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory.
     Directory,
     /// A regular file.
     File,
@@ -47,9 +46,7 @@ pub struct Entry {
 /// Facts of one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Device number.
     pub device: u64,
-    /// Inode number.
     pub inode: u64,
     /// Length in bytes.
     pub length: u64,
@@ -78,32 +75,12 @@ fn open(path: &Path, extra: OFlags) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens a regular file for reading.
-///
-/// # Errors
-/// When it cannot be opened, is a symlink, or is not a regular file.
-pub fn open_file(path: &Path) -> io::Result<File> {
-    // Opening a device node can have effects of its own, so its kind comes first.
-    if facts(path)?.kind != Kind::File {
-        return Err(not_regular());
-    }
-    regular(File::from(open(path, OFlags::empty())?))
-}
-
 fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
 fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
-}
-
-/// Reads a regular file of at most `limit` bytes.
-///
-/// # Errors
-/// As [`open_file`]; also when the file is longer than `limit`.
-pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    read_whole(open_file(path)?, limit)
 }
 
 fn read_whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
@@ -164,15 +141,7 @@ pub fn facts(path: &Path) -> io::Result<Facts> {
 }
 
 /// When an inode was made; `None` where the filesystem does not remember. Nothing can set
-/// this time, but it is by the node's clock of that moment. A symlink is examined itself.
-///
-/// # Errors
-/// As [`facts`].
-pub fn born(path: &Path) -> io::Result<Option<Timestamp>> {
-    let handle = rustix::fs::openat(CWD, path, HANDLE, Mode::empty())?;
-    born_of(handle.as_fd())
-}
-
+/// this time, but it is by the node's clock of that moment.
 fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     let stat = rustix::fs::statx(handle, c"", flags, StatxFlags::BTIME)?;
@@ -181,15 +150,7 @@ fn born_of(handle: BorrowedFd<'_>) -> io::Result<Option<Timestamp>> {
     Ok(Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known))
 }
 
-/// Allocated bytes (512 x `st_blocks`) and length of one inode. A symlink is examined itself.
-///
-/// # Errors
-/// As [`facts`].
-pub fn weight(path: &Path) -> io::Result<(u64, u64)> {
-    let stat = rustix::fs::statat(CWD, path, AS_IT_IS)?;
-    Ok(weight_of(&stat))
-}
-
+/// Allocated bytes (512 x `st_blocks`) and length of one inode.
 fn weight_of(stat: &Stat) -> (u64, u64) {
     let of = |number| u64::try_from(number).unwrap_or(0);
     (of(stat.st_blocks).saturating_mul(512), of(stat.st_size))
@@ -264,9 +225,6 @@ fn newest(top: OwnedFd, times: Times, most: usize) -> io::Result<Option<Timestam
 /// Tells of each regular file in `top` and below it with its allocated bytes. No mount is entered or even
 /// examined (its filesystem need never answer), nor a directory that `leaves_out` names; what is gone
 /// meanwhile or cannot be read is passed over.
-///
-/// # Errors
-/// When `top` cannot be opened.
 pub fn files_below(
     top: &Path,
     leaves_out: &dyn Fn(&Path) -> bool,
@@ -330,10 +288,6 @@ mod tests {
         std::fs::write(&file, b"12345").unwrap();
         std::os::unix::fs::symlink("b", dir.path().join("a")).unwrap();
         std::fs::create_dir(dir.path().join("c")).unwrap();
-        assert_eq!(read(&file, 5).unwrap(), b"12345");
-        assert_eq!(read(&file, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert!(read(&dir.path().join("a"), 5).is_err(), "a symlink is not followed");
-        assert!(read(&dir.path().join("c"), 5).is_err(), "a directory is not a file");
         let names: Vec<_> = list(dir.path()).unwrap().into_iter().map(|e| (e.name, e.kind)).collect();
         assert_eq!(
             names,

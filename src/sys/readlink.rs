@@ -35,9 +35,6 @@ impl Untraced {
     }
 
     /// Where the symlink `name` in the directory leads.
-    ///
-    /// # Errors
-    /// When it is gone or no symlink.
     pub fn target(&self, name: &OsStr) -> io::Result<OsString> {
         let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;

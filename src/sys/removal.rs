@@ -7,15 +7,15 @@
 //! A mount in another namespace is invisible here, and removing its mount point would
 //! silently detach it there: the caller asks [`super::namespaces`] first.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType};
 use rustix::io::Errno;
 
-use super::beneath::{self, AS_IT_IS, Opener};
+use super::beneath::{AS_IT_IS, Opener};
 use super::stop;
 
 /// Directories held open at a time. Trees that go deeper are taken apart: what lies below
@@ -43,7 +43,6 @@ pub struct Removal {
 pub struct Failure {
     /// Where it is.
     pub path: PathBuf,
-    /// Why.
     pub error: Errno,
 }
 
@@ -288,21 +287,6 @@ fn entries(directory: BorrowedFd<'_>) -> Result<Vec<(CString, FileType)>, Errno>
         }
     }
     Ok(names)
-}
-
-/// Removes `path` below `root`, a directory that is trusted (a store's own).
-///
-/// # Errors
-/// When `root` or the directory that holds `path` cannot be opened: a symlink or a mount on
-/// the way, or no such directory.
-pub fn remove_beneath(root: &Path, path: &Path) -> Result<Removal, Errno> {
-    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    let top = rustix::fs::open(root, flags, rustix::fs::Mode::empty())?;
-    let opener = Opener::detect(top.as_fd());
-    let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().ok_or(Errno::INVAL)?);
-    let parent_fd = opener.beneath(top.as_fd(), parent, beneath::DIRECTORY, false)?;
-    let name: OsString = OsString::from_vec(name.as_bytes().to_vec());
-    Ok(remove(parent_fd.as_fd(), &root.join(parent), &name))
 }
 
 #[cfg(test)]

@@ -48,9 +48,6 @@ impl Root {
 
     /// Opens a path, absolute inside of `top`: a mounted disk that the caller named. Nothing above
     /// `top` counts, and no symlink leads out of it.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_in(top: &Path, path: &Path) -> io::Result<Self> {
         let mut walk = Walk::new(top)?;
         walk.go(path, false)?;
@@ -68,9 +65,6 @@ impl Root {
     }
 
     /// The directory, opened for listing.
-    ///
-    /// # Errors
-    /// As `open`.
     pub fn directory(&self) -> io::Result<OwnedFd> {
         let opener = Opener::detect(self.fd());
         Ok(opener.beneath(self.fd(), Path::new(""), DIRECTORY, false)?)
@@ -137,27 +131,18 @@ pub struct Way {
 
 /// What `path` leads to, whatever it is, opened with `O_PATH`, and where that is: the same way as
 /// [`Root::open`], and the same care.
-///
-/// # Errors
-/// As [`Root::open`]; what it leads to need not be a directory.
 pub fn find(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     find_by(Walk::new(Path::new("/"))?, path)
 }
 
 /// The same for what need not be looked at: no mount whose filesystem waits for a process or a server
 /// is entered, whoever mounted it.
-///
-/// # Errors
-/// As [`find`]; `Unsupported` for any such mount on the way.
 pub fn find_at_hand(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     find_by(Walk { trusts_servers: false, ..Walk::new(Path::new("/"))? }, path)
 }
 
 /// As [`Opener::beneath`], for reading, and also into mounts below `start`: all but those that are not even
 /// examined, because they need never answer, whoever mounted them. Such a one is `XDEV`.
-///
-/// # Errors
-/// As [`Opener::beneath`].
 pub fn into_mounts(
     opener: Opener,
     start: BorrowedFd<'_>,
@@ -212,7 +197,6 @@ fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 pub struct Step {
     /// Uid of its owner.
     pub uid: u32,
-    /// Its permission bits.
     pub mode: u32,
 }
 
@@ -234,7 +218,7 @@ impl Step {
 
 impl Way {
     /// A way of these directories, the first on top.
-    #[must_use]
+    #[cfg(test)]
     pub fn new(steps: Vec<Step>) -> Self {
         Self { steps }
     }

@@ -12,7 +12,6 @@ use super::users::trusted_uids;
 /// Who serves a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
-    /// The kernel.
     Kernel,
     /// A process or machine that need not answer.
     Remote,

@@ -54,9 +54,6 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// The first bytes of a file; none where there is no file.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn start(within: &Within, path: &Path, length: usize) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     match within.open_file(path) {

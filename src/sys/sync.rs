@@ -38,9 +38,6 @@ impl Syncing {
     /// Begins to write out what the filesystem of `directory` has put off.
     ///
     /// In a program that only links this library it is done at once, by the caller itself.
-    ///
-    /// # Errors
-    /// When no process can be started.
     pub fn start(directory: impl AsFd) -> io::Result<Self> {
         let Some(mut command) = helper::command(ARGUMENT) else {
             let failed = rustix::fs::syncfs(directory).err();
@@ -72,9 +69,6 @@ impl Syncing {
     }
 
     /// Waits for the end, until a deadline or a signal.
-    ///
-    /// # Errors
-    /// Those of `syncfs`, and `TimedOut` or `Interrupted`.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
         let mut pause = Duration::from_millis(1);
         loop {

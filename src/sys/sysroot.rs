@@ -26,7 +26,6 @@ pub struct Sysroot {
 }
 
 impl Sysroot {
-    /// The running system.
     #[must_use]
     pub fn live() -> Self {
         Self { root: PathBuf::from("/"), ostree: None }
@@ -68,9 +67,6 @@ impl Sysroot {
     }
 
     /// Opens the directory that [`Self::resolve`] finds.
-    ///
-    /// # Errors
-    /// As there, and for anything else than a directory.
     pub fn open(&self, path: &Path) -> io::Result<Root> {
         if !self.is_foreign() {
             return Root::open(&std::path::absolute(path)?);

@@ -52,9 +52,6 @@ pub struct XfsGeometry {
 }
 
 /// The geometry of the XFS that `fd` (opened for reading) lies on.
-///
-/// # Errors
-/// `NOTTY` where it is no XFS.
 #[allow(unsafe_code)]
 pub fn geometry(fd: BorrowedFd<'_>) -> Result<XfsGeometry> {
     // SAFETY: the number carries the size of `Geometry`, which is `repr(C)` and all plain

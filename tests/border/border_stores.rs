@@ -326,7 +326,8 @@ fn request(store: &Store, other: &Store) -> Request {
         labels: layersweep::model::LabelsOf::Nobody,
         patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
         now: jiff::Timestamp::now(),
-        remembered: None,
+        leaps: Vec::new(),
+        sizes: None,
         full: false,
     }
 }

@@ -13,7 +13,7 @@ use layersweep::model::Orphan;
 use layersweep::stores::containers_storage::edit::{
     Editor, Marking, Options, OrphanAt, PlannedImage, Unused,
 };
-use layersweep::stores::containers_storage::snapshot::Places;
+use layersweep::stores::containers_storage::places::Places;
 
 use crate::support;
 use support::edit::{self, Copy};

@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use layersweep::stores::containers_storage::edit::{Editor, Options, PlannedImage, Refusal};
-use layersweep::stores::containers_storage::snapshot::{self, Patience, Places};
+use layersweep::stores::containers_storage::places::Places;
+use layersweep::stores::containers_storage::snapshot::{self, Patience};
 use layersweep::stores::containers_storage::units::{self, What};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use jiff::SignedDuration;
 use layersweep::model::{LeakClass, Orphan, Recipe};
 use layersweep::stores::containers_storage::edit::{Editor, Options, OrphanAt, Refusal, Unused};
-use layersweep::stores::containers_storage::snapshot::Places;
+use layersweep::stores::containers_storage::places::Places;
 use serde_json::Value;
 
 use crate::support;

@@ -13,7 +13,11 @@ use crate::support;
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Endpoint, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::containers::{Collector, Deletion, Doomed, Kind, Plan, Ran, Scope, Witness};
+use layersweep::execute::containers::{Collector, Scope};
+use layersweep::execute::measure::Patience;
+use layersweep::execute::{Gauges, Observer, Run};
+use layersweep::model::plan::Kind;
+use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::Places;
 use layersweep::policy::containers::Decides;
 use layersweep::policy::containers::Policy;
@@ -45,9 +49,9 @@ struct Told {
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
-impl Witness for Told {
-    fn begins(&mut self, doomed: &Doomed) {
-        if self.before.as_ref().is_some_and(|(id, _)| *id == doomed.id)
+impl Observer for Told {
+    fn begins(&mut self, step: &Step) {
+        if self.before.as_ref().is_some_and(|(id, _)| *id == step.target.id)
             && let Some((_, act)) = self.before.take()
         {
             act();
@@ -55,16 +59,30 @@ impl Witness for Told {
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
-        self.deleted.push(deletion.doomed.id.clone());
+        self.deleted.push(deletion.step.target.id.clone());
     }
 
-    fn refused(&mut self, doomed: &Doomed, message: &str) {
-        self.refused.push(format!("{}: {message}", doomed.id));
+    fn refused(&mut self, step: &Step, problem: &Problem) {
+        self.refused.push(format!("{}: {}", step.target.id, problem.message));
     }
 }
 
 fn policy(min_age: SignedDuration) -> Policy {
     Policy { min_age, ..Policy::default() }
+}
+
+fn run(
+    collector: &Collector<'_>,
+    survey: &layersweep::stores::Survey,
+    places: &Places,
+    told: &mut Told,
+) -> Outcome {
+    let stop = AtomicBool::new(false);
+    let gauges = Gauges::open(&survey.inventory, Some(&places.pod_logs));
+    let mut run = Run::new(gauges, Patience::default(), told, &stop);
+    let before = run.measure();
+    let plan = collector.run(&mut run, survey).unwrap();
+    run.finish(plan, before)
 }
 
 impl Node {
@@ -88,7 +106,8 @@ impl Node {
             weigh: Weigh::Everything,
             patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
-            remembered: None,
+            leaps: Vec::new(),
+            sizes: None,
             full: false,
             labels: layersweep::model::LabelsOf::Nobody,
         };
@@ -103,19 +122,18 @@ impl Node {
         act: impl FnOnce(&Collector<'_>, &layersweep::stores::Survey) -> T,
     ) -> T {
         let survey = layersweep::stores::run(&self.request, &Progress::default()).unwrap();
-        let stop = AtomicBool::new(false);
-        let collector = Collector::new(&self.client, &self.request, places, policy, scope, &stop).unwrap();
+        let collector = Collector::new(&self.client, &self.request, places, policy, scope).unwrap();
         act(&collector, &survey)
     }
 
-    fn run(&self, policy: &Policy, told: &mut Told) -> Ran {
+    fn run(&self, policy: &Policy, told: &mut Told) -> Outcome {
         let places = self.kubelet.places();
-        self.collect(policy, BOTH, &places, |collector, survey| collector.run(survey, told).unwrap())
+        self.collect(policy, BOTH, &places, |collector, survey| run(collector, survey, &places, told))
     }
 
     fn dry(&self, policy: &Policy) -> Plan {
         let places = self.kubelet.places();
-        self.collect(policy, BOTH, &places, |collector, survey| collector.dry(survey).unwrap())
+        self.collect(policy, BOTH, &places, |collector, survey| collector.plan(survey).unwrap())
     }
 
     /// Ids of containers and sandboxes, and names of logs and links.
@@ -180,13 +198,13 @@ fn one_run_leaves_exactly_what_should_stand() {
 
     // All of them are too young.
     let day = policy(SignedDuration::from_hours(24));
-    assert_eq!(node.dry(&day).goes.iter().filter(|one| one.kind != Kind::Log).count(), 0);
+    assert_eq!(node.dry(&day).steps.iter().filter(|one| one.target.kind != Kind::Log).count(), 0);
     // The directory of pods is there, but no pod is gone yet.
     let now = policy(SignedDuration::ZERO);
     let planned = node.dry(&now);
-    assert_eq!(planned.pods_unknown, None);
+    assert_eq!(planned.notes, Vec::<String>::new());
     let containers: Vec<_> =
-        planned.goes.iter().filter(|one| one.kind == Kind::Container).map(|one| &one.id).collect();
+        planned.steps.iter().filter(|one| one.target.kind == Kind::Container).map(|one| &one.target.id).collect();
     assert_eq!(containers, [&restarts[0], &restarts[1], &first], "no more than the newest of each stays");
 
     kubelet.forget(&old);
@@ -198,10 +216,10 @@ fn one_run_leaves_exactly_what_should_stand() {
     tail.kill().unwrap();
     tail.wait().unwrap();
     assert_eq!((ran.stopped.clone(), ran.plan.problems.clone()), (None, vec![]));
-    let logs_kept: Vec<_> = ran.plan.kept.iter().filter(|kept| kept.kind == Kind::Log).collect();
+    let logs_kept: Vec<_> = ran.plan.kept.iter().filter(|kept| kept.target.kind == Kind::Log).collect();
     assert_eq!(
         told.deleted,
-        planned.goes.iter().map(|one| one.id.clone()).collect::<Vec<_>>(),
+        planned.steps.iter().map(|one| one.target.id.clone()).collect::<Vec<_>>(),
         "{logs_kept:#?}"
     );
 
@@ -232,7 +250,7 @@ fn one_run_leaves_exactly_what_should_stand() {
     for id in [&restarts[2], &app, &side, &made, &by_hand] {
         assert!(expected.contains(id));
     }
-    let rule = |id: &str| ran.plan.kept.iter().find(|kept| kept.id.contains(id)).map(|kept| kept.rule);
+    let rule = |id: &str| ran.plan.kept.iter().find(|kept| kept.target.id.contains(id)).map(|kept| kept.rule.as_str());
     for (id, expected) in [
         (restarts[2].as_str(), "within-limits"),
         (&app, "running"),
@@ -246,22 +264,22 @@ fn one_run_leaves_exactly_what_should_stand() {
         (&web_logs, "pod-known"),
     ] {
         assert!(
-            ran.plan.kept.iter().any(|kept| kept.id.contains(id) && kept.rule == expected),
+            ran.plan.kept.iter().any(|kept| kept.target.id.contains(id) && kept.rule.as_str() == expected),
             "{id}: {:?}",
             rule(id)
         );
     }
 
     // What each writable layer was to give back, it gave back.
-    for deletion in ran.deletions.iter().filter(|one| one.doomed.kind == Kind::Container) {
-        let predicted = deletion.doomed.predicted_bytes();
+    for deletion in ran.deletions.iter().filter(|one| one.step.target.kind == Kind::Container) {
+        let predicted = deletion.step.predicted_bytes();
         assert!(predicted > 2 * MIB, "{deletion:?}");
         assert!(!deletion.is_off(), "{deletion:?}");
         #[allow(clippy::print_stderr)] // the harness shows it with --nocapture
         {
             eprintln!(
-                "{:?}: predicted {predicted}, measured {}",
-                deletion.doomed.names, deletion.measured_bytes
+                "{:?}: predicted {predicted}, measured {:?}",
+                deletion.step.target.names, deletion.measured_bytes
             );
         }
     }
@@ -286,12 +304,12 @@ fn what_runs_is_never_touched() {
     kubelet.forget(&old);
     let before = node.standing();
     let ran = node.run(&now, &mut Told::default());
-    assert!(ran.plan.pods_unknown.as_ref().is_some_and(|why| why.contains(OLD)), "{:?}", ran.plan);
+    assert!(ran.plan.notes.iter().any(|note| note.contains(OLD)), "{:?}", ran.plan);
     assert_eq!(node.standing(), before);
     // Nor is anything if the directory cannot be read.
     let nowhere = Places { roots: vec!["/none".into()], ..kubelet.places() };
-    let plan = node.collect(&now, BOTH, &nowhere, |collector, survey| collector.dry(survey).unwrap());
-    assert!(plan.goes.is_empty() && plan.pods_unknown.is_some(), "{plan:?}");
+    let plan = node.collect(&now, BOTH, &nowhere, |collector, survey| collector.plan(survey).unwrap());
+    assert!(plan.steps.is_empty() && !plan.notes.is_empty(), "{plan:?}");
     // By the kubelet's rules too.
     let kubelets = Policy { decides: Decides::Kubelet, ..Policy::kubelet() };
     let ran = node.run(&kubelets, &mut Told::default());
@@ -319,18 +337,18 @@ fn what_runs_is_never_touched() {
     let logs = Scope { containers: false, logs: true };
     let places = kubelet.places();
     node.collect(&now, logs, &places, |collector, survey| {
-        collector.run(survey, &mut Told::default()).unwrap();
+        run(collector, survey, &places, &mut Told::default());
     });
     assert!(node.standing().contains(&alive) && kubelet.logs(&old).is_dir());
     let containers = Scope { containers: true, logs: false };
     node.collect(&now, containers, &places, |collector, survey| {
-        collector.run(survey, &mut Told::default()).unwrap();
+        run(collector, survey, &places, &mut Told::default());
     });
     let standing = node.standing();
     assert!(!standing.contains(&alive) && !standing.contains(&old.sandbox));
     assert!(kubelet.logs(&old).is_dir());
     node.collect(&now, logs, &places, |collector, survey| {
-        collector.run(survey, &mut Told::default()).unwrap();
+        run(collector, survey, &places, &mut Told::default());
     });
     assert!(!kubelet.logs(&old).exists());
     assert!(node.standing().contains(&running));

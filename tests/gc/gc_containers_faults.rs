@@ -16,13 +16,14 @@ use cri_server::{CriServer, Listing, Removal};
 use jiff::SignedDuration;
 use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::containers::{Collector, Deletion, Doomed, Ran, Scope, Stopped, Witness};
-use layersweep::execute::hands::Blind;
+use layersweep::execute::containers::{Collector, Scope};
 use layersweep::execute::measure::Patience;
+use layersweep::execute::{Gauges, Observer, PreconditionError, Run};
+use layersweep::model::plan::{Cause, Phase};
+use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::Places;
 use layersweep::policy::containers::Decides;
 use layersweep::policy::containers::Policy;
-use layersweep::policy::containers::Reason;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::{Request, Weigh};
 use layersweep::sys::sysroot::Sysroot;
@@ -72,7 +73,7 @@ impl Node {
         (sandbox, dead)
     }
 
-    fn run_with(&self, policy: &Policy, told: &mut Told, stop: &AtomicBool) -> Result<Ran, Blind> {
+    fn run_with(&self, policy: &Policy, told: &mut Told, stop: &AtomicBool) -> Result<Outcome, PreconditionError> {
         let request = Request {
             sysroot: Sysroot::live(),
             graphroots: vec![self.store.root().to_path_buf()],
@@ -83,7 +84,8 @@ impl Node {
             weigh: Weigh::Everything,
             patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: jiff::Timestamp::now(),
-            remembered: None,
+            leaps: Vec::new(),
+            sizes: None,
             full: false,
             labels: layersweep::model::LabelsOf::Nobody,
         };
@@ -97,13 +99,16 @@ impl Node {
         let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
         let places = Places { roots: vec![self.kubelet.clone()], ..Places::default() };
         let survey = layersweep::stores::run(&request, &Progress::default()).unwrap();
-        let mut collector = Collector::new(&client, &request, &places, policy, CONTAINERS, stop).unwrap();
+        let collector = Collector::new(&client, &request, &places, policy, CONTAINERS)?;
         // This store lies on the machine's own disk, where others write: nothing is measured.
-        collector.patience = Patience { deadline: Duration::ZERO, ..Patience::default() };
-        collector.run(&survey, told)
+        let patience = Patience { deadline: Duration::ZERO, ..Patience::default() };
+        let mut run = Run::new(Gauges::open(&survey.inventory, None), patience, told, stop);
+        let before = run.measure();
+        let plan = collector.run(&mut run, &survey)?;
+        Ok(run.finish(plan, before))
     }
 
-    fn run(&self, told: &mut Told) -> Ran {
+    fn run(&self, told: &mut Told) -> Outcome {
         self.run_with(&now(), told, &AtomicBool::new(false)).unwrap()
     }
 
@@ -129,19 +134,19 @@ impl Told {
     }
 }
 
-impl Witness for Told {
-    fn begins(&mut self, _: &Doomed) {
+impl Observer for Told {
+    fn begins(&mut self, _: &Step) {
         if let Some(act) = self.first.take() {
             act();
         }
     }
 
     fn deleted(&mut self, deletion: &Deletion) {
-        self.deleted.push(deletion.doomed.id.clone());
+        self.deleted.push(deletion.step.target.id.clone());
     }
 
-    fn refused(&mut self, _: &Doomed, message: &str) {
-        self.refused.push(message.into());
+    fn refused(&mut self, _: &Step, problem: &Problem) {
+        self.refused.push(problem.message.clone());
     }
 }
 
@@ -149,8 +154,8 @@ fn now() -> Policy {
     Policy { min_age: SignedDuration::ZERO, ..Policy::default() }
 }
 
-fn rule<'a>(ran: &'a Ran, id: &str) -> &'a str {
-    ran.plan.kept.iter().rfind(|kept| kept.id == id).map_or("", |kept| kept.rule)
+fn rule(ran: &Outcome, id: &str) -> &'static str {
+    ran.plan.kept.iter().rfind(|kept| kept.target.id == id).map_or("", |kept| kept.rule.as_str())
 }
 
 #[test]
@@ -234,7 +239,7 @@ fn of_unknown_state_is_stopped_first() {
     let ran = node.run(&mut told);
     assert_eq!(told.deleted, [dead[0].clone()]);
     assert_eq!(told.refused.len(), 1, "{:?}", told.refused);
-    assert_eq!((ran.plan.problems.len(), ran.plan.problems[0].step), (1, "stop"));
+    assert_eq!((ran.plan.problems.len(), ran.plan.problems[0].phase), (1, Phase::Stop));
     assert!(node.standing().contains(&dead[1]) && node.standing().contains(&sandbox));
     let calls = node.server.take_calls();
     let place = |call: String| calls.iter().position(|one| *one == call);
@@ -244,7 +249,7 @@ fn of_unknown_state_is_stopped_first() {
     node.server.behave(|behaviour| behaviour.unstoppable = vec![sandbox.clone()]);
     let ran = node.run(&mut Told::default());
     assert!(node.standing().contains(&sandbox));
-    assert_eq!(ran.plan.problems[0].step, "stop");
+    assert_eq!(ran.plan.problems[0].phase, Phase::Stop);
     // When it does, all of it goes.
     node.server.behave(|behaviour| behaviour.unstoppable.clear());
     node.run(&mut Told::default());
@@ -271,7 +276,8 @@ fn answers_are_not_believed() {
     // It has died after it had removed one: that one is gone, as the disk says. With nobody to ask,
     // nothing more is done.
     assert_eq!(told.deleted, [dead[1].clone(), dead[3].clone()], "{ran:#?}");
-    assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
+    assert!(ran.plan.problems.iter().any(|problem| problem.phase == Phase::Prove), "{:?}", ran.plan.problems);
+    assert_eq!(ran.kind(), OutcomeKind::Failed);
     assert!([&dead[0], &dead[2], &dead[4]].iter().all(|id| standing.contains(*id)));
     assert_eq!(told.refused.len(), 2, "{:?}", told.refused);
 
@@ -351,7 +357,7 @@ fn limits_by_both_policies() {
     let four = Policy { max_per_unit: None, max_total: Some(4), ..now() };
     let mut told = Told::default();
     let ran = node.run_with(&four, &mut told, &AtomicBool::new(false)).unwrap();
-    assert_eq!((told.deleted, ran.deletions[0].doomed.reason), (vec![a[0].clone()], Reason::Total));
+    assert_eq!((told.deleted, ran.deletions[0].step.cause), (vec![a[0].clone()], Cause::Total));
     // The kubelet's floor: 3 over two units is one each.
     let kubelets = Policy { decides: Decides::Kubelet, max_total: Some(3), max_per_unit: None, ..now() };
     let mut told = Told::default();

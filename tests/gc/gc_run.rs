@@ -17,17 +17,19 @@ use cri_server::{Answers, CriServer, Listing, Removal};
 use jiff::{SignedDuration, Timestamp};
 use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
-use layersweep::execute::hands::{Blind, Hands};
-use layersweep::execute::measure::{NOISE_BYTES, Patience};
-use layersweep::execute::through_cri::ThroughCri;
-use layersweep::execute::{self, Deletion, Memory, Ran, Runner, Stopped, Task, Witness};
-use layersweep::model::{Image, Inventory};
+use layersweep::execute::cri::CriRemover;
+use layersweep::execute::measure::Patience;
+use layersweep::execute::{Gauges, Looked, Means, Observer, PolicyContext, PreconditionError, Remover, Run, images};
+use layersweep::model::outcome::NOISE_BYTES;
+use layersweep::model::plan::Reason;
+use layersweep::model::{Deletion, Image, Inventory, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
+use layersweep::model::space::Measured;
 use layersweep::policy::Ages;
 use layersweep::policy::Known;
 use layersweep::policy::Marks;
 use layersweep::policy::Policy;
 use layersweep::policy::Targets;
-use layersweep::policy::plan::{Reason, Verdict};
+use layersweep::policy::Task;
 use layersweep::stores::containers_storage::config::Environment;
 use layersweep::stores::{Request, Survey, Weigh};
 use layersweep::sys::sysroot::Sysroot;
@@ -80,10 +82,10 @@ impl Node {
         Some(Self { server, store, loopfs, container })
     }
 
-    fn hands(&self) -> ThroughCri {
+    fn remover(&self) -> CriRemover {
         let options = Options { removing: Duration::from_secs(2), ..Options::default() };
         let client = Client::connect(self.server.endpoint().parse().unwrap(), options).unwrap();
-        ThroughCri::new(client).unwrap()
+        CriRemover::new(client).unwrap()
     }
 
     fn request(&self) -> Request {
@@ -98,7 +100,8 @@ impl Node {
             labels: layersweep::model::LabelsOf::Everybody,
             patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
             now: Timestamp::now(),
-            remembered: None,
+            leaps: Vec::new(),
+            sizes: None,
             full: false,
         }
     }
@@ -145,40 +148,50 @@ impl Node {
         100.0 - share * 100.0
     }
 
-    fn run(&self, policy: &Policy, witness: &mut Told) -> Result<Ran, Blind> {
-        self.run_task(policy, Task::Policy, witness, &self.survey())
+    fn run(&self, policy: &Policy, told: &mut Told) -> Result<Outcome, PreconditionError> {
+        self.run_task(policy, Task::Policy, told, &self.survey())
     }
 
     fn run_task(
         &self,
         policy: &Policy,
         task: Task<'_>,
-        witness: &mut Told,
+        told: &mut Told,
         survey: &Survey,
-    ) -> Result<Ran, Blind> {
-        self.run_by(&mut self.hands(), policy, task, witness, survey)
+    ) -> Result<Outcome, PreconditionError> {
+        self.run_by(&mut self.remover(), policy, task, told, survey)
     }
 
     fn run_by(
         &self,
-        hands: &mut dyn Hands,
+        remover: &mut dyn Remover,
         policy: &Policy,
         task: Task<'_>,
-        witness: &mut Told,
+        told: &mut Told,
         survey: &Survey,
-    ) -> Result<Ran, Blind> {
-        let request = self.request();
-        let mut runner = Runner {
-            request: &request,
-            policy,
-            task,
-            memory: &ByName,
-            hands,
-            witness,
-            stop: &AtomicBool::new(false),
-            patience: Patience { still: Duration::from_millis(500), ..Patience::default() },
-        };
-        runner.run(survey)
+    ) -> Result<Outcome, PreconditionError> {
+        let patience = Patience { still: Duration::from_millis(500), ..Patience::default() };
+        let mut run = Run::new(Gauges::open(&survey.inventory, None), patience, told, &GO_ON);
+        self.run_in(&mut run, remover, policy, task, survey).map(|(plan, before)| run.finish(plan, before))
+    }
+
+    fn run_in(
+        &self,
+        run: &mut Run<'_>,
+        remover: &mut dyn Remover,
+        policy: &Policy,
+        task: Task<'_>,
+        survey: &Survey,
+    ) -> Result<(Plan, Vec<Measured>), PreconditionError> {
+        let before = run.measure();
+        let means = Means { request: &self.request(), policy, context: &ByName };
+        Ok((images::run(run, survey, &means, task, remover)?, before))
+    }
+
+    fn plan(&self, policy: &Policy, task: Task<'_>, remover: &mut dyn Remover, survey: &Survey) -> Plan {
+        let means = Means { request: &self.request(), policy, context: &ByName };
+        let looked = Looked::now(survey, &means, remover).unwrap();
+        images::plan(&[], survey, &means, task, &looked).0
     }
 
     fn names(&self) -> Vec<String> {
@@ -192,7 +205,7 @@ impl Node {
 /// `old-0` is oldest; what is called `young` came just now.
 struct ByName;
 
-impl Memory for ByName {
+impl PolicyContext for ByName {
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
         let day = |image: &Image| {
             let name = image.names.first().map(String::as_str).unwrap_or_default();
@@ -226,22 +239,18 @@ struct Told {
     before: Option<(String, Box<dyn FnOnce()>)>,
 }
 
-impl Witness for Told {
-    fn gone(&mut self, _: &Image, _: &layersweep::policy::Step) {
-        self.calls.push("gone");
-    }
-
-    fn spared(&mut self, _: &Image) {
+impl Observer for Told {
+    fn spared(&mut self, _: &Step) {
         self.calls.push("spared");
     }
 
-    fn unproven(&mut self, _: &Image, _: &str) {
+    fn unproven(&mut self, _: &Step, _: &str) {
         self.calls.push("unproven");
     }
 
-    fn begins(&mut self, image: &Image, _: &layersweep::policy::Step) {
+    fn begins(&mut self, step: &Step) {
         self.calls.push("begins");
-        if self.before.as_ref().is_some_and(|(name, _)| image.names.contains(name))
+        if self.before.as_ref().is_some_and(|(name, _)| step.target.names.contains(name))
             && let Some((_, act)) = self.before.take()
         {
             act();
@@ -250,14 +259,16 @@ impl Witness for Told {
 
     fn deleted(&mut self, deletion: &Deletion) {
         self.calls.push("deleted");
-        self.deleted.extend(deletion.names.iter().cloned());
+        self.deleted.extend(deletion.step.target.names.iter().cloned());
     }
 
-    fn refused(&mut self, image: &Image, message: &str) {
+    fn refused(&mut self, step: &Step, problem: &Problem) {
         self.calls.push("refused");
-        self.refused.push(format!("{}: {message}", image.names.join(" ")));
+        self.refused.push(format!("{}: {}", step.target.names.join(" "), problem.message));
     }
 }
+
+static GO_ON: AtomicBool = AtomicBool::new(false);
 
 fn policy(high: u8, low: u8) -> Policy {
     Policy {
@@ -268,12 +279,12 @@ fn policy(high: u8, low: u8) -> Policy {
 }
 
 #[track_caller]
-fn assert_exact(ran: &Ran) {
+fn assert_exact(ran: &Outcome) {
     for deletion in &ran.deletions {
         let predicted = i64::try_from(deletion.step.predicted_bytes()).unwrap();
         let allowed = (predicted / 100).max(i64::try_from(NOISE_BYTES).unwrap());
-        let off = (deletion.measured_bytes - predicted).abs();
-        assert!(off <= allowed, "{:?}: predicted {predicted}, off by {off}", deletion.names);
+        let off = (deletion.measured_bytes.unwrap() - predicted).abs();
+        assert!(off <= allowed, "{:?}: predicted {predicted}, off by {off}", deletion.step.target.names);
         assert!(!deletion.is_off());
     }
 }
@@ -305,21 +316,21 @@ fn one_run_ends_at_the_low_mark() {
             .iter()
             .map(|one| (one.measured_bytes, one.step.predicted_bytes(), one.usage_after_percent))
             .collect();
-        assert_eq!(ran.plan.verdict, Verdict::Reached, "{fs:?}: {:?} {course:?}", ran.before);
+        assert_eq!(ran.plan.outcome, OutcomeKind::Reached, "{fs:?}: {:?} {course:?}", ran.before);
         assert!(ran.stopped.is_none());
         let used = node.used_percent();
         assert!(used <= 74.0, "{fs:?}: {used}");
         // No more than needed: without the last one it would not have been enough.
         let last = ran.deletions.last().unwrap();
         let before_last = ran.deletions.iter().rev().nth(1).unwrap().usage_after_percent.unwrap();
-        assert!(before_last > 74.0, "{fs:?}: {before_last} before {:?}", last.names);
+        assert!(before_last > 74.0, "{fs:?}: {before_last} before {:?}", last.step.target.names);
         let expected: Vec<_> = (0..ran.deletions.len()).map(name).collect();
         assert_eq!(told.deleted, expected, "{fs:?}: the longest idle first");
         if fs != Fs::Btrfs {
             assert_exact(&ran);
         }
         assert!(node.names().contains(&name(IN_USE)));
-        assert!(ran.deletions.iter().all(|deletion| deletion.step.reason == Reason::Space));
+        assert!(ran.deletions.iter().all(|deletion| deletion.step.cause.reason() == Reason::Space));
     }
 }
 
@@ -329,18 +340,16 @@ fn a_dry_run_is_the_run_to_come() {
     node.fill(80.0);
     let policy = policy(75, 74);
     let survey = node.survey();
-    let (plan, _) =
-        execute::dry(&[], &survey, &node.request(), &policy, Task::Policy, &ByName, &mut node.hands())
-            .unwrap();
+    let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &survey);
     let planned: Vec<_> =
-        plan.steps.iter().flat_map(|step| survey.inventory.images[step.image.get()].names.clone()).collect();
+        plan.steps.iter().flat_map(|step| step.target.names.clone()).collect();
     assert!(!planned.is_empty());
     assert_eq!(node.names().len(), IMAGES, "a dry run deletes nothing");
     let mut told = Told::default();
     let ran = node.run(&policy, &mut told).unwrap();
     assert_eq!(told.deleted, planned);
-    let predicted = |plan: &layersweep::policy::Plan| -> Vec<_> {
-        plan.steps.iter().map(|step| (step.image, step.reason, step.gains.clone())).collect()
+    let predicted = |plan: &Plan| -> Vec<_> {
+        plan.steps.iter().map(|step| (step.target.id.clone(), step.cause, step.gains.clone())).collect()
     };
     assert_eq!(predicted(&ran.plan), predicted(&plan));
 }
@@ -349,7 +358,7 @@ fn a_dry_run_is_the_run_to_come() {
 fn nothing_to_do_does_nothing() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let ran = node.run(&policy(75, 70), &mut Told::default()).unwrap();
-    assert_eq!((ran.plan.verdict, ran.deletions.len()), (Verdict::NotNeeded, 0));
+    assert_eq!((ran.plan.outcome, ran.deletions.len()), (OutcomeKind::NotNeeded, 0));
     assert_eq!(node.names().len(), IMAGES);
 }
 
@@ -369,11 +378,10 @@ fn a_runtime_that_lies_refuses_or_fails_half_way_is_not_believed() {
     assert_eq!(told.refused.len(), 2, "{:?}", told.refused);
     assert_eq!(
         told.calls[..8],
-        ["begins", "refused", "begins", "spared", "begins", "refused", "begins", "gone"]
+        ["begins", "refused", "begins", "spared", "begins", "refused", "begins", "deleted"]
     );
     let kept = ran.plan.kept.iter().find(|kept| kept.detail.contains("in use by a container"));
     assert_eq!(kept.map(|kept| kept.rule.as_str()), Some("in-use"));
-    assert_eq!(told.calls[8], "deleted", "each as it happens");
     assert!(told.deleted.contains(&name(3)), "the others go: {:?}", told.deleted);
     assert!(!told.deleted.contains(&name(IN_USE)));
     assert_exact(&ran);
@@ -403,7 +411,7 @@ fn a_runtime_that_dies_ends_the_run_with_what_was_done() {
     let ran = node.run(&policy(75, 74), &mut told).unwrap();
     // The third one is gone, as the disk says, though nobody answered.
     assert_eq!(told.deleted, [name(0), name(1), name(2)]);
-    assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
+    assert!(matches!(ran.stopped, Some(Stopped::Unproven(_))), "{:?}", ran.stopped);
     assert!(!ran.plan.problems.is_empty());
     assert_exact(&ran);
 }
@@ -414,8 +422,8 @@ fn listings_that_are_not_whole_delete_nothing() {
     node.fill(80.0);
     for listing in [Listing::Error("no"), Listing::WrongIds, Listing::SameId, Listing::EmptyId] {
         node.server.behave(|behaviour| behaviour.images = listing.clone());
-        let blind = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
-        assert!(!blind.what.is_empty(), "{listing:?}");
+        let error = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
+        assert!(!error.what.is_empty(), "{listing:?}");
         assert_eq!(node.names().len(), IMAGES, "{listing:?}");
     }
     node.server.behave(|behaviour| {
@@ -437,18 +445,11 @@ fn a_signal_lets_nothing_more_begin() {
     let signal = Arc::clone(&stop);
     let act = move || signal.store(true, std::sync::atomic::Ordering::Relaxed);
     let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
-    let (policy, request, mut hands) = (policy(75, 74), node.request(), node.hands());
-    let mut runner = Runner {
-        request: &request,
-        policy: &policy,
-        task: Task::Policy,
-        memory: &ByName,
-        hands: &mut hands,
-        witness: &mut told,
-        stop: &stop,
-        patience: Patience::default(),
-    };
-    let ran = runner.run(&node.survey()).unwrap();
+    let survey = node.survey();
+    let mut run = Run::new(Gauges::open(&survey.inventory, None), Patience::default(), &mut told, &stop);
+    let done = node.run_in(&mut run, &mut node.remover(), &policy(75, 74), Task::Policy, &survey);
+    let (plan, before) = done.unwrap();
+    let ran = run.finish(plan, before);
     assert_eq!(ran.stopped, Some(Stopped::Signal));
     assert_eq!(told.deleted, [name(0), name(1)]);
     assert!(!node.names().contains(&name(1)), "it was finished");
@@ -464,21 +465,19 @@ fn named_images_go_and_protected_ones_stay() {
     };
     let named = [ix(&name(6)), ix(&name(IN_USE)), ix(&name(2))];
     let policy = policy(99, 98);
-    let (plan, _) =
-        execute::dry(&[], &survey, &node.request(), &policy, Task::Named(&named), &ByName, &mut node.hands())
-            .unwrap();
+    let plan = node.plan(&policy, Task::Named(&named), &mut node.remover(), &survey);
     let mut told = Told::default();
     let ran = node.run_task(&policy, Task::Named(&named), &mut told, &survey).unwrap();
     assert_eq!(told.deleted, [name(6), name(2)], "in the order given, though nothing is short of space");
     assert_eq!(node.names().len(), IMAGES - 2);
     for plan in [&plan, &ran.plan] {
-        assert!(plan.steps.iter().all(|step| step.reason == Reason::Request));
-        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.image, kept.rule.as_str())).collect();
-        assert_eq!(kept, [(named[1], "in-use")]);
-        assert_eq!(plan.verdict, Verdict::NotReached);
+        assert!(plan.steps.iter().all(|step| step.cause.reason() == Reason::Request));
+        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.target.names.clone(), kept.rule.as_str())).collect();
+        assert_eq!(kept, [(vec![name(IN_USE)], "in-use")]);
+        assert_eq!(plan.outcome, OutcomeKind::NotReached);
     }
-    let predicted = |plan: &layersweep::policy::Plan| -> Vec<_> {
-        plan.steps.iter().map(|step| (step.image, step.gains.clone())).collect()
+    let predicted = |plan: &Plan| -> Vec<_> {
+        plan.steps.iter().map(|step| (step.target.id.clone(), step.gains.clone())).collect()
     };
     assert_eq!(predicted(&ran.plan), predicted(&plan));
     assert_exact(&ran);
@@ -488,16 +487,14 @@ fn named_images_go_and_protected_ones_stay() {
     told.before = Some((name(0), Box::new(act)));
     let left = [ix(&name(0)), ix(&name(1))];
     let ran = node.run_task(&policy, Task::Named(&left), &mut told, &survey).unwrap();
-    assert_eq!((ran.plan.verdict, ran.deletions.len(), told.deleted.len()), (Verdict::Reached, 1, 3));
+    assert_eq!((ran.plan.outcome, ran.deletions.len(), told.deleted.len()), (OutcomeKind::Reached, 1, 3));
     assert!(ran.plan.kept.is_empty());
 }
 
 /// A named image that stays, and why.
-fn why_kept(ran: &Ran, survey: &Survey, wanted: &str) -> (&'static str, String) {
-    let named = |kept: &&layersweep::policy::plan::Kept| {
-        survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
-    };
-    let kept = ran.plan.kept.iter().find(named).unwrap();
+fn why_kept(ran: &Outcome, wanted: &str) -> (&'static str, String) {
+    let mut kept = ran.plan.kept.iter();
+    let kept = kept.find(|kept| kept.target.names.contains(&wanted.to_owned())).unwrap();
     (kept.rule.as_str(), kept.detail.clone())
 }
 
@@ -512,11 +509,10 @@ fn an_image_mounted_as_a_volume_is_in_use() {
         behaviour.image_volumes = vec![mounted(by_id.to_string()), mounted(name(1))];
     });
     let all: Vec<_> = (0..images.len()).map(Into::into).collect();
-    let mut hands = node.hands();
+    let mut remover = node.remover();
     node.server.take_calls();
     for _ in 0..2 {
-        execute::dry(&[], &survey, &node.request(), &policy(99, 98), Task::Named(&all), &ByName, &mut hands)
-            .unwrap();
+        node.plan(&policy(99, 98), Task::Named(&all), &mut remover, &survey);
     }
     let asked = node.server.take_calls().into_iter().filter(|call| call.starts_with("ContainerStatus"));
     assert_eq!(asked.count(), 1, "mounts never change, so they are asked for once");
@@ -524,7 +520,7 @@ fn an_image_mounted_as_a_volume_is_in_use() {
     let ran = node.run_task(&policy(99, 98), Task::Named(&all), &mut Told::default(), &survey).unwrap();
     assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
     for mounted in [0, 1] {
-        let (rule, detail) = why_kept(&ran, &survey, &name(mounted));
+        let (rule, detail) = why_kept(&ran, &name(mounted));
         assert_eq!(rule, "in-use");
         assert!(detail.contains("app, which has it mounted as a volume"), "{detail}");
     }
@@ -545,7 +541,7 @@ fn a_volume_whose_name_has_moved_keeps_what_has_none() {
         left.map(|image| images.iter().find(|one| one.id == image.id).unwrap().names[0].clone()).collect();
     left.sort();
     assert_eq!(left, [name(1), name(3), name(IN_USE)]);
-    assert!(why_kept(&ran, &survey, &name(1)).1.contains("which perhaps has it mounted"));
+    assert!(why_kept(&ran, &name(1)).1.contains("which perhaps has it mounted"));
 }
 
 #[test]
@@ -553,10 +549,10 @@ fn a_container_whose_status_cannot_be_had_blinds_and_one_that_went_does_not() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     node.server.behave(|behaviour| behaviour.statuses = Answers::Error("no"));
-    let blind = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
-    assert!(blind.what.contains("ContainerStatus"), "{blind}");
+    let error = node.run(&policy(75, 74), &mut Told::default()).unwrap_err();
+    assert!(error.what.contains("ContainerStatus"), "{error}");
     assert_eq!(node.names().len(), IMAGES);
     node.server.behave(|behaviour| behaviour.statuses = Answers::Gone);
     let ran = node.run(&policy(75, 74), &mut Told::default()).unwrap();
-    assert_eq!(ran.plan.verdict, Verdict::Reached);
+    assert_eq!(ran.plan.outcome, OutcomeKind::Reached);
 }

@@ -32,7 +32,8 @@ fn request(store: &Store) -> Request {
         weigh: Weigh::Nothing,
         labels: LabelsOf::Nobody,
         now: Timestamp::now(),
-        remembered: None,
+        leaps: Vec::new(),
+        sizes: None,
         full: false,
     }
 }
@@ -277,7 +278,8 @@ fn images_of_quadlets_stay_in_the_stores_of_whoever_runs_them() {
         weigh: Weigh::Nothing,
         labels: LabelsOf::Nobody,
         now: Timestamp::now(),
-        remembered: None,
+        leaps: Vec::new(),
+        sizes: None,
         full: false,
     };
     let survey = look(&request);

@@ -27,7 +27,8 @@ fn survey(graphroot: &Path, runroot: &Path, weigh: Weigh) -> Survey {
         weigh,
         labels: layersweep::model::LabelsOf::Nobody,
         now: Timestamp::now(),
-        remembered: None,
+        leaps: Vec::new(),
+        sizes: None,
         full: false,
     };
     stores::run(&request, &Progress::default()).unwrap()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support;
 use layersweep::history::attempts::{self, Attempt};
 use layersweep::history::journal::{Journal, RunRecord};
-use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, Outcome, Reason, Start};
+use layersweep::history::runs::{self, Act, Certainty, Deletion, End, Kind, OutcomeKind, Reason, Start};
 use layersweep::history::{
     Access, DATABASE, Degraded, Note, Pending, Place, Queue, Records, apply_waiting, save,
 };
@@ -101,7 +101,7 @@ fn delete(journal: &mut Journal, number: usize) {
 }
 
 fn reached() -> End {
-    End::of(at(5000), Outcome::Reached)
+    End::of(at(5000), OutcomeKind::Reached)
 }
 
 /// The run has exactly so many deletions, each measured.
@@ -164,7 +164,7 @@ fn a_full_disk_delays_nothing_and_loses_nothing() {
         std::fs::remove_file(filler).unwrap();
         disk.sync();
         let next = node.journal("next");
-        assert!(next.end(End::of(at(6000), Outcome::NotNeeded)).kept);
+        assert!(next.end(End::of(at(6000), OutcomeKind::NotNeeded)).kept);
         assert_eq!(node.waiting(), Vec::<PathBuf>::new(), "the next run saves it");
         let runs = node.saved();
         assert_eq!(runs.len(), 2);
@@ -482,7 +482,7 @@ fn attempts_end_with_the_image() {
         let refused = Deletion { id: id.clone(), error: Some("in use".into()), ..deletion(100) };
         journal.refused(refused, Some((&store_key(), attempt)));
     }
-    assert!(journal.end(End::of(at(200), Outcome::Failed)).kept);
+    assert!(journal.end(End::of(at(200), OutcomeKind::Failed)).kept);
     let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
     let known = records.read(attempts::load).unwrap();
     assert_eq!(known[&(store_key(), ids[2].clone())].last_error, "in use");
@@ -512,7 +512,7 @@ fn attempts_end_with_the_image() {
     let refused = Deletion { id: ids[0].clone(), error: Some("in use".into()), ..deletion(400) };
     journal.refused(refused, Some((&store_key(), again)));
     journal.gone(Deletion { id: ids[2].clone(), ..deletion(401) }, Some(&store_key()));
-    assert!(journal.end(End::of(at(500), Outcome::Reached)).kept);
+    assert!(journal.end(End::of(at(500), OutcomeKind::Reached)).kept);
     let mut records = Records::open(&node.place.dir, Access::Write).unwrap();
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);
     // Nobody has wanted it to go for months.

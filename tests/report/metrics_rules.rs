@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::support;
 use layersweep::history::counters::{Counter, LastRun};
 use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
-use layersweep::history::runs::{self, Outcome};
+use layersweep::history::runs::{self, OutcomeKind};
 use layersweep::model::{Filesystem, StoreId, StoreKind};
 use layersweep::policy::FreeFloor;
 use layersweep::policy::Marks;
@@ -60,7 +60,7 @@ fn everything() -> Facts {
             last_runs: vec![LastRun {
                 command: runs::Command::Gc,
                 at,
-                outcome: Some(Outcome::Reached),
+                outcome: Some(OutcomeKind::Reached),
                 mount: Some("/".into()),
                 usage_before_percent: Some(75.123),
                 usage_after_percent: Some(70.0),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::support;
 use layersweep::disk::filesystem::{self, CostModel};
 use layersweep::disk::{Extents, Measured, SharedExtents};
-use support::du::{measure_one, measure_trees, tree};
+use support::du::{self, measure_one, measure_trees, tree};
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
 
 /// Random bytes: no filesystem can compress or deduplicate them.
@@ -48,9 +48,9 @@ fn assert_close(what: &str, predicted: u64, measured: u64) {
 }
 
 /// Bytes of the inode chunks that only `unit` holds.
-fn alone(measured: &Measured, unit: usize) -> u64 {
-    let chunks = measured.inode_holdings.chunks(&|_| true);
-    chunks.iter().filter(|one| one.units == [unit] && !one.outside).map(|one| one.bytes).sum()
+fn alone(loopfs: &LoopFs, measured: &Measured, unit: usize) -> u64 {
+    let chunks = du::chunks(loopfs.path(), [measured]).groups(&Some);
+    chunks.iter().filter(|one| one.holders == [unit] && !one.outside).map(|one| one.bytes).sum()
 }
 
 fn shared(counted: &[(usize, u64)], outside: bool, physical_bytes: u64) -> SharedExtents {
@@ -117,7 +117,7 @@ fn small_files_give_back_what_was_predicted() {
         let before = settled(&loopfs);
         let (_, cost) = filesystem::of(loopfs.path()).unwrap();
         let measured = measure_one(&layer);
-        let chunks: u64 = alone(&measured, 0);
+        let chunks: u64 = alone(&loopfs, &measured, 0);
         let predicted = cost.frees(&measured.units[0]) + chunks;
         let status = Command::new("rm").arg("-r").arg(&layer).status().unwrap();
         assert!(status.success());
@@ -187,7 +187,7 @@ fn reflinked_copies_are_seen_and_give_back_nothing_alone() {
                 .filter(|(of, _)| *of == unit)
                 .map(|(_, bytes)| bytes)
                 .sum();
-            cost.frees(&measured.units[unit]) + alone(&measured, unit) - counted
+            cost.frees(&measured.units[unit]) + alone(&loopfs, &measured, unit) - counted
         };
         // b shares all, c its small file and three quarters of the other; what is left is a.
         let gone = |unit: &str| {
@@ -200,7 +200,7 @@ fn reflinked_copies_are_seen_and_give_back_nothing_alone() {
         assert_close("c", frees(2), gone("c"));
         let rest = measure_trees(loopfs.path(), &[tree("a", 0)], Extents::All);
         assert!(rest.shared_extents.is_empty(), "{:?}", rest.shared_extents);
-        assert_close("a", cost.frees(&rest.units[0]) + alone(&rest, 0), gone("a"));
+        assert_close("a", cost.frees(&rest.units[0]) + alone(&loopfs, &rest, 0), gone("a"));
     }
 }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use crate::support;
 use layersweep::disk::Extents;
-use layersweep::disk::inode_chunks::InodeChunks;
+use layersweep::disk::inode_chunks::ChunkGroup;
 use layersweep::sys::xfs::inumbers;
-use support::du::{measure_one, measure_trees, tree};
+use support::du::{self, measure_one, measure_trees, tree};
 use support::loopfs::{Fs, LoopFs};
 
 /// Inodes that XFS itself has besides the root directory: bitmap and summary of the
@@ -45,8 +45,8 @@ fn allocated(loopfs: &LoopFs) -> Vec<inumbers::InodeChunk> {
     }
 }
 
-fn bytes(chunks: &[InodeChunks], units: &[usize], outside: bool) -> u64 {
-    let wanted = chunks.iter().filter(|one| one.units == units && one.outside == outside);
+fn bytes(chunks: &[ChunkGroup<usize>], units: &[usize], outside: bool) -> u64 {
+    let wanted = chunks.iter().filter(|one| one.holders == units && one.outside == outside);
     wanted.map(|one| one.bytes).sum()
 }
 
@@ -67,7 +67,7 @@ fn what_the_filesystem_counts_is_what_we_see() {
         assert_eq!(u64::from(inodes - INTERNAL), measured.units[0].inodes, "{mkfs:?}");
 
         // Only the chunk with XFS's own inodes is somebody else's too.
-        let chunks = measured.inode_holdings.chunks(&|_| true);
+        let chunks = du::chunks(loopfs.path(), [&measured]).groups(&Some);
         let chunk = 64 * inode;
         assert_eq!(bytes(&chunks, &[0], true), chunk, "{mkfs:?}");
         assert_eq!(bytes(&chunks, &[0], false), chunk * (all.len() as u64 - 1), "{mkfs:?}");
@@ -126,7 +126,7 @@ fn neighbours_in_a_chunk_hold_it_together() {
     let trees = [tree("a", 0), tree("b", 1), tree("c", 2)];
     let expected = [(&[0][..], false), (&[0, 1], false), (&[1], true), (&[1, 2], false), (&[2], true)];
     let chunk = 64 * 512;
-    let check = |chunks: &[InodeChunks], how: &str| {
+    let check = |chunks: &[ChunkGroup<usize>], how: &str| {
         for (units, outside) in expected {
             // The directories themselves lie in chunks that others hold too.
             let bytes = bytes(chunks, units, outside);
@@ -134,24 +134,25 @@ fn neighbours_in_a_chunk_hold_it_together() {
         }
     };
     let measured = measure_trees(loopfs.path(), &trees, Extents::Off);
-    check(&measured.inode_holdings.chunks(&|_| true), "one walk");
+    let all = du::chunks(loopfs.path(), [&measured]);
+    check(&all.groups(&Some), "one walk");
 
     // In several walks, as when a store moves meanwhile.
-    let mut together = measure_trees(loopfs.path(), &trees[..2], Extents::Off).inode_holdings;
-    let alone = together.chunks(&|_| true);
+    let first = measure_trees(loopfs.path(), &trees[..2], Extents::Off);
+    let alone = du::chunks(loopfs.path(), [&first]).groups(&Some);
     assert!(bytes(&alone, &[1], true) >= 2 * chunk, "{alone:?}");
-    together.append(measure_trees(loopfs.path(), &trees[2..], Extents::Off).inode_holdings);
-    let chunks = together.chunks(&|_| true);
-    assert_eq!(bytes(&chunks, &[0], false), bytes(&measured.inode_holdings.chunks(&|_| true), &[0], false));
+    let second = measure_trees(loopfs.path(), &trees[2..], Extents::Off);
+    let chunks = du::chunks(loopfs.path(), [&first, &second]).groups(&Some);
+    assert_eq!(bytes(&chunks, &[0], false), bytes(&all.groups(&Some), &[0], false));
 
     // An inode of b that is really c's.
-    let mut handed = measured.inode_holdings.clone();
+    let mut handed = all.clone();
     let one = fs::metadata(path("b").join(whole[1][5].file_name().unwrap())).unwrap();
     handed.hand_over([(one.dev(), one.ino(), 2), (one.dev(), 1 << 40, 2), (0, one.ino(), 2)]);
-    assert_eq!(bytes(&handed.chunks(&|_| true), &[0, 2], false), chunk);
+    assert_eq!(bytes(&handed.groups(&Some), &[0, 2], false), chunk);
 
     // What is gone is nobody's, and what it leaves in a chunk is somebody else's.
-    let chunks = measured.inode_holdings.chunks(&|unit| unit != 1);
-    assert!(chunks.iter().all(|one| !one.units.contains(&1)), "{chunks:?}");
+    let chunks = all.groups(&|unit| (unit != 1).then_some(unit));
+    assert!(chunks.iter().all(|one| !one.holders.contains(&1)), "{chunks:?}");
     assert_eq!(bytes(&chunks, &[0], true) / chunk, 1 + bytes(&alone, &[0], true) / chunk, "{chunks:?}");
 }

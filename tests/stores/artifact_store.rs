@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use layersweep::stores::containers_storage::edit::{Editor, Error, Options, PlannedImage, Refusal};
-use layersweep::stores::containers_storage::snapshot::Places;
+use layersweep::stores::containers_storage::places::Places;
 use layersweep::sys::root::Root;
 use serde_json::{Value, json};
 

@@ -68,7 +68,8 @@ fn look_at(disk: &Path, weigh: Weigh, graphroots: &[&str]) -> Survey {
         weigh,
         labels: LabelsOf::Nobody,
         now: Timestamp::now(),
-        remembered: None,
+        leaps: Vec::new(),
+        sizes: None,
         full: false,
     };
     stores::run(&request, &Progress::default()).unwrap()

@@ -8,11 +8,13 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::disk::{self, Progress, TreeScope, WalkOptions, filesystem};
 use layersweep::model::refs::Refs;
 use layersweep::model::{Consistency, FilesystemIx, Image, Inventory, Leak, Node, Store, StoreIx, StoreKind};
-use layersweep::stores::containerd::fill::{Context, fill};
+use layersweep::stores::containerd::fill::fill;
 use layersweep::stores::containerd::places::{ConfiguredPin, Places};
-use layersweep::stores::containerd::snapshot::{self, Patience, Snapshot};
+use layersweep::stores::containerd::read::{self, Patience};
+use layersweep::stores::containerd::snapshot::Snapshot;
 use layersweep::stores::containerd::units;
 use layersweep::stores::containers_storage::config::Environment;
+use layersweep::stores::inventory_writer::InventoryWriter;
 use layersweep::stores::{Request, Survey, Weigh};
 use layersweep::sys::clock::Present;
 use layersweep::sys::sysroot::Sysroot;
@@ -33,7 +35,7 @@ impl Reading {
     }
 
     pub fn leaks(&self, class: &str) -> Vec<&Leak> {
-        self.inventory.leaks.iter().filter(|leak| leak.class == class).collect()
+        self.inventory.leaks.iter().filter(|leak| leak.class.as_str() == class).collect()
     }
 
     pub fn nodes(&self, leak: &Leak) -> Vec<&Node> {
@@ -44,7 +46,7 @@ impl Reading {
 /// Reads and measures `places` as if it were `later` than it is.
 pub fn read(places: &Places, later: SignedDuration) -> Reading {
     let patience = Patience::default();
-    let snapshot = snapshot::read(places, patience).expect("the root is read");
+    let snapshot = read::read(places, patience).expect("the root is read");
     let sorted = units::sort(&snapshot);
     let areas = snapshot.areas();
     let mut trees = Vec::new();
@@ -76,17 +78,16 @@ pub fn read(places: &Places, later: SignedDuration) -> Reading {
         mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Into::into).collect();
     let mut tallies = measured.units;
     tallies.resize(sorted.len(), disk::Tally::default());
-    let context = Context {
+    let writer = InventoryWriter {
+        inventory: &mut inventory,
         store: StoreIx::from(0),
         areas: &vec![(FilesystemIx::from(0), cost); areas.len()],
         mounts: &mounts,
-        platform: "linux/amd64",
         labels: &layersweep::model::LabelsOf::Everybody,
         present: &Present::at(Timestamp::now() + later, Vec::new()),
         leaks: true,
-        in_flight: SignedDuration::from_mins(15),
     };
-    fill(&mut inventory, &snapshot, &sorted, &tallies, &context);
+    fill(writer, &snapshot, &sorted, &tallies, ("linux/amd64", SignedDuration::from_mins(15)));
     let refs = Refs::new(&inventory);
     Reading { snapshot, inventory, refs }
 }
@@ -104,7 +105,8 @@ pub fn survey(root: &Path) -> Survey {
         labels: layersweep::model::LabelsOf::Nobody,
         patience: layersweep::stores::containers_storage::snapshot::Patience::default(),
         now: Timestamp::now(),
-        remembered: None,
+        leaps: Vec::new(),
+        sizes: None,
         full: false,
     };
     layersweep::stores::run(&request, &Progress::default()).expect("the root is surveyed")

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use layersweep::disk::inode_chunks::InodeChunks;
 use layersweep::disk::{Extents, Measured, Tree, TreeScope, WalkOptions, measure};
+use layersweep::sys::quiet::Within;
 
 /// Allocated bytes of all `paths` together, hard links once. What `du` complains about is
 /// left to the caller.
@@ -38,7 +40,15 @@ pub fn measure_one(root: &Path) -> Measured {
 /// Measures trees below one root.
 pub fn measure_trees(root: &Path, trees: &[Tree], extents: Extents) -> Measured {
     let roots: [PathBuf; 1] = [root.to_path_buf()];
-    measure(&roots, trees, &WalkOptions { extents, inode_chunks: true, ..WalkOptions::default() })
+    let chunks = chunks(root, []);
+    measure(&roots, trees, &WalkOptions { extents, inode_chunks: Some(&chunks), ..WalkOptions::default() })
+}
+
+/// Who holds which inodes below `root`, by these walks.
+pub fn chunks<'m>(root: &Path, walks: impl IntoIterator<Item = &'m Measured>) -> InodeChunks {
+    let mut chunks = InodeChunks::on(&[root.to_path_buf()], &Within::default());
+    walks.into_iter().for_each(|walk| chunks.add(walk.inodes.iter().copied()));
+    chunks
 }
 
 /// All that was measured, shared inodes once.

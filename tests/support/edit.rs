@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use layersweep::stores::containers_storage::edit::{Deleted, Editor, Options, PlannedImage};
-use layersweep::stores::containers_storage::snapshot::Places;
+use layersweep::stores::containers_storage::places::Places;
 use layersweep::sys::root::Root;
 use serde_json::Value;
 

@@ -19,6 +19,7 @@ pub mod hostile;
 pub mod locks;
 pub mod loopfs;
 mod machine;
+pub mod made;
 pub mod metrics;
 pub mod node;
 pub mod packages;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::history::runs::{
-    self, Certainty, Command, Deletion, End, Kind, Outcome, Reason, RunError, Start,
+    self, Certainty, Command, Deletion, End, Kind, OutcomeKind, Reason, RunError, Start,
 };
 use layersweep::history::{Access, Records, usage};
 use layersweep::model::Filesystem;
@@ -31,7 +31,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                 let spike = if reading == 700 { 25 * GIB } else { 0 };
                 usage::record(tx, at, &[filesystem("/var", used + spike), filesystem("/", 20 * GIB)])?;
                 let over = at + SignedDuration::from_millis(800);
-                let outcome = if reading % 500 == 0 { Outcome::Incomplete } else { Outcome::Done };
+                let outcome = if reading % 500 == 0 { OutcomeKind::Incomplete } else { OutcomeKind::Done };
                 runs::record(tx, &Start::of(Command::Scan, at), &ended(over, outcome))?;
                 if used > 75 * GIB {
                     let before = used;
@@ -60,7 +60,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                     let end = End {
                         usage_after_percent: Some(percent(used)),
                         measured_bytes: i64::try_from(before - used).ok(),
-                        ..ended(at + SignedDuration::from_secs(42), Outcome::Reached)
+                        ..ended(at + SignedDuration::from_secs(42), OutcomeKind::Reached)
                     };
                     runs::end(tx, run, &end)?;
                 }
@@ -71,7 +71,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                     step: "remove".into(),
                     message: format!("image is in use by {NASTY}"),
                 }],
-                ..ended(now - SignedDuration::from_mins(29), Outcome::Failed)
+                ..ended(now - SignedDuration::from_mins(29), OutcomeKind::Failed)
             };
             runs::record(tx, &Start::of(Command::Rm, now - SignedDuration::from_mins(30)), &failed)?;
             let killed = runs::begin(tx, &Start::of(Command::Sweep, now - SignedDuration::from_mins(10)))?;
@@ -93,7 +93,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
         .expect("writing the past");
 }
 
-fn ended(at: Timestamp, outcome: Outcome) -> End {
+fn ended(at: Timestamp, outcome: OutcomeKind) -> End {
     End::of(at, outcome)
 }
 

@@ -1,13 +1,12 @@
 //! Scans one after another, each with what the ones before it left in a database.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use layersweep::disk::Progress;
-use layersweep::disk::kept::Remembered;
+use layersweep::disk::size_cache::SizeCache;
 use layersweep::history::{Access, Records, sizes};
 use layersweep::model::Inventory;
 use layersweep::stores::containers_storage::config::Environment;
@@ -58,7 +57,8 @@ impl Scanner {
             weigh: Weigh::Everything,
             labels: layersweep::model::LabelsOf::Nobody,
             now: Timestamp::now(),
-            remembered: None,
+            leaps: Vec::new(),
+            sizes: None,
             full: false,
         };
         let state = tempfile::tempdir().expect("making a state directory");
@@ -85,46 +85,46 @@ impl Scanner {
 
     /// The same, with a sample that the number chooses.
     pub fn with_seed(&self, seed: u64) -> Survey {
-        let survey = self.survey(Some(settled(self.remembered(seed))), false);
+        let survey = self.survey(Some(settled(self.cache(seed))), false);
         self.keep(&survey);
         survey
     }
 
     /// A scan that distrusts what the others left.
     pub fn full(&self) -> Survey {
-        let survey = self.survey(Some(settled(self.remembered(0))), true);
+        let survey = self.survey(Some(settled(self.cache(0))), true);
         self.keep(&survey);
         survey
     }
 
     /// What the scans so far left.
-    pub fn remembered(&self, seed: u64) -> Remembered {
+    pub fn cache(&self, seed: u64) -> SizeCache {
         let records = Records::open(self.state.path(), Access::Write).expect("the database opens");
         records.read(|connection| sizes::load(connection, seed)).expect("sizes are read")
     }
 
     /// A scan that leaves nothing.
-    pub fn survey(&self, remembered: Option<Remembered>, full: bool) -> Survey {
+    pub fn survey(&self, sizes: Option<SizeCache>, full: bool) -> Survey {
         let now = Timestamp::now();
-        let remembered = remembered.map(Arc::new);
-        let request = Request { remembered, full, now, ..self.request.clone() };
+        let sizes = sizes.map(Arc::new);
+        let request = Request { sizes, full, now, ..self.request.clone() };
         stores::run(&request, &Progress::default()).expect("the stores are surveyed")
     }
 
     fn keep(&self, survey: &Survey) {
         let mut records = Records::open(self.state.path(), Access::Write).expect("the database opens");
-        let to_keep = survey.to_keep.as_ref().expect("something to keep");
+        let changes = survey.sizes.as_ref().expect("something to keep");
         let now = Timestamp::now();
-        records.write(|transaction| sizes::store(transaction, to_keep, now)).expect("sizes are written");
+        records.write(|transaction| sizes::store(transaction, changes, now)).expect("sizes are written");
     }
 }
 
 /// As if a minute had passed between the making of the layers and their measuring.
-pub fn settled(mut remembered: Remembered) -> Remembered {
-    for unit in remembered.stores.values_mut().flat_map(HashMap::values_mut) {
-        Arc::make_mut(unit).settled = true;
+pub fn settled(mut cache: SizeCache) -> SizeCache {
+    for size in cache.stores.values_mut().flat_map(|sizes| sizes.layers.values_mut()) {
+        size.settled = true;
     }
-    remembered
+    cache
 }
 
 /// Waits until nothing is so new that it may still be changing.

@@ -16,8 +16,7 @@ pub fn store(root: &Path) -> Store {
 /// The same without the one that runs, for tests that copy the store, unmount its filesystem or count
 /// on a store in which nothing moves.
 pub fn still(root: &Path) -> Store {
-    let store = Store::at(root, "overlay");
-    store.load(&images());
+    let store = Store::of(root, "overlay", &images());
     store.podman(["create", "--name", "web", "--network", "none", &name("a"), "/x"]);
     store
 }

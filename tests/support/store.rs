@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::archive;
 use super::program::{self, Run};
+use super::{archive, made};
 
 /// A graphroot and the tools that work on it.
 #[derive(Debug)]
@@ -69,20 +69,42 @@ impl Store {
     /// The small store of `mkstore.sh`: 13 images, 3 containers, every kind of relation.
     pub fn rig(root: &Path, driver: &str) -> Self {
         let store = Self::at(root, driver);
-        let mut command = store.command(rig("mkstore.sh"));
-        command
-            .arg(store.scratch.path().join("rig"))
-            .arg(driver)
-            .env("GRAPHROOT", root)
-            .env("RUNROOT", store.runroot());
-        succeed(&mut command);
+        let script = std::fs::read_to_string(rig("mkstore.sh")).expect("the script");
+        made::copy(&script, driver, root, |root| {
+            let store = Self::at(root, driver);
+            store.part_of_rig("images");
+            store.unmount();
+        });
+        store.part_of_rig("containers");
         store
+    }
+
+    fn part_of_rig(&self, part: &str) {
+        let mut command = self.command(rig("mkstore.sh"));
+        command
+            .arg(self.scratch.path().join("rig"))
+            .arg(&self.driver)
+            .env("GRAPHROOT", &self.root)
+            .env("RUNROOT", self.runroot())
+            .env("PART", part);
+        succeed(&mut command);
     }
 
     /// The store of [`archive::forest`], loaded by podman.
     pub fn forest(root: &Path, driver: &str) -> Self {
+        Self::of(root, driver, &archive::forest())
+    }
+
+    /// A new store of these images, as if podman had just loaded them: it loads equal ones once for all tests.
+    pub fn of(root: &Path, driver: &str, images: &[archive::ImageSpec]) -> Self {
         let store = Self::at(root, driver);
-        store.load(&archive::forest());
+        made::copy(&format!("{images:?}"), driver, root, |root| {
+            let store = Self::at(root, driver);
+            store.load(images);
+            store.unmount();
+        });
+        // It makes its own files and mounts what it does after loading.
+        store.podman(["images", "--quiet"]);
         store
     }
 

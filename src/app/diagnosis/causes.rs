@@ -14,7 +14,7 @@ use crate::model::{
 };
 use crate::policy::leaks::plan::{self, Fate, Plan, Stay};
 use crate::stores::Survey;
-use crate::stores::tenants::{TenantKind, Tenants};
+use crate::stores::other_usage::{TenantKind, Tenants};
 
 /// Causes that hold less than this share of what is used are not worth a sentence, leaks and
 /// pins excepted.

@@ -3,7 +3,7 @@
 use crate::app::diagnosis::{Part, PartKind};
 use crate::model::refs::{Refs, Root, Standing, standing};
 use crate::model::{FilesystemIx, Image, Inventory, NodeKind};
-use crate::stores::tenants::{Tenant, TenantKind, Tenants};
+use crate::stores::other_usage::{Tenant, TenantKind, Tenants};
 
 /// Directories that hold less than this share of what is used count as `other`.
 const SMALL: u64 = 100;

@@ -11,7 +11,7 @@ use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Th
 use crate::node::{places, thresholds};
 use crate::policy::space::Targets;
 use crate::stores::Survey;
-use crate::stores::tenants::filesystem_of;
+use crate::stores::other_usage::filesystem_of;
 use crate::sys::processes::Processes;
 
 /// By filesystem, the lowest first.

@@ -26,7 +26,7 @@ pub use types::{
     Extents, Measured, Progress, SharedExtents, SharedInodes, Tally, Tree, TreeScope, WalkError, WalkOptions,
 };
 
-use crate::disk::inode_chunks::{Filesystems, InodeHoldings};
+use crate::disk::inode_chunks::Holding;
 use crate::disk::top::Top;
 use crate::sys::beneath::Opener;
 use crate::sys::mounts::{self, Mount};
@@ -68,8 +68,8 @@ struct Walk<'a> {
     counters: Counters<'a>,
     links: Links,
     collector: Collector,
-    /// Where the inodes of chunks are noted.
-    xfs: Option<Filesystems>,
+    /// `st_dev` of each root whose inodes are counted by chunks.
+    xfs: Vec<Option<u64>>,
     /// Directories that trees of their own count: device and inode number.
     apart: Vec<(u64, u64)>,
     /// The mount table, where the filesystem of a tree is needed.
@@ -84,6 +84,11 @@ impl<'a> Walk<'a> {
             Some((stat.st_dev, stat.st_ino))
         });
         let apart = apart.collect();
+        let device = |root: &rustix::io::Result<Top>| {
+            let device = rustix::fs::fstat(root.as_ref().ok()?.fd()).ok()?.st_dev;
+            options.inode_chunks?.counts(device).then_some(device)
+        };
+        let xfs = roots.iter().map(device).collect();
         let opener = Top::opener(&roots);
         let collector = Collector::new(ask);
         let mounts = if collector.collects() {
@@ -104,7 +109,7 @@ impl<'a> Walk<'a> {
             counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), options.progress),
             links: Links::new(collector.keeps_links()),
             collector,
-            xfs: options.inode_chunks.then(Filesystems::default),
+            xfs,
             mounts,
         }
     }
@@ -156,15 +161,13 @@ impl<'a> Walk<'a> {
     fn conclude(self, findings: Findings) -> Measured {
         let Self { trees: _, counters, links, collector, xfs, .. } = self;
         let Findings { mut errors, mut mounts, mut inodes } = findings;
-        let xfs = xfs.unwrap_or_default();
         let shared_inodes = links.finish(|settled| {
             if let Some(unit) = settled.unit {
                 counters.add(unit, settled.tally);
             }
-            if let Some((device, inode)) = settled.outside
-                && let Some(number) = xfs.known(device)
+            if let Some((device, inode)) = settled.outside.filter(|(device, _)| xfs.contains(&Some(*device)))
             {
-                inodes.see(number, None, inode);
+                inodes.add(Holding::of(device, inode, None));
             }
             if let Some((filesystem, extents)) = settled.extents {
                 collector.note(extents, filesystem, settled.unit);
@@ -184,7 +187,7 @@ impl<'a> Walk<'a> {
             extents,
             shared_inodes,
             shared_extents: collector.finish(),
-            inode_holdings: InodeHoldings::new(xfs, inodes),
+            inodes: inodes.into_holdings(),
             errors,
             mounts,
         }

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::place::Place;
-use crate::disk::inode_chunks::FsNumber;
 
 /// Where a directory comes from.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +19,8 @@ pub struct Origin {
     pub tree: usize,
     /// The tree's filesystem, where extents are collected; else 0.
     pub filesystem: u64,
-    /// The tree's XFS, where inode chunks are noted.
-    pub xfs: Option<FsNumber>,
+    /// `st_dev` of the tree's XFS, where inodes are counted by chunks.
+    pub xfs: Option<u64>,
 }
 
 /// A directory that has been read, with the subdirectories that have not.

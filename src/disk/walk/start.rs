@@ -62,7 +62,7 @@ impl Worker<'_, '_> {
     }
 
     fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> Origin {
-        let xfs = self.walk.xfs.as_ref().and_then(|known| known.number(fd));
+        let xfs = self.walk.xfs.get(self.walk.trees[tree].root).copied().flatten();
         Origin { tree, filesystem: self.filesystem(fd), xfs }
     }
 

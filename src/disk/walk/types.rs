@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
-use crate::disk::inode_chunks::InodeHoldings;
+use crate::disk::inode_chunks::{Holding, InodeChunks};
 use crate::sys::quiet::Within;
 
 /// What to walk, and which unit gets the bytes.
@@ -55,8 +55,8 @@ pub struct WalkOptions<'a> {
     pub threads: usize,
     /// Reflinks.
     pub extents: Extents,
-    /// On XFS, note who holds which inodes: [`Measured::inode_holdings`].
-    pub inode_chunks: bool,
+    /// Where who holds which inodes is noted: [`Measured::inodes`].
+    pub inode_chunks: Option<&'a InodeChunks>,
     /// Positions of roots that trees of their own count, in this walk or another: where one
     /// of these directories lies below a tree, the tree leaves it and all below it out.
     pub apart: &'a [usize],
@@ -149,9 +149,8 @@ pub struct Measured {
     pub shared_inodes: Vec<SharedInodes>,
     /// Extents that belong to no file alone.
     pub shared_extents: Vec<SharedExtents>,
-    /// Who holds which inodes, where that was wanted. To be asked for the chunks when all
-    /// walks are done, since each of them may hold inodes of another's chunks.
-    pub inode_holdings: InodeHoldings,
+    /// Who holds which inodes on XFS, where that was wanted. For [`InodeChunks::add`].
+    pub inodes: Vec<Holding>,
     /// What could not be read.
     pub errors: Vec<WalkError>,
     /// Mount points that were not entered, bind mounts included, each with its unit. What

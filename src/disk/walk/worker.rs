@@ -13,7 +13,7 @@ use super::Walk;
 use super::place::Place;
 use super::queue::{Exchange, Frame, Stack};
 use super::types::WalkError;
-use crate::disk::inode_chunks::{FsNumber, Notes};
+use crate::disk::inode_chunks::{Holding, Seen};
 use crate::sys::beneath::DIRECTORY;
 use crate::sys::root::into_mounts;
 
@@ -25,7 +25,7 @@ const BUFFER: usize = 32 * 1024;
 pub struct Findings {
     pub errors: Vec<WalkError>,
     pub mounts: Vec<(usize, PathBuf)>,
-    pub inodes: Notes,
+    pub inodes: Seen,
 }
 
 impl Findings {
@@ -142,9 +142,9 @@ impl<'w, 'a> Worker<'w, 'a> {
 
     /// On XFS: whose inode it is.
     #[inline]
-    pub fn note_inode(&mut self, xfs: Option<FsNumber>, unit: usize, inode: u64) {
-        if let Some(xfs) = xfs {
-            self.findings.inodes.see(xfs, Some(unit), inode);
+    pub fn note_inode(&mut self, xfs: Option<u64>, unit: usize, inode: u64) {
+        if let Some(device) = xfs {
+            self.findings.inodes.add(Holding::of(device, inode, Some(unit)));
         }
     }
 

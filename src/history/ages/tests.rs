@@ -16,6 +16,11 @@ const NOW: &str = "2026-03-01T12:00:00Z";
 type Sight =
     (&'static str, &'static [(EvidenceKind, &'static str)], Option<&'static str>, &'static str, Rule);
 
+/// A moment of a node whose clock is right.
+fn right(now: Timestamp) -> Moment {
+    Moment { record_time: now, wall: now }
+}
+
 #[test]
 fn first_sight_takes_the_latest_that_is_proven() {
     let rows: &[Sight] = &[
@@ -76,7 +81,7 @@ fn first_sight_takes_the_latest_that_is_proven() {
         ("absent until now", &[(TopLayer, "2025-01-01T00:00:00Z")], Some(NOW), NOW, Rule::AbsentBefore),
     ];
     for (name, found, absent, expected, rule) in rows {
-        let now = Moment::by_wall_clock(at(NOW));
+        let now = right(at(NOW));
         let found = evidence(found);
         let (first, sight) = first_sight(&found, absent.map(at), &now);
         assert_eq!((first, sight.rule), (at(expected), *rule), "{name}");
@@ -138,7 +143,7 @@ fn a_second_pull_is_told_from_a_long_stay() {
         let what = if *kind == Containerd { ImageRecord } else { MetadataDirectory };
         let found: Vec<_> = found.iter().map(|text| Evidence { what, at: time(text) }).collect();
         let before = Before { made: known.map(time), seen_wall: time(seen) };
-        let now = Moment::by_wall_clock(at(NOW));
+        let now = right(at(NOW));
         assert_eq!(was_remade(*kind, &before, &found, &now), *expected, "{name}");
     }
 }
@@ -150,19 +155,9 @@ fn age_counts_from_the_latest() {
     assert_eq!(counted_from(early, Some(later), None), later);
     assert_eq!(counted_from(later, Some(early), None), later);
     assert_eq!(counted_from(early, Some(later), Some(latest)), latest);
-    let mut inventory = Inventory::default();
-    assert!(from_disk(&inventory, latest).images.is_empty());
-    inventory.containers.clear();
-    let mut age = unrecorded(
-        &evidence(&[(TopLayer, "2026-02-01T00:00:00Z")]),
-        None,
-        0,
-        1,
-        &Moment::by_wall_clock(latest),
-    );
-    assert_eq!(age.age(latest), latest.duration_since(later));
-    assert_eq!(age.age(early), SignedDuration::ZERO, "never negative");
+    let mut age = unrecorded(&evidence(&[(TopLayer, "2026-02-01T00:00:00Z")]), None, 0, 1, &right(latest));
+    assert_eq!(age.counted_from, later);
     assert_eq!((age.basis, age.last_used, age.use_count), (Basis::Disk, None, 0));
-    age = unrecorded(&[], None, 2, 1, &Moment::by_wall_clock(latest));
+    age = unrecorded(&[], None, 2, 1, &right(latest));
     assert_eq!((age.last_used, age.use_count, age.counted_from), (Some(latest), 2, latest));
 }

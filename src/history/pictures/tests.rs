@@ -9,7 +9,6 @@ use crate::model::picture::{Entry, Key, Place};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;
-/// A midnight.
 const BEGIN: i64 = 1_767_225_600;
 
 fn at(second: i64) -> Timestamp {

@@ -12,16 +12,12 @@ use crate::history::values::micros;
 pub enum Fate {
     /// It is not there any more.
     Gone,
-    /// It is.
     There,
 }
 
 /// Records what a scan that began at `seen` says of what was begun before it: `fate`, or `None`
 /// where it cannot tell. `idle` is asked where that was begun by a run that has no end: whether none
 /// is under way.
-///
-/// # Errors
-/// What SQLite says.
 pub fn confirm(
     tx: &Transaction<'_>,
     seen: Timestamp,

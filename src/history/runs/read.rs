@@ -25,7 +25,6 @@ pub struct Query {
 pub struct Act {
     /// Its id; of several summed up, the last one's.
     pub run_id: String,
-    /// The command.
     pub command: Command,
     /// When it began; of several, the first.
     pub started: Timestamp,
@@ -78,13 +77,11 @@ pub struct Act {
 /// All quiet runs in one line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quiet {
-    /// Scans.
     pub scans: u64,
     /// Of these, scans that could not read everything.
     pub incomplete: u64,
     /// Other runs that had nothing to do.
     pub others: u64,
-    /// The first began.
     pub first: Option<Timestamp>,
     /// The last began (of those summed up, ended).
     pub last: Option<Timestamp>,
@@ -101,9 +98,6 @@ const RUN: &str = "SELECT *,
     FROM runs";
 
 /// Runs, newest first; and whether there are more than the limit allows.
-///
-/// # Errors
-/// What SQLite says.
 pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Act>, bool)> {
     let limit = match query.limit {
         0 => -1,
@@ -137,9 +131,6 @@ pub fn list(connection: &Connection, query: &Query) -> rusqlite::Result<(Vec<Act
 }
 
 /// What the quiet runs since a time were, together.
-///
-/// # Errors
-/// What SQLite says.
 pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Quiet> {
     let found = connection
         .prepare_cached(
@@ -165,9 +156,6 @@ pub fn quiet(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Res
 
 /// Runs that really deleted something since a time, oldest first, without the deletions: the
 /// marks of the usage chart.
-///
-/// # Errors
-/// What SQLite says.
 pub fn acts(connection: &Connection, since: Option<Timestamp>) -> rusqlite::Result<Vec<Act>> {
     connection
         .prepare_cached(&format!(

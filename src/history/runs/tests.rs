@@ -1,4 +1,5 @@
 use jiff::SignedDuration;
+use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::*;

@@ -28,7 +28,6 @@ pub enum Fate {
     Keep,
     /// It becomes part of a row that stands for all of its day, command and outcome.
     SumUp,
-    /// It goes.
     Forget,
 }
 
@@ -65,9 +64,6 @@ pub fn fate(started: Timestamp, quiet: bool, deleted_something: bool, horizons: 
 }
 
 /// Sums up and forgets what is due. Cheap where nothing is.
-///
-/// # Errors
-/// What SQLite says.
 pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     let mut horizons = Horizons::at(now);
     let newest: i64 =

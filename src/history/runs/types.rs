@@ -13,13 +13,9 @@ use crate::model::plan::Reason;
 words! {
     /// The commands whose runs are recorded.
     Command {
-        /// `layersweep scan`.
         Scan = "scan",
-        /// `layersweep gc`.
         Gc = "gc",
-        /// `layersweep sweep`.
         Sweep = "sweep",
-        /// `layersweep rm`.
         Rm = "rm",
     }
 }
@@ -27,9 +23,7 @@ words! {
 words! {
     /// What was deleted.
     Kind {
-        /// An image.
         Image = "image",
-        /// A container.
         Container = "container",
         /// A pod sandbox.
         Sandbox = "sandbox",
@@ -64,7 +58,6 @@ pub const BEGUN: &str = "begun; what came of it is not known yet";
 pub struct Start {
     /// Its id, as [`new_id`] makes it.
     pub run_id: String,
-    /// The command.
     pub command: Command,
     /// When it began.
     pub started: Timestamp,
@@ -112,9 +105,7 @@ impl Start {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// When.
     pub ended: Timestamp,
-    /// How.
     pub outcome: OutcomeKind,
     /// Percent used after.
     pub usage_after_percent: Option<f64>,
@@ -123,7 +114,6 @@ pub struct End {
     /// Bytes that the kubelet would believe to have freed; only of its policy.
     #[serde(default)]
     pub believed_bytes: Option<u64>,
-    /// What failed.
     pub errors: Vec<RunError>,
     /// How full the filesystems were then; none where nothing was tried.
     #[serde(default)]
@@ -158,28 +148,21 @@ pub struct Event {
 /// Something that failed in a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunError {
-    /// The object.
     pub id: String,
     /// The step that failed.
     pub step: String,
-    /// Why.
     pub message: String,
 }
 
 /// A deletion, or the try.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deletion {
-    /// When.
     pub at: Timestamp,
-    /// What.
     pub kind: Kind,
     /// Root of its store; empty for what lies in none.
     pub store: String,
-    /// Its id.
     pub id: String,
-    /// Its names.
     pub names: Vec<String>,
-    /// Why.
     pub reason: Reason,
     /// Bytes that were expected to come free.
     pub predicted_bytes: u64,

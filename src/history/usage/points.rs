@@ -56,11 +56,9 @@ impl Span {
 /// The least, the mean and the greatest of some readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The least.
     pub low: u64,
     /// The mean, rounded.
     pub mean: u64,
-    /// The greatest.
     pub high: u64,
 }
 

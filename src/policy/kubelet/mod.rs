@@ -5,7 +5,6 @@
 //! Pure but for what [`Runtime`] does: who lists, measures and removes is the caller's business.
 
 mod detect;
-pub mod eviction;
 mod manager;
 mod runtime;
 mod settings;
@@ -13,7 +12,4 @@ mod settings;
 pub use detect::{Record, Records, key};
 pub use manager::{Event, Failure, Freed, Manager, Report};
 pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
-pub use settings::{
-    CONTAINER_GC_PERIOD, ConfigFault, EVICTION_PERIOD, FailureStreak, Gates, IMAGE_DETECT_PERIOD,
-    IMAGE_GC_PERIOD, IMAGE_LIST_PERIOD, KubeletConfig, Loops, Policy, PolicyFault,
-};
+pub use settings::{ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, Policy};

@@ -1,17 +1,9 @@
-//! The kubelet's settings, what it accepts of them, its loops and their periods.
+//! The kubelet's settings, and what it accepts of them.
 
 use jiff::SignedDuration;
 
 /// The collection loop; the first run is at once.
 pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
-/// The loop that only looks.
-pub const IMAGE_DETECT_PERIOD: SignedDuration = SignedDuration::from_mins(5);
-/// The loop that lists images for the node's status.
-pub const IMAGE_LIST_PERIOD: SignedDuration = SignedDuration::from_secs(30);
-/// Container collection.
-pub const CONTAINER_GC_PERIOD: SignedDuration = SignedDuration::from_mins(1);
-/// The eviction manager's look at the node.
-pub const EVICTION_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
 /// Features that change what counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,62 +38,6 @@ impl Default for Policy {
     }
 }
 
-/// What the collector itself does not accept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyFault {
-    /// See text.
-    #[error("the high threshold {0} is not within 0 and 100")]
-    HighOutOfRange(i64),
-    /// See text.
-    #[error("the low threshold {0} is not within 0 and 100")]
-    LowOutOfRange(i64),
-    /// See text.
-    #[error("the low threshold {low} is above the high threshold {high}")]
-    LowAboveHigh {
-        /// The low threshold.
-        low: i64,
-        /// The high threshold.
-        high: i64,
-    },
-}
-
-impl Policy {
-    /// What the collector's constructor checks: laxer than [`KubeletConfig::check`], and the first
-    /// fault only.
-    ///
-    /// # Errors
-    /// The first fault.
-    pub fn check(&self) -> Result<(), PolicyFault> {
-        let (high, low) = (self.high_percent, self.low_percent);
-        if !(0..=100).contains(&high) {
-            return Err(PolicyFault::HighOutOfRange(high));
-        }
-        if !(0..=100).contains(&low) {
-            return Err(PolicyFault::LowOutOfRange(low));
-        }
-        if low > high {
-            return Err(PolicyFault::LowAboveHigh { low, high });
-        }
-        Ok(())
-    }
-
-    /// Which loops the kubelet starts with it.
-    #[must_use]
-    pub fn loops(&self) -> Loops {
-        let never = self.high_percent == 100 && self.max_age.is_zero();
-        Loops { collection: !never, detection: true }
-    }
-}
-
-/// Which loops run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loops {
-    /// The one that deletes.
-    pub collection: bool,
-    /// The one that looks.
-    pub detection: bool,
-}
-
 /// The settings as the kubelet's configuration file has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeletConfig {
@@ -120,22 +56,16 @@ pub struct KubeletConfig {
 /// What the kubelet does not accept in its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigFault {
-    /// See text.
     #[error("the high threshold is not within 0 and 100")]
     HighOutOfRange,
-    /// See text.
     #[error("the low threshold is not within 0 and 100")]
     LowOutOfRange,
-    /// See text.
     #[error("the low threshold is not below the high threshold")]
     LowNotBelowHigh,
-    /// See text.
     #[error("a maximum age needs the feature gate ImageMaximumGCAge")]
     MaxAgeGateRequired,
-    /// See text.
     #[error("the maximum age is negative")]
     MaxAgeNegative,
-    /// See text.
     #[error("the maximum age is not above the minimum age")]
     MaxAgeNotAboveMinAge,
 }

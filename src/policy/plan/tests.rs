@@ -6,9 +6,8 @@ use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
     Store, StoreKind, Use,
 };
-use crate::policy::InvalidStats;
+use crate::model::plan::Reason;
 use crate::policy::input::{Ages, Attempt, Known, NamedBy, Pattern, Policy, Protect};
-use crate::policy::kubelet::Event;
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
 use crate::policy::space::{FreeFloor, Marks, Targets};
@@ -148,8 +147,9 @@ impl World {
         })
     }
 
-    fn id(&self, at: ImageIx) -> String {
-        self.inventory.images[at.get()].id.to_string()
+    fn at(&self, target: &Target) -> ImageIx {
+        let found = self.inventory.images.iter().position(|image| image.id == target.id);
+        found.unwrap().into()
     }
 
     fn plan(&self, measured: &[Measured]) -> (Vec<String>, Vec<(String, Rule)>, Plan) {
@@ -161,7 +161,7 @@ impl World {
 
     /// A run in which the outcome of each step is looked up by id; what is removed gives back
     /// what was predicted.
-    fn run(&self, mut available: u64, outcome: impl Fn(&str) -> Outcome) -> (Vec<String>, Plan) {
+    fn run(&self, mut available: u64, outcome: impl Fn(&str) -> Answer) -> (Vec<String>, Plan) {
         self.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);
             let mut asked = Vec::new();
@@ -189,7 +189,7 @@ fn ten_images() -> World {
 fn stops_as_soon_as_the_low_mark_is_reached() {
     let (deleted, kept, plan) = ten_images().plan(&[space(200)]);
     assert_eq!(deleted, ["i0", "i1", "i2", "i3"], "100 bytes are wanted");
-    assert_eq!(plan.verdict, OutcomeKind::Reached);
+    assert_eq!(plan.outcome, OutcomeKind::Reached);
     assert_eq!(kept[0], ("i4".into(), Rule::NotNeeded));
     assert_eq!(plan.kept[0].detail, "enough was free before its turn, at 68.00 % used");
     let after: Vec<_> = plan.steps.iter().map(|step| step.expected.unwrap().available_bytes).collect();
@@ -197,7 +197,7 @@ fn stops_as_soon_as_the_low_mark_is_reached() {
     assert_eq!(plan.filesystems[0].wanted.bytes, 100);
 
     let (deleted, _, plan) = ten_images().plan(&[space(251)]);
-    assert_eq!((deleted.len(), plan.verdict), (0, OutcomeKind::NotNeeded));
+    assert_eq!((deleted.len(), plan.outcome), (0, OutcomeKind::NotNeeded));
     let detail = &plan.kept[0].detail;
     assert_eq!(detail, "deleting starts at 75 % used; 74.90 % are used");
 }
@@ -217,7 +217,7 @@ fn measured_beats_predicted() {
                 steps += 1;
                 planner.answer(Answer::Removed);
             }
-            (steps, planner.finish(&[space(*available.last().unwrap())]).verdict)
+            (steps, planner.finish(&[space(*available.last().unwrap())]).outcome)
         });
         assert_eq!(steps, expected);
         assert_eq!(verdict, if expected == 1 { OutcomeKind::Reached } else { OutcomeKind::NotReached });
@@ -419,7 +419,7 @@ fn a_group_that_loses_a_member_is_given_up() {
         };
         let (asked, plan) = a_pair().run(200, refused);
         assert_eq!(asked, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
-        assert_eq!(plan.verdict, OutcomeKind::Reached);
+        assert_eq!(plan.outcome, OutcomeKind::Reached);
         assert_eq!(plan.problems.len(), 1);
         assert_eq!(plan.problems[0].message, "busy");
     }
@@ -451,8 +451,7 @@ fn small_gains_count_where_they_suffice() {
     };
     // 1,000,000 are wanted, 180,000 could be had, 900 at a time.
     let (deleted, kept, plan) = world.plan(&[space(5_000_000)]);
-    assert_eq!((deleted.len(), plan.verdict), (0, OutcomeKind::NotReached));
-    assert_eq!(plan.events(), [Event::FreeDiskSpaceFailed]);
+    assert_eq!((deleted.len(), plan.outcome), (0, OutcomeKind::NotReached));
     assert!(kept.iter().all(|(_, rule)| *rule == Rule::FreesNothing));
     // Somebody else frees most of it while the first one goes.
     let mut world = world;
@@ -468,7 +467,7 @@ fn small_gains_count_where_they_suffice() {
             available = if steps == 1 { 5_990_000 } else { available + step.predicted_bytes() };
             planner.answer(Answer::Removed);
         }
-        (steps, planner.finish(&[space(available)]).verdict)
+        (steps, planner.finish(&[space(available)]).outcome)
     });
     assert_eq!((steps, verdict), (1 + 12, OutcomeKind::Reached), "10,000 bytes, 900 at a time");
 }
@@ -481,21 +480,20 @@ fn each_filesystem_is_judged_alone() {
     let world = World::new(nodes, images, percent(75, 70));
     let (deleted, _, plan) = world.plan(&[space(500), space(100)]);
     assert_eq!(deleted, ["layers"]);
-    assert_eq!(plan.steps[0].filesystem, 1.into());
+    assert_eq!(plan.steps[0].filesystem, Some(1.into()));
     assert_eq!(plan.steps[0].predicted_on(1.into()), 300);
     assert_eq!(plan.steps[0].predicted_bytes(), 310);
     let (deleted, _, plan) = world.plan(&[space(0), space(100)]);
     assert_eq!(deleted, ["layers", "here"], "one is enough for the second, both for the first");
-    assert_eq!(plan.verdict, OutcomeKind::Reached);
+    assert_eq!(plan.outcome, OutcomeKind::Reached);
     let (deleted, kept, plan) = world.plan(&[Err(InvalidStats::NoCapacity), space(100)]);
     assert_eq!(deleted, ["layers"], "the other filesystem is judged all the same");
     assert_eq!(kept, [("here".into(), Rule::Unmeasured)]);
-    assert_eq!((plan.verdict, plan.problems.len()), (OutcomeKind::Failed, 1));
-    assert_eq!(plan.events(), [Event::InvalidDiskCapacity]);
+    assert_eq!((plan.outcome, plan.problems.len()), (OutcomeKind::Failed, 1));
     // A filesystem that only a read-only store lies on is nobody's to clear.
     let mut world = ten_images();
     world.inventory.stores[1].filesystem = 1.into();
-    assert_eq!(world.plan(&[space(500), space(0)]).2.verdict, OutcomeKind::NotNeeded);
+    assert_eq!(world.plan(&[space(500), space(0)]).2.outcome, OutcomeKind::NotNeeded);
 }
 
 /// A rootless store on a full filesystem of its own is none of the runtime's.
@@ -511,17 +509,17 @@ fn only_filesystems_with_images_in_reach_are_judged() {
     let judged = |plan: &Plan| plan.filesystems.iter().map(|part| part.filesystem.get()).collect::<Vec<_>>();
     let (deleted, kept, plan) = world.plan(&[space(200), space(0)]);
     assert_eq!(
-        (deleted.as_slice(), judged(&plan), plan.verdict),
+        (deleted.as_slice(), judged(&plan), plan.outcome),
         (&["ours".to_owned()][..], vec![0], OutcomeKind::Reached)
     );
     assert_eq!(kept, [("theirs".into(), Rule::OutOfReach)]);
     // What a rule keeps may be let go tomorrow: its filesystem is short all the same.
     world.known[0].pinned_by = vec!["a pin".into()];
-    assert_eq!(world.plan(&[space(200), space(0)]).2.verdict, OutcomeKind::NotReached);
+    assert_eq!(world.plan(&[space(200), space(0)]).2.outcome, OutcomeKind::NotReached);
     // With nothing in reach at all, the first store's is the one to speak of.
     world.known[0].out_of_reach = world.known[1].out_of_reach.clone();
     let (_, _, plan) = world.plan(&[space(900), space(0)]);
-    assert_eq!((judged(&plan), plan.verdict), (vec![0], OutcomeKind::NotNeeded));
+    assert_eq!((judged(&plan), plan.outcome), (vec![0], OutcomeKind::NotNeeded));
     // Layers that come from an additional store leave its filesystem alone.
     world.known[0] = Known::default();
     world.inventory.stores[1].read_only = true;
@@ -554,7 +552,7 @@ fn age_goes_first_and_never_stops_space() {
     assert_eq!(asked, ["i1", "i2", "i3", "i4", "i5"], "i0 was used lately, i3 has just the limit");
     assert_eq!(plan.count(Reason::Age), 1);
     assert_eq!(plan.count(Reason::Space), 3);
-    assert_eq!(plan.verdict, OutcomeKind::Reached);
+    assert_eq!(plan.outcome, OutcomeKind::Reached);
     assert_eq!(plan.trigger, Trigger { space: true, age: true });
 }
 
@@ -568,7 +566,7 @@ fn a_step_without_an_answer_is_not_taken_for_done() {
     });
     assert_eq!((plan.steps.len(), plan.kept.len()), (0, 10));
     assert_eq!(plan.kept[0].rule, Rule::Refused);
-    assert_eq!(plan.verdict, OutcomeKind::NotReached);
+    assert_eq!(plan.outcome, OutcomeKind::NotReached);
 }
 
 /// 10,000 images over 100,000 layers. Prints; asserts nothing about time.
@@ -621,7 +619,7 @@ fn named(world: &World, named: &[usize], end_after: usize) -> (Vec<String>, Plan
         while asked.len() < end_after
             && let Next::Delete(step) = planner.next(&spaces)
         {
-            assert_eq!((step.reason.as_str(), step.filesystem), ("request", 0.into()));
+            assert_eq!((step.cause, step.filesystem), (Cause::Request, Some(0.into())));
             asked.push(step.target.id.clone());
             planner.answer(Answer::Removed);
         }
@@ -635,12 +633,12 @@ fn named_images_go_as_named() {
     let world = ten_images();
     let (asked, plan) = named(&world, &[7, 2, 7, 99, 4], 9);
     assert_eq!(asked, ["i7", "i2", "i4"]);
-    assert_eq!((plan.verdict, plan.kept.len(), plan.count(Reason::Request)), (OutcomeKind::Reached, 0, 3));
+    assert_eq!((plan.outcome, plan.kept.len(), plan.count(Reason::Request)), (OutcomeKind::Reached, 0, 3));
     assert_eq!(plan.trigger, Trigger::default());
-    assert_eq!(named(&world, &[], 9).1.verdict, OutcomeKind::NotNeeded);
+    assert_eq!(named(&world, &[], 9).1.outcome, OutcomeKind::NotNeeded);
     let dry = world.with(|input| plan_of(input, &[7.into(), 2.into(), 4.into()]));
     assert_eq!(dry.steps.iter().map(|step| world.at(&step.target).get()).collect::<Vec<_>>(), [7, 2, 4]);
-    assert_eq!(dry.verdict, OutcomeKind::Reached);
+    assert_eq!(dry.outcome, OutcomeKind::Reached);
 }
 
 fn plan_of(input: Input<'_>, named: &[ImageIx]) -> Plan {
@@ -661,17 +659,18 @@ fn named_images_are_protected() {
     assert_eq!(asked, ["i1"]);
     let kept: Vec<_> = plan.kept.iter().map(|kept| (world.at(&kept.target).get(), kept.rule)).collect();
     assert_eq!(kept, [(2, Rule::InUse), (3, Rule::MinAge), (4, Rule::Pinned)]);
-    assert_eq!(plan.verdict, OutcomeKind::NotReached);
+    assert_eq!(plan.outcome, OutcomeKind::NotReached);
 }
 
 /// What nobody came to is not said to have been spared for want of need.
 #[test]
 fn a_run_that_is_ended_says_so() {
-    let (asked, plan) = named(&ten_images(), &[7, 2, 4], 1);
+    let world = ten_images();
+    let (asked, plan) = named(&world, &[7, 2, 4], 1);
     assert_eq!(asked, ["i7"]);
     let kept: Vec<_> = plan.kept.iter().map(|kept| (world.at(&kept.target).get(), kept.rule)).collect();
     assert_eq!(
-        (kept.as_slice(), plan.verdict),
+        (kept.as_slice(), plan.outcome),
         (&[(2, Rule::RunEnded), (4, Rule::RunEnded)][..], OutcomeKind::NotReached)
     );
 
@@ -687,13 +686,13 @@ fn a_run_that_is_ended_says_so() {
     let rules = |plan: &Plan| plan.kept.iter().map(|kept| kept.rule).collect::<Vec<_>>();
     let mut world = ten_images();
     let short = ended(&world, 230);
-    assert_eq!((short.verdict, rules(&short)), (OutcomeKind::NotReached, vec![Rule::RunEnded; 9]));
+    assert_eq!((short.outcome, rules(&short)), (OutcomeKind::NotReached, vec![Rule::RunEnded; 9]));
     let there = ended(&world, 300);
-    assert_eq!((there.verdict, rules(&there)), (OutcomeKind::Reached, vec![Rule::NotNeeded; 9]));
+    assert_eq!((there.outcome, rules(&there)), (OutcomeKind::Reached, vec![Rule::NotNeeded; 9]));
     world.policy.max_age = Some(SignedDuration::from_hours(995));
     let aged = ended(&world, 1000);
     let expected = [vec![Rule::RunEnded; 4], vec![Rule::NotNeeded; 5]].concat();
-    assert_eq!((aged.verdict, rules(&aged)), (OutcomeKind::NotReached, expected));
+    assert_eq!((aged.outcome, rules(&aged)), (OutcomeKind::NotReached, expected));
 }
 
 /// Nothing could be proven: the image was not touched, and no attempt failed.

@@ -164,7 +164,7 @@ pub fn image(survey: &Survey, at: ImageIx) -> ImageDoc {
         used_by,
         pinned: !image.pinned_by.is_empty(),
         pinned_by: image.pinned_by.clone(),
-        layers: image.layers.iter().map(ToString::to_string).collect(),
+        layers: image.layers.clone(),
         total_bytes: weight.total.bytes,
         shared_bytes: weight.shared.bytes,
         exclusive_bytes: weight.exclusive.bytes,
@@ -209,8 +209,8 @@ pub fn layer(survey: &Survey, at: NodeIx) -> Option<LayerDoc> {
     let mut containers = Vec::new();
     for root in survey.refs.reached_by(at) {
         match root {
-            Root::Image(at) => images.push(inventory.images[at.get()].id.to_string()),
-            Root::Container(at) => containers.push(inventory.containers[at.get()].id.to_string()),
+            Root::Image(at) => images.push(inventory.images[at.get()].id.clone()),
+            Root::Container(at) => containers.push(inventory.containers[at.get()].id.clone()),
             Root::Leak(_) => {}
         }
     }

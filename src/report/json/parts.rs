@@ -1,6 +1,6 @@
 //! The objects that documents are made of.
 
-use crate::model::LeakClass;
+use crate::model::{ContainerId, ImageId, LayerId, LeakClass};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -149,7 +149,8 @@ pub struct ImageDoc {
     /// This configuration.
     pub pinned_by: Vec<String>,
     /// Layer ids from the top down to the base.
-    pub layers: Vec<String>,
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    pub layers: Vec<LayerId>,
     /// All that it reaches.
     pub total_bytes: u64,
     /// Of that, what others reach too.
@@ -199,9 +200,11 @@ pub struct LayerDoc {
     /// How many images and containers reach it.
     pub refcount: u32,
     /// Ids of these images.
-    pub images: Vec<String>,
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    pub images: Vec<ImageId>,
     /// Ids of these containers.
-    pub containers: Vec<String>,
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    pub containers: Vec<ContainerId>,
     /// Allocated bytes, files shared with other layers by hard links included.
     pub bytes: u64,
     /// Sum of the file lengths.

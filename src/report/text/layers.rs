@@ -34,8 +34,9 @@ pub fn layers(layers: &[LayerDoc], names: &Names) -> String {
 }
 
 fn holders(layer: &LayerDoc, names: &Names) -> String {
-    let all: Vec<_> = layer.images.iter().chain(&layer.containers).collect();
-    let name = |id: &String| names.by_id.get(id).map_or_else(|| short_id(id), |name| safe(name));
+    let images = layer.images.iter().map(|id| id.as_str());
+    let all: Vec<&str> = images.chain(layer.containers.iter().map(|id| id.as_str())).collect();
+    let name = |id: &str| names.by_id.get(id).map_or_else(|| short_id(id), |name| safe(name));
     match all.as_slice() {
         [] => "nobody".into(),
         [one] => name(one),

@@ -6,7 +6,7 @@ mod snapshots;
 pub(super) mod volumes;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,53 +16,31 @@ use super::places::META_DB;
 use super::snapshot::Snapshot;
 use super::units::{Unit, What};
 use crate::disk::Tally;
-use crate::disk::filesystem::CostModel;
-use crate::model::{
-    FilesystemIx, Inventory, LabelsOf, LayerFacts, Leak, LeakClass, Node, NodeIx, NodeKind, Size, StoreIx,
-    Verdict,
-};
-use crate::sys::clock::Present;
+use crate::model::{LayerFacts, LeakClass, NodeIx, NodeKind, Verdict};
+use crate::stores::inventory_writer::InventoryWriter;
+use crate::stores::leaks::Judgement;
 
 /// The namespace of CRI, and so of the kubelet.
 pub const KUBERNETES: &str = "k8s.io";
 
-/// What [`fill`] has to know besides the store itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// The store's entry in the inventory.
-    pub store: StoreIx,
-    /// Filesystem and cost model of each of [`Snapshot::areas`].
-    pub areas: &'a [(FilesystemIx, CostModel)],
-    /// All mount points of the running system; none for somebody else's disk.
-    pub mounts: &'a [PathBuf],
-    /// `os/architecture` of the node, for example `linux/amd64`.
-    pub platform: &'a str,
-    /// Whose labels to read.
-    pub labels: &'a LabelsOf,
-    /// What dates on the disk are counted to.
-    pub present: &'a Present,
-    /// Whether to look for leaks, and what else but images and containers holds something.
-    pub leaks: bool,
-    /// What changed more recently than this is work in progress.
-    pub in_flight: SignedDuration,
-}
-
-/// Adds one root's nodes, images, containers, leaks and findings to `inventory`; returns the
-/// node that each unit became. `tallies` belong to `units` one by one.
+/// Adds one root's nodes, images, containers, leaks and findings to the inventory; returns the
+/// node that each unit became. `tallies` belong to `units` one by one. `platform` is that of the node,
+/// `linux/amd64` for example; what changed more recently than `in_flight` is work in progress.
 pub fn fill(
-    inventory: &mut Inventory,
+    writer: InventoryWriter<'_>,
     snapshot: &Snapshot,
     units: &[Unit],
     tallies: &[Tally],
-    context: &Context<'_>,
+    (platform, in_flight): (&str, SignedDuration),
 ) -> Vec<NodeIx> {
     let namespaces = &snapshot.metadata.namespaces;
     // The schema of containerd 2.0, which was the first to let them.
     let images_expire = snapshot.metadata.version >= Some(4);
     let mut filler = Filler {
-        inventory,
+        writer,
         snapshot,
-        context,
+        platform,
+        in_flight,
         graphs: namespaces
             .iter()
             .map(|namespace| (namespace, Graph::new(namespace).with_expiring_images(images_expire)))
@@ -82,7 +60,7 @@ pub fn fill(
     let groups = filler.images();
     let volumes = filler.volumes(&groups);
     filler.containers(&groups, &volumes);
-    if context.leaks {
+    if filler.writer.leaks {
         filler.orphan_volumes(&volumes);
         filler.expired_images(&groups);
         filler.leases();
@@ -93,14 +71,17 @@ pub fn fill(
         filler.damage(&groups);
         filler.other_namespaces(&groups);
     }
-    inventory.findings.extend(snapshot.findings.iter().cloned());
+    filler.writer.inventory.findings.extend(snapshot.findings.iter().cloned());
     nodes
 }
 
 pub(super) struct Filler<'a> {
-    pub(super) inventory: &'a mut Inventory,
+    pub(super) writer: InventoryWriter<'a>,
     pub(super) snapshot: &'a Snapshot,
-    pub(super) context: &'a Context<'a>,
+    /// `os/architecture` of the node.
+    pub(super) platform: &'a str,
+    /// What changed more recently than this is work in progress.
+    pub(super) in_flight: SignedDuration,
     pub(super) graphs: Vec<(&'a Namespace, Graph<'a>)>,
     /// Blobs by digest.
     pub(super) blobs: HashMap<&'a str, NodeIx>,
@@ -119,35 +100,6 @@ pub(super) struct Filler<'a> {
 }
 
 impl<'a> Filler<'a> {
-    pub(super) fn add(
-        &mut self,
-        kind: NodeKind,
-        id: &str,
-        area: usize,
-        path: &Path,
-        tally: &Tally,
-    ) -> NodeIx {
-        let (filesystem, cost) =
-            self.context.areas.get(area).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()));
-        let node = NodeIx::from(self.inventory.nodes.len());
-        self.inventory.nodes.push(Node {
-            kind,
-            id: id.to_owned(),
-            store: self.context.store,
-            filesystem,
-            path: path.to_path_buf(),
-            size: Size {
-                bytes: tally.bytes,
-                apparent_bytes: tally.apparent_bytes,
-                inodes: tally.inodes,
-                frees_bytes: cost.frees(tally),
-            },
-            needs: Vec::new(),
-            layer: None,
-        });
-        node
-    }
-
     fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
         let kind = match unit.what {
@@ -159,7 +111,8 @@ impl<'a> Filler<'a> {
             What::Metadata => NodeKind::StoreMetadata,
             What::Other(_) => NodeKind::Other,
         };
-        let node = self.add(kind, &unit.id, area, &unit.path, tally);
+        let size = self.writer.size(area, tally);
+        let node = self.writer.add(kind, &unit.id, area, &unit.path, size);
         match &unit.what {
             What::Blob(digest) => {
                 if let Some((digest, _)) = self.snapshot.blobs.get_key_value(digest) {
@@ -177,7 +130,7 @@ impl<'a> Filler<'a> {
             What::CachedLayer(diff_id) => self.cached.entry(diff_id.clone()).or_default().push(node),
             What::Container(id) => self.containers.entry(id.clone()).or_default().push(node),
             What::Orphan(_) => {}
-            What::Metadata | What::Other(_) => self.inventory.anchored.push(node),
+            What::Metadata | What::Other(_) => self.writer.inventory.anchored.push(node),
         }
         node
     }
@@ -187,7 +140,7 @@ impl<'a> Filler<'a> {
         for namespace in &self.snapshot.metadata.namespaces {
             for blob in &namespace.blobs {
                 let Some(node) = self.blobs.get(blob.digest.as_str()) else { continue };
-                let facts = self.inventory.nodes[node.get()].layer.get_or_insert_default();
+                let facts = self.writer.inventory.nodes[node.get()].layer.get_or_insert_default();
                 let LayerFacts { created, diff_id, .. } = &mut **facts;
                 *created = created.iter().copied().chain(blob.created).min();
                 if let Some(digest) = blob.labels.get("containerd.io/uncompressed") {
@@ -224,16 +177,8 @@ impl<'a> Filler<'a> {
     }
 
     pub(super) fn leak(&mut self, class: LeakClass, verdict: Verdict, about: About, holds: Vec<NodeIx>) {
-        self.inventory.leaks.push(Leak {
-            class,
-            store: self.context.store,
-            path: about.path,
-            id: about.id,
-            since: about.since.map(|since| self.context.present.dated(since)),
-            verdict,
-            evidence: about.evidence,
-            holds,
-        });
+        let About { id, path, since, evidence } = about;
+        self.writer.leak(Judgement { class, verdict, evidence }, &id, &path, since, holds);
     }
 }
 

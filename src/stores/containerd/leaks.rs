@@ -28,7 +28,7 @@ fn is_of_volumes(lease: &LeaseRecord) -> bool {
 impl<'a> Filler<'a> {
     /// Whether a thing changed so recently that somebody may be at it.
     fn in_flight(&self, since: Option<Timestamp>) -> bool {
-        since.is_none_or(|since| self.context.present.age(since) < self.context.in_flight)
+        since.is_none_or(|since| self.writer.present.age(since) < self.in_flight)
     }
 
     /// Nothing that is missing from records that moved, or could not be read, proves
@@ -51,11 +51,11 @@ impl<'a> Filler<'a> {
             let mut marked = None;
             for lease in &namespace.leases {
                 let mut refs = graph.lease(lease);
-                let term = term(lease, self.context.present.now());
+                let term = term(lease, self.writer.present.now());
                 if matches!(term, Term::Expired(_)) {
                     // It holds nothing any more; what nobody else holds waits with it for
                     // the next collection.
-                    let marked = marked.get_or_insert_with(|| graph.marked(self.context.present.now()));
+                    let marked = marked.get_or_insert_with(|| graph.marked(self.writer.present.now()));
                     refs.retain(|one| !marked.contains(one));
                 }
                 let newest =
@@ -78,9 +78,9 @@ impl<'a> Filler<'a> {
             let mut marked = None;
             let expired = namespace.images.iter();
             let expired =
-                expired.filter_map(|name| Some((name, graph.expired(name, self.context.present.now())?)));
+                expired.filter_map(|name| Some((name, graph.expired(name, self.writer.present.now())?)));
             for (name, end) in expired {
-                let marked = marked.get_or_insert_with(|| graph.marked(self.context.present.now()));
+                let marked = marked.get_or_insert_with(|| graph.marked(self.writer.present.now()));
                 let mut refs = graph.image(name);
                 refs.retain(|one| !marked.contains(one));
                 found.push((*namespace, name, end, self.nodes(namespace, &refs)));
@@ -105,8 +105,8 @@ impl<'a> Filler<'a> {
     /// such a lease holds, the sandbox holds.
     fn owned(&mut self, namespace: &Namespace, lease: &LeaseRecord, holds: &[NodeIx]) -> bool {
         let id = qualified(&namespace.name, &lease.id);
-        let store = self.context.store;
-        let mut containers = self.inventory.containers.iter_mut();
+        let store = self.writer.store;
+        let mut containers = self.writer.inventory.containers.iter_mut();
         if let Some(owner) = containers.find(|one| one.store == store && one.id == id) {
             let new: Vec<_> = holds.iter().filter(|node| !owner.holds.contains(node)).copied().collect();
             owner.holds.extend(new);
@@ -114,7 +114,7 @@ impl<'a> Filler<'a> {
         }
         let owned = namespace.sandboxes.iter().any(|sandbox| sandbox.id == lease.id);
         if owned {
-            self.inventory.anchored.extend(holds);
+            self.writer.inventory.anchored.extend(holds);
         }
         owned
     }
@@ -134,7 +134,7 @@ impl<'a> Filler<'a> {
                 self.verdict(since),
                 "a lease without an end: it holds its content until its owner deletes it".to_owned(),
             ),
-            Term::Until(end) if end.duration_since(self.context.present.now()) > FAR => (
+            Term::Until(end) if end.duration_since(self.writer.present.now()) > FAR => (
                 LeakClass::LeaseFarExpiry,
                 self.verdict(since),
                 format!("a lease that ends only at {end}: pulls make leases of one day"),
@@ -182,10 +182,10 @@ impl<'a> Filler<'a> {
             for (class, id, since, holds) in rooted {
                 // The labelled thing itself is the first that it holds.
                 if holds.first().is_some_and(|first| used.contains(first)) {
-                    self.inventory.anchored.extend(holds);
+                    self.writer.inventory.anchored.extend(holds);
                     continue;
                 }
-                let path = self.inventory.nodes[holds[0].get()].path.clone();
+                let path = self.writer.inventory.nodes[holds[0].get()].path.clone();
                 let evidence =
                     "the label containerd.io/gc.root keeps it; no image and no container reaches it".into();
                 let about = About { id: qualified(&namespace.name, &id), path, since, evidence };
@@ -195,8 +195,8 @@ impl<'a> Filler<'a> {
     }
 
     fn reached_by_images_and_containers(&self) -> HashSet<NodeIx> {
-        let images = self.inventory.images.iter().filter(|image| image.store == self.context.store);
-        let containers = self.inventory.containers.iter().filter(|one| one.store == self.context.store);
+        let images = self.writer.inventory.images.iter().filter(|image| image.store == self.writer.store);
+        let containers = self.writer.inventory.containers.iter().filter(|one| one.store == self.writer.store);
         let holds = images.flat_map(|image| &image.holds).chain(containers.flat_map(|one| &one.holds));
         self.reach(holds.copied())
     }
@@ -206,7 +206,7 @@ impl<'a> Filler<'a> {
         let mut reached = HashSet::new();
         while let Some(node) = waiting.pop() {
             if reached.insert(node) {
-                waiting.extend(&self.inventory.nodes[node.get()].needs);
+                waiting.extend(&self.writer.inventory.nodes[node.get()].needs);
             }
         }
         reached
@@ -214,8 +214,8 @@ impl<'a> Filler<'a> {
 
     /// What nothing marks: containerd takes it at its next collection.
     pub(super) fn unmarked(&mut self) {
-        let held = self.inventory.leaks.iter().filter(|leak| leak.store == self.context.store);
-        let held = held.flat_map(|leak| &leak.holds).chain(&self.inventory.anchored);
+        let held = self.writer.inventory.leaks.iter().filter(|leak| leak.store == self.writer.store);
+        let held = held.flat_map(|leak| &leak.holds).chain(&self.writer.inventory.anchored);
         let mut reached = self.reach(held.copied());
         reached.extend(self.reached_by_images_and_containers());
         for at in 0..self.graphs.len() {
@@ -238,7 +238,7 @@ impl<'a> Filler<'a> {
                 .filter(|(.., node)| !reached.contains(node))
                 .collect();
             for (class, id, since, node) in left {
-                let made = &self.inventory.nodes[node.get()];
+                let made = &self.writer.inventory.nodes[node.get()];
                 if made.size.inodes == 0 || !reached.insert(node) {
                     // No directory, or another namespace has the same blob.
                     continue;

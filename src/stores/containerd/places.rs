@@ -4,6 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use oci_spec::image::{Digest, DigestAlgorithm};
+
 use crate::sys::quiet::{self, Within};
 use crate::sys::root::Root;
 
@@ -111,4 +113,27 @@ pub fn is_root(root: &Path) -> io::Result<bool> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// The digest that a blob's file stands for; `None` for a stray name.
+///
+/// The specification allows any algorithm; containerd knows these three, and stops at a name of
+/// any other as it does at what is no digest at all.
+pub fn digest(algorithm: &str, name: &str) -> Option<String> {
+    let digest = Digest::try_from(format!("{algorithm}:{name}")).ok()?;
+    let known = matches!(
+        digest.algorithm(),
+        DigestAlgorithm::Sha256 | DigestAlgorithm::Sha384 | DigestAlgorithm::Sha512
+    );
+    known.then(|| digest.to_string())
+}
+
+/// The diffID of a layer in a cache of the erofs snapshotter, whose file is
+/// `<cache>/<algorithm>/<first two digits>/<hex>.erofs` (containerd 2.4,
+/// `plugins/snapshots/erofs`).
+pub fn digest_of_cached(path: &Path) -> Option<String> {
+    let hex = path.file_name()?.to_str()?.strip_suffix(".erofs")?;
+    let prefix = path.parent()?;
+    let algorithm = prefix.parent()?.file_name()?.to_str()?;
+    digest(algorithm, hex).filter(|_| prefix.file_name().is_some_and(|name| name.to_str() == hex.get(..2)))
 }

@@ -1,16 +1,7 @@
-//! Reads a containerd root: directories first, then the snapshotters' databases, then
-//! `meta.db`, since what is made appears in this order and what is deleted goes in the
-//! opposite one. So what has no record when the databases are read was not just being made.
+//! What the files of a containerd root say, read as of one moment.
 
-mod listing;
-mod read;
-
-pub(in crate::stores::containerd) use listing::digest_of_cached;
-
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use jiff::Timestamp;
 
@@ -18,9 +9,7 @@ use super::content::Document;
 use super::metadata::Metadata;
 use super::metadata::snapshotter::BackendSnapshot;
 use super::places::{CONTENT, Places};
-use super::units;
 use crate::model::{Consistency, ContainerState, Finding};
-use crate::stores::bolt::{self, BoltError};
 use crate::sys::quiet::Entry;
 
 /// Entries of each directory that was listed, by its path.
@@ -97,103 +86,11 @@ pub struct Snapshot {
     /// Databases that were read: path, bytes in use, bytes of the file.
     pub databases: Vec<(PathBuf, u64, u64)>,
     /// Transactions of all databases, to notice that somebody wrote.
-    transactions: Transactions,
+    pub(super) transactions: Transactions,
 }
 
 /// The newest transaction of each database.
-type Transactions = Vec<(PathBuf, Option<u64>)>;
-
-/// How patient [`read()`] is.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// How long to try for a reading during which nobody wrote.
-    pub quiet: Duration,
-    /// How long to wait before things without a record are looked at again.
-    pub confirm: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self { quiet: Duration::from_millis(800), confirm: Duration::from_secs(1) }
-    }
-}
-
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Reads the root.
-///
-/// # Errors
-/// When the root cannot be listed or its `meta.db` cannot be opened. Everything else that
-/// cannot be read is a finding.
-pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
-    let mut snapshot = read_quietly(places, patience)?;
-    let first: HashSet<_> = unknown(&snapshot).collect();
-    if !first.is_empty() && !places.foreign {
-        // A blob's file stands for a moment before its record, and what is being deleted
-        // stands for a moment after: only what is there twice is a leak.
-        thread::sleep(patience.confirm);
-        snapshot = read_quietly(places, patience)?;
-    }
-    let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
-    for path in both {
-        let modified = places.within().facts(&path).ok().and_then(|facts| facts.modified);
-        snapshot.unknown_since.insert(path, modified);
-    }
-    if snapshot.consistency == Consistency::WriterActive {
-        snapshot.findings.push(Finding {
-            path: places.root.clone(),
-            message: "containerd was writing all the time; its databases are each read as of one moment, \
-                      and nothing is called missing"
-                .into(),
-            incomplete: false,
-        });
-    }
-    Ok(snapshot)
-}
-
-/// What has no record.
-fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
-    units::sort(snapshot).into_iter().filter(units::Unit::is_orphan).map(|unit| unit.path)
-}
-
-/// Reads until nobody wrote during it, or the patience ends.
-fn read_quietly(places: &Places, patience: Patience) -> io::Result<Snapshot> {
-    let started = Instant::now();
-    loop {
-        let before = transactions(places)?;
-        let mut snapshot = read::read_once(places)?;
-        let still = places.foreign || transactions(places)? == before;
-        snapshot.transactions = before;
-        if still {
-            return Ok(snapshot);
-        }
-        if started.elapsed() >= patience.quiet {
-            snapshot.consistency = snapshot.consistency.max(Consistency::WriterActive);
-            return Ok(snapshot);
-        }
-        thread::sleep(PAUSE);
-    }
-}
-
-/// Whether anything was written since `snapshot`.
-///
-/// # Errors
-/// When the root cannot be listed any more.
-pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
-    Ok(!snapshot.places.foreign && transactions(&snapshot.places)? != snapshot.transactions)
-}
-
-fn transactions(places: &Places) -> io::Result<Transactions> {
-    let within = places.within();
-    let snapshotters = listing::snapshotters(places, &within.list(&places.root)?);
-    let databases = snapshotters.into_iter().map(|snapshotter| snapshotter.data.join("metadata.db"));
-    let peek = |path: &Path| -> Result<u64, BoltError> { bolt::newest_txid(&within.open_file(path)?) };
-    Ok(databases
-        .chain([places.meta_db()])
-        .map(|path| (peek(&path).ok(), path))
-        .map(|(id, path)| (path, id))
-        .collect())
-}
+pub(super) type Transactions = Vec<(PathBuf, Option<u64>)>;
 
 impl Snapshot {
     /// What other stores call the driver: overlayfs where it is used, else the first
@@ -227,6 +124,3 @@ pub const ROOT_AREA: usize = 0;
 pub const CONTENT_AREA: usize = 1;
 /// Position of the first snapshotter in [`Snapshot::areas`].
 pub const FIRST_BACKEND_AREA: usize = 2;
-
-#[cfg(test)]
-mod tests;

@@ -6,10 +6,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::places::{CONTENT, CRI, PLAIN, SNAPSHOTTER, TASKS, TMP_MOUNTS};
-use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot, digest_of_cached};
+use super::places::{CONTENT, CRI, PLAIN, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest_of_cached};
+use super::snapshot::{Backend, CONTENT_AREA, FIRST_BACKEND_AREA, ROOT_AREA, Snapshot};
 use crate::disk::TreeScope;
 use crate::model::LeakClass;
+use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::Kind;
 
 /// What a unit is. Numbers are positions in the snapshot's tables.
@@ -33,10 +34,19 @@ pub enum What {
     Other(String),
 }
 
+/// A unit of a containerd root. Its parts are below [`Snapshot::areas`].
+pub type Unit = unit::Unit<What>;
+
 impl What {
-    /// A word for it.
+    /// Whether it has no record.
     #[must_use]
-    pub fn tag(&self) -> &'static str {
+    pub fn is_orphan(&self) -> bool {
+        matches!(self, Self::Orphan(_))
+    }
+}
+
+impl UnitKind for What {
+    fn tag(&self) -> &'static str {
         match self {
             Self::Blob(_) => "blob",
             Self::Snapshot(..) => "snapshot",
@@ -98,30 +108,6 @@ impl Orphan {
             Self::CriSandbox => LeakClass::CriSandboxDir,
             Self::Task => LeakClass::TaskDir,
         }
-    }
-}
-
-/// A tree to walk: position of the area, path below it, how much of it.
-pub type Part = (usize, PathBuf, TreeScope);
-
-/// Something whose bytes are counted together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unit {
-    /// What it is.
-    pub what: What,
-    /// Its id or name.
-    pub id: String,
-    /// Its main directory or file, absolute.
-    pub path: PathBuf,
-    /// What to walk.
-    pub parts: Vec<Part>,
-}
-
-impl Unit {
-    /// Whether it has no record.
-    #[must_use]
-    pub fn is_orphan(&self) -> bool {
-        matches!(self.what, What::Orphan(_))
     }
 }
 

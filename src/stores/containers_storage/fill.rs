@@ -7,19 +7,15 @@ mod recorded;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::needs::{self, means};
 use super::records::LayerRecord;
 use super::snapshot::Snapshot;
 use super::units::{Unit, What};
 use crate::disk::Tally;
-use crate::disk::filesystem::CostModel;
-use crate::model::{
-    FilesystemIx, Finding, ImageIx, Inventory, LabelsOf, LayerFacts, Node, NodeIx, NodeKind, Orphan, Size,
-    StoreIx, Use,
-};
-use crate::sys::clock::Present;
+use crate::model::{Finding, ImageIx, Inventory, LayerFacts, NodeIx, NodeKind, Orphan, Size, Use};
+use crate::stores::inventory_writer::InventoryWriter;
 use crate::sys::processes::Processes;
 use crate::sys::quiet::Within;
 
@@ -59,32 +55,6 @@ impl Ids {
 /// Names and digests of an image in, what keeps it out: one text a reason.
 pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<String> + 'a;
 
-/// What [`fill`] has to know besides the store itself.
-pub struct Context<'a> {
-    /// The store's entry in the inventory.
-    pub store: StoreIx,
-    /// Filesystem and cost model of each of [`Places::roots`](super::snapshot::Places::roots).
-    pub areas: &'a [(FilesystemIx, CostModel)],
-    /// Additional image stores that layers and images may come from.
-    pub additional: &'a [&'a Ids],
-    /// Says which configuration keeps an image with these names and digests.
-    pub pinned_by: &'a PinnedBy<'a>,
-    /// Mount points below the store that are in use now.
-    pub mounts: &'a [PathBuf],
-    /// Whether to look for leaks. That a record leads nowhere is told in any case.
-    pub leaks: bool,
-    /// Whose labels to read.
-    pub labels: &'a LabelsOf,
-    /// What dates on the disk are counted to.
-    pub present: &'a Present,
-}
-
-impl std::fmt::Debug for Context<'_> {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("Context").field("store", &self.store).finish_non_exhaustive()
-    }
-}
-
 /// What [`fill`] made of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Filled {
@@ -94,20 +64,22 @@ pub struct Filled {
     pub ids: Ids,
 }
 
-/// Adds one store's nodes, images, containers, leaks and findings to `inventory`.
-/// `tallies` belong to `units` one by one.
+/// Adds one store's nodes, images, containers, leaks and findings to the inventory.
+/// `tallies` belong to `units` one by one. Layers and images may come from the stores `additional`;
+/// `pinned_by` says which configuration keeps an image with these names and digests.
 pub fn fill(
-    inventory: &mut Inventory,
-    snapshot: &Snapshot,
-    units: &[Unit],
+    writer: InventoryWriter<'_>,
+    (snapshot, units): (&Snapshot, &[Unit]),
     tallies: &[Tally],
-    context: &Context<'_>,
+    additional: &[&Ids],
+    pinned_by: &PinnedBy<'_>,
 ) -> Filled {
     let mut filler = Filler {
-        inventory,
+        writer,
+        additional,
+        pinned_by,
         within: snapshot.places.within(),
         snapshot,
-        context,
         nodes: Vec::with_capacity(units.len()),
         layers: vec![None; snapshot.layers.len()],
         images: vec![None; snapshot.images.len()],
@@ -124,13 +96,13 @@ pub fn fill(
     filler.layers_without_directory();
     filler.chain_layers();
     let images = filler.images();
-    let read_only = filler.inventory.stores[context.store.get()].read_only;
+    let read_only = filler.writer.inventory.stores[filler.writer.store.get()].read_only;
     filler.containers(&images);
     if read_only {
         let all = filler.nodes.iter().copied();
-        filler.inventory.anchored.extend(all);
+        filler.writer.inventory.anchored.extend(all);
     } else {
-        if context.leaks {
+        if filler.writer.leaks {
             filler.leaks(units);
         }
         if !is_measured(snapshot) {
@@ -143,7 +115,7 @@ pub fn fill(
     let strays = units.iter().zip(&filler.nodes).filter(|(unit, _)| is_stray(unit));
     let strays = strays.map(|(unit, node)| (unit.id.clone(), *node)).collect();
     let ids = Ids { layers: layers.collect(), images, strays };
-    let nodes = filler.nodes;
+    let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
     for need in needs::beside_records(snapshot) {
         let images = match need.any_image {
             true => ids.images.values().copied().collect(),
@@ -161,11 +133,12 @@ fn is_measured(snapshot: &Snapshot) -> bool {
 }
 
 struct Filler<'a> {
-    inventory: &'a mut Inventory,
+    writer: InventoryWriter<'a>,
     snapshot: &'a Snapshot,
     /// Reading in the store.
     within: Within,
-    context: &'a Context<'a>,
+    additional: &'a [&'a Ids],
+    pinned_by: &'a PinnedBy<'a>,
     nodes: Vec<NodeIx>,
     layers: Vec<Option<NodeIx>>,
     images: Vec<Option<NodeIx>>,
@@ -180,38 +153,14 @@ struct Filler<'a> {
 }
 
 impl Filler<'_> {
-    fn area(&self, area: usize) -> (FilesystemIx, CostModel) {
-        self.context.areas.get(area).copied().unwrap_or((FilesystemIx::from(0), CostModel::default()))
-    }
-
-    fn size(&self, area: usize, tally: &Tally) -> Size {
-        let frees_bytes = self.area(area).1.frees(tally);
-        Size { bytes: tally.bytes, apparent_bytes: tally.apparent_bytes, inodes: tally.inodes, frees_bytes }
-    }
-
-    fn add(&mut self, kind: NodeKind, id: &str, area: usize, path: &Path, size: Size) -> NodeIx {
-        let node = NodeIx::from(self.inventory.nodes.len());
-        self.inventory.nodes.push(Node {
-            kind,
-            id: id.to_owned(),
-            store: self.context.store,
-            filesystem: self.area(area).0,
-            path: path.to_path_buf(),
-            size,
-            needs: Vec::new(),
-            layer: None,
-        });
-        node
-    }
-
     fn layer_node(&mut self, at: usize, area: usize, path: &Path, size: Size) -> NodeIx {
         if let Some(node) = self.layers[at] {
-            self.inventory.nodes[node.get()].size += size;
+            self.writer.inventory.nodes[node.get()].size += size;
             return node;
         }
         let record: &LayerRecord = &self.snapshot.layers[at];
-        let node = self.add(NodeKind::Layer, &record.id, area, path, size);
-        self.inventory.nodes[node.get()].layer = Some(Box::new(LayerFacts {
+        let node = self.writer.add(NodeKind::Layer, &record.id, area, path, size);
+        self.writer.inventory.nodes[node.get()].layer = Some(Box::new(LayerFacts {
             parent: record.parent.clone(),
             diff_id: record.diff_id.clone(),
             created: record.created,
@@ -225,7 +174,7 @@ impl Filler<'_> {
 
     fn unit(&mut self, unit: &Unit, tally: &Tally) -> NodeIx {
         let area = unit.parts.first().map_or(0, |part| part.0);
-        let size = self.size(area, tally);
+        let size = self.writer.size(area, tally);
         match &unit.what {
             What::Layer(at) => self.layer_node(*at, area, &unit.path, size),
             What::LayerContent(at) => {
@@ -233,30 +182,32 @@ impl Filler<'_> {
                 self.layer_node(*at, area, &unit.path, size)
             }
             What::Image(at) => {
-                let node = self.add(NodeKind::ImageMetadata, &unit.id, area, &unit.path, size);
+                let node = self.writer.add(NodeKind::ImageMetadata, &unit.id, area, &unit.path, size);
                 self.images[*at] = Some(node);
                 node
             }
             What::Container(at) => {
-                let node = self.add(NodeKind::ContainerMetadata, &unit.id, area, &unit.path, size);
+                let node = self.writer.add(NodeKind::ContainerMetadata, &unit.id, area, &unit.path, size);
                 self.containers[*at] = Some(node);
                 node
             }
-            What::Orphan(Orphan::VarTmp) => self.add(NodeKind::Leftover, &unit.id, area, &unit.path, size),
-            What::Orphan(_) => self.add(NodeKind::Debris, &unit.id, area, &unit.path, size),
+            What::Orphan(Orphan::VarTmp) => {
+                self.writer.add(NodeKind::Leftover, &unit.id, area, &unit.path, size)
+            }
+            What::Orphan(_) => self.writer.add(NodeKind::Debris, &unit.id, area, &unit.path, size),
             What::Metadata | What::Ballast => {
-                let node = self.add(NodeKind::StoreMetadata, &unit.id, area, &unit.path, size);
-                self.inventory.anchored.push(node);
+                let node = self.writer.add(NodeKind::StoreMetadata, &unit.id, area, &unit.path, size);
+                self.writer.inventory.anchored.push(node);
                 node
             }
             What::Records => {
-                let node = self.add(NodeKind::StoreRecords, &unit.id, area, &unit.path, size);
-                self.inventory.anchored.push(node);
+                let node = self.writer.add(NodeKind::StoreRecords, &unit.id, area, &unit.path, size);
+                self.writer.inventory.anchored.push(node);
                 node
             }
             What::Other(name) => {
-                let node = self.add(NodeKind::Other, name, area, &unit.path, size);
-                self.inventory.anchored.push(node);
+                let node = self.writer.add(NodeKind::Other, name, area, &unit.path, size);
+                self.writer.inventory.anchored.push(node);
                 node
             }
         }
@@ -264,17 +215,20 @@ impl Filler<'_> {
 
     fn find_layer(&self, id: &str) -> Option<NodeIx> {
         let own = self.layer_at.get(id).and_then(|at| self.layers[*at]);
-        own.or_else(|| self.context.additional.iter().find_map(|store| store.layers.get(id).copied()))
+        own.or_else(|| self.additional.iter().find_map(|store| store.layers.get(id).copied()))
     }
 
     /// Makes a node of its own of one file that was measured as part of `host`.
     fn carve(&mut self, host: NodeIx, id: &str, path: &Path) -> Option<NodeIx> {
         let (bytes, length) = self.within.weight(path).ok()?;
         let tally = Tally { bytes, apparent_bytes: length, inodes: 1, ..Tally::default() };
-        let cost =
-            self.context.areas.iter().find(|area| area.0 == self.inventory.nodes[host.get()].filesystem);
+        let cost = self
+            .writer
+            .areas
+            .iter()
+            .find(|area| area.0 == self.writer.inventory.nodes[host.get()].filesystem);
         let frees_bytes = cost.map_or(bytes, |area| area.1.frees(&tally));
-        let whole = &mut self.inventory.nodes[host.get()].size;
+        let whole = &mut self.writer.inventory.nodes[host.get()].size;
         if whole.inodes == 0 || whole.bytes < bytes {
             // Not measured, or not that file.
             return None;
@@ -283,10 +237,10 @@ impl Filler<'_> {
         whole.apparent_bytes = whole.apparent_bytes.saturating_sub(length);
         whole.inodes -= 1;
         whole.frees_bytes = whole.frees_bytes.saturating_sub(frees_bytes);
-        let filesystem = self.inventory.nodes[host.get()].filesystem;
+        let filesystem = self.writer.inventory.nodes[host.get()].filesystem;
         let size = Size { bytes, apparent_bytes: length, inodes: 1, frees_bytes };
-        let node = self.add(NodeKind::Debris, id, 0, path, size);
-        self.inventory.nodes[node.get()].filesystem = filesystem;
+        let node = self.writer.add(NodeKind::Debris, id, 0, path, size);
+        self.writer.inventory.nodes[node.get()].filesystem = filesystem;
         Some(node)
     }
 
@@ -298,14 +252,10 @@ impl Filler<'_> {
         }
     }
 
-    fn is_mounted(&self, path: &Path) -> bool {
-        self.context.mounts.iter().any(|mount| mount.starts_with(path))
-    }
-
     /// Of another driver we know the records, but not where the bytes of each layer are.
     fn unmeasured_driver(&mut self) {
         let places = &self.snapshot.places;
-        self.inventory.findings.push(Finding {
+        self.writer.inventory.findings.push(Finding {
             path: places.graphroot.join(&places.driver),
             message: format!(
                 "layers of the {} driver are not measured one by one; their bytes are counted as other files",

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::inspect::engine::{self, Engine, PodmanContainer};
 use super::inspect::mountpoints::{self, Mounted};
 use super::owner;
+use super::places::Places;
 use super::records::{ImageRecord, LayerRecord};
-use super::snapshot::{Places, Snapshot};
+use super::snapshot::Snapshot;
 use crate::model::Consistency;
 
 /// What one user needs.

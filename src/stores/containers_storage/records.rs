@@ -207,6 +207,11 @@ pub fn drop_repeated<T>(records: &mut Vec<T>, id: impl Fn(&T) -> &str) -> Vec<St
     repeated
 }
 
+/// Ids of layers, images and containers are 64 lower-case hex digits.
+pub(super) fn is_id(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -21,14 +21,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::chains;
-use super::inspect::{Inspection, mountpoints};
+use super::inspect::found::Inspection;
 use super::leftovers;
 use super::locks::LockFile;
-use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed};
+use super::places::{Places, RecordFile, Table};
+use super::records::{self, ContainerRecord, ImageRecord, LayerRecord, Parsed, is_id};
 use crate::model::{Consistency, Finding};
 use crate::sys::quiet::{self, Entry, Kind, Within};
-use crate::sys::root::Root;
-use crate::sys::sqlite::beside;
 
 /// A record file of 100,000 layers takes about 60 MiB.
 const MOST_RECORD_BYTES: u64 = 256 << 20;
@@ -36,143 +35,6 @@ const MOST_RECORD_BYTES: u64 = 256 << 20;
 /// What is asked of each image of each container, or of both, must come to an end: nobody has more.
 const MOST_IMAGES: usize = 100_000;
 const MOST_CONTAINERS: usize = 20_000;
-
-/// Where one store's parts lie: its directories, opened once when it was found, and names below
-/// them. All reading and editing hangs on those descriptors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
-    /// The graphroot.
-    pub graphroot: Root,
-    /// Split imagestores: one at most, unless two programs disagree about the graphroot.
-    pub imagestores: Vec<Root>,
-    /// Runroots that are there, likewise.
-    pub runroots: Vec<Root>,
-    /// Directories outside of the store that may hold podman's database.
-    pub databases: Vec<Root>,
-    /// Directories outside of the store where its tools leave temporary files. What lies
-    /// there is not part of the store's bytes.
-    pub temporary: Vec<Root>,
-    /// The driver whose directories are read.
-    pub driver: String,
-    /// Other drivers that have records in the same graphroot: stores of their own.
-    pub other_drivers: Vec<String>,
-    /// What lies at the graphroot's top and belongs to no driver is counted here, and not
-    /// with another driver of the same graphroot.
-    pub primary: bool,
-    /// An additional image store.
-    pub read_only: bool,
-    /// Below a mounted root: no lock is taken. They are asked all the same, since asking
-    /// writes nothing and the root may be that of a running node.
-    pub foreign: bool,
-}
-
-impl Places {
-    /// The directories that hold this store: the graphroot, then the imagestores.
-    pub fn areas(&self) -> impl Iterator<Item = &Root> + Clone {
-        std::iter::once(&self.graphroot).chain(&self.imagestores)
-    }
-
-    /// Reading below the directories of this store, through no symlink.
-    #[must_use]
-    pub fn within(&self) -> Within {
-        Within::new(self.areas().chain(&self.runroots).chain(&self.databases).chain(&self.temporary))
-    }
-
-    /// The directories that units' parts are given below: each area, then its driver's
-    /// directory, which podman and CRI-O mount onto itself; then the temporary directories.
-    #[must_use]
-    pub fn roots(&self) -> Vec<PathBuf> {
-        let areas = self.areas().flat_map(|area| [area.to_path_buf(), area.join(&self.driver)]);
-        areas.chain(self.temporary.iter().map(|root| root.to_path_buf())).collect()
-    }
-
-    /// Position in [`Self::roots`] of the first temporary directory.
-    pub(super) fn first_temporary(&self) -> usize {
-        2 * self.areas().count()
-    }
-
-    /// `<area>/<driver>-<what>`.
-    #[must_use]
-    pub fn records_dir(&self, area: &Path, what: &str) -> PathBuf {
-        area.join(format!("{}-{what}", self.driver))
-    }
-
-    /// The directory that holds a directory for each layer.
-    #[must_use]
-    pub fn layer_directories(&self, area: &Path) -> PathBuf {
-        let driver = area.join(&self.driver);
-        if self.driver == "vfs" { driver.join("dir") } else { driver }
-    }
-
-    fn record_files(&self) -> Vec<RecordFile> {
-        let mut files = Vec::new();
-        for (table, what) in
-            [(Table::Layers, "layers"), (Table::Images, "images"), (Table::Containers, "containers")]
-        {
-            let plain = format!("{what}.json");
-            let volatile = format!("volatile-{what}.json");
-            let here = self.records_dir(&self.graphroot, what);
-            files.push((table, here.join(&plain), false));
-            if table != Table::Images {
-                files.push((table, here.join(&volatile), true));
-                // With transient_store the volatile file is in the runroot.
-                for runroot in &self.runroots {
-                    files.push((table, self.records_dir(runroot, what).join(&volatile), true));
-                }
-            }
-            for imagestore in self.imagestores.iter().filter(|_| table != Table::Containers) {
-                files.push((table, self.records_dir(imagestore, what).join(&plain), false));
-            }
-        }
-        files
-    }
-
-    /// What moves when images, layers or containers come or go: the record files, podman's database,
-    /// and the library's count of mounts.
-    pub(super) fn watched_files(&self) -> Vec<PathBuf> {
-        let records = self.record_files().into_iter().map(|(_, path, _)| path);
-        records.chain(self.files_beside_records()).collect()
-    }
-
-    /// Of these, those that are no records.
-    pub(super) fn files_beside_records(&self) -> Vec<PathBuf> {
-        let [bolt, sqlite] = self.podman_databases();
-        let logs: Vec<_> = sqlite.iter().map(|path| beside(path, "-wal")).collect();
-        bolt.into_iter().chain(sqlite).chain(logs).chain(mountpoints::files(self)).collect()
-    }
-
-    /// Where podman's database may lie: bolt's, then SQLite's. With `transient_store` it is in the
-    /// runroot, by `static_dir` anywhere (podman, `libpod/sqlite_state.go`).
-    pub(super) fn podman_databases(&self) -> [Vec<PathBuf>; 2] {
-        let named = || self.databases.iter().chain(&self.runroots).map(|root| root.to_path_buf());
-        let in_each = |own: PathBuf, name: &str| {
-            std::iter::once(own).chain(named().map(|dir| dir.join(name))).collect()
-        };
-        [
-            in_each(self.graphroot.join("libpod/bolt_state.db"), "bolt_state.db"),
-            in_each(self.graphroot.join("db.sql"), "db.sql"),
-        ]
-    }
-
-    /// In the library's own order of locking.
-    fn lock_files(&self) -> Vec<PathBuf> {
-        let lock = |area: &Path, what: &str| self.records_dir(area, what).join(format!("{what}.lock"));
-        let mut files = Vec::new();
-        for what in ["layers", "images"] {
-            files.extend(self.areas().map(|area| lock(area, what)));
-        }
-        files.push(lock(&self.graphroot, "containers"));
-        files.extend(self.runroots.iter().map(|runroot| lock(runroot, "containers")));
-        files
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Table {
-    Layers,
-    Images,
-    Containers,
-}
 
 /// A directory and its entries.
 pub type Listing = BTreeMap<PathBuf, Vec<Entry>>;
@@ -406,9 +268,6 @@ fn read_once(places: &Places, signature: Signature, consistency: Consistency) ->
 fn read_file(places: &Places, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     places.within().read(path, limit)
 }
-
-/// A record file: its table, its path, and whether it is volatile.
-type RecordFile = (Table, PathBuf, bool);
 
 fn parse_all(snapshot: &mut Snapshot, contents: impl IntoIterator<Item = (RecordFile, io::Result<Vec<u8>>)>) {
     for ((table, path, volatile), content) in contents {
@@ -653,24 +512,47 @@ fn list_one(snapshot: &mut Snapshot, directory: PathBuf) {
     }
 }
 
-/// Drivers of containers/storage; the first two are measured layer by layer.
-pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devmapper"];
-
-/// The drivers that have records in an area, in the order of [`DRIVERS`].
+/// Marks the reading as damaged where records are missing that must have been there.
 ///
-/// # Errors
-/// When the area cannot be listed.
-pub fn drivers_in(area: &Root) -> io::Result<Vec<String>> {
-    let entries = Within::new([area]).list(area)?;
-    let has = |name: &str| {
-        entries.iter().any(|entry| entry.kind == Kind::Directory && entry.name == OsStr::new(name))
-    };
-    let with = |test: &dyn Fn(&str) -> bool| {
-        DRIVERS.iter().filter(|driver| test(driver)).map(|driver| (*driver).to_owned()).collect::<Vec<_>>()
-    };
-    let recorded = with(&|driver| has(&format!("{driver}-layers")) || has(&format!("{driver}-images")));
-    // Somebody may have deleted the records and left the layers.
-    Ok(if recorded.is_empty() { with(&|driver| has(driver)) } else { recorded })
+/// To the library a missing or empty file means "no records", and it writes `[]` when the
+/// last record goes. A file of no length beside directories of objects is rather what a
+/// crash or a full disk leaves; taken at its word, everything would look like a leak.
+pub fn validate(snapshot: &mut Snapshot) {
+    let places = snapshot.places.clone();
+    let within = places.within();
+    let tables = [
+        ("layers", snapshot.layers.is_empty(), places.layer_directories(&places.graphroot)),
+        ("images", snapshot.images.is_empty(), places.records_dir(&places.graphroot, "images")),
+        ("containers", snapshot.containers.is_empty(), places.records_dir(&places.graphroot, "containers")),
+    ];
+    for (what, no_records, objects) in tables {
+        let directory = places.records_dir(&places.graphroot, what);
+        let file = directory.join(format!("{what}.json"));
+        // Containers of CRI-O are only in the volatile file.
+        let volatile = directory.join(format!("volatile-{what}.json"));
+        if !no_records || !is_blank(&within, &file) || !is_blank(&within, &volatile) {
+            continue;
+        }
+        let entries = snapshot.entries(&objects).iter();
+        let known = |entry: &&Entry| entry.kind == Kind::Directory && entry.name.to_str().is_some_and(is_id);
+        let count = entries.filter(known).count();
+        if count > 0 {
+            snapshot.consistency = Consistency::Damaged;
+            snapshot.findings.push(Finding {
+                path: file,
+                message: format!(
+                    "is empty or missing, though {} has {count} objects: what is in use cannot be told",
+                    objects.display()
+                ),
+                incomplete: true,
+            });
+        }
+    }
+}
+
+/// Missing, or of no length.
+fn is_blank(within: &Within, path: &Path) -> bool {
+    within.facts(path).map_or(true, |facts| facts.length == 0)
 }
 
 #[cfg(test)]
@@ -683,23 +565,14 @@ impl Snapshot {
         containers: Vec<ContainerRecord>,
         listing: Listing,
     ) -> Self {
-        Self { places, layers, images, containers, listing, ..Self::empty(&no_places()) }
-    }
-}
-
-#[cfg(test)]
-fn no_places() -> Places {
-    Places {
-        graphroot: Root::for_tests(Path::new("")),
-        imagestores: vec![],
-        runroots: vec![],
-        databases: vec![],
-        temporary: vec![],
-        driver: String::new(),
-        other_drivers: vec![],
-        primary: true,
-        read_only: false,
-        foreign: false,
+        Self {
+            places,
+            layers,
+            images,
+            containers,
+            listing,
+            ..Self::empty(&Places::for_tests(crate::sys::root::Root::for_tests(Path::new(""))))
+        }
     }
 }
 

@@ -8,9 +8,11 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::records::is_id;
 use super::snapshot::Snapshot;
 use crate::disk::TreeScope;
 use crate::model::Orphan;
+use crate::stores::unit::{self, Part, UnitKind};
 use crate::sys::quiet::{Entry, Kind};
 
 /// Our own file or directory at the top of a graphroot or imagestore (`edit::Ballast`).
@@ -39,10 +41,11 @@ pub enum What {
     Other(String),
 }
 
-impl What {
-    /// A word for it.
-    #[must_use]
-    pub fn tag(&self) -> &'static str {
+/// A unit of a graphroot. Its parts are below [`super::places::Places::roots`].
+pub type Unit = unit::Unit<What>;
+
+impl UnitKind for What {
+    fn tag(&self) -> &'static str {
         match self {
             Self::Layer(_) => "layer",
             Self::LayerContent(_) => "content",
@@ -55,23 +58,6 @@ impl What {
             Self::Other(_) => "other",
         }
     }
-}
-
-/// A tree to walk: position in [`Places::roots`](super::snapshot::Places::roots), path below
-/// that root, how much of it.
-pub type Part = (usize, PathBuf, TreeScope);
-
-/// Something whose bytes are counted together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unit {
-    /// What it is.
-    pub what: What,
-    /// Its id or name.
-    pub id: String,
-    /// Its main directory or file, absolute.
-    pub path: PathBuf,
-    /// What to walk.
-    pub parts: Vec<Part>,
 }
 
 /// Sorts the listing of `snapshot`.
@@ -401,11 +387,6 @@ impl<'a> Sorter<'a> {
             self.metadata(area, root, path, TreeScope::Whole);
         }
     }
-}
-
-/// Ids of layers, images and containers are 64 lower-case hex digits.
-pub(super) fn is_id(name: &str) -> bool {
-    name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Directories that the overlay driver makes to try out the kernel, with a random suffix

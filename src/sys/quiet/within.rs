@@ -2,15 +2,16 @@
 //! may be a symlink: a planted one would lead out of the store, even out of a mounted
 //! disk, and following it would move its access time.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rustix::fs::OFlags;
+use rustix::fs::{Dir, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::{Entry, Facts, Kind, Times};
@@ -79,13 +80,30 @@ impl Within {
         roots.min_by_key(|(_, below)| below.components().count())
     }
 
-    /// As [`super::list`].
-    ///
-    /// # Errors
-    /// As there, and where the way leads through a symlink.
     pub fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
         let directory = self.open(path, DIRECTORY)?;
         super::entries(directory, |name: &OsString| Ok(self.facts(&path.join(name))?.kind))
+    }
+
+    /// The symlinks in a directory, by name with their inode numbers. Names that are no text are
+    /// left out.
+    ///
+    /// # Errors
+    /// As [`Self::list`].
+    pub fn symlinks(&self, path: &Path) -> io::Result<HashMap<String, u64>> {
+        let mut found = HashMap::new();
+        for entry in Dir::new(self.open(path, DIRECTORY)?)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let is_symlink = match entry.file_type() {
+                FileType::Unknown => self.facts(&path.join(name))?.kind == Kind::Symlink,
+                known => known.is_symlink(),
+            };
+            if is_symlink {
+                found.insert(name.to_owned(), entry.ino());
+            }
+        }
+        Ok(found)
     }
 
     /// Opens a directory once, for many small reads below it.
@@ -106,18 +124,11 @@ impl Within {
     }
 
     /// As [`super::facts`]: a symlink at the end of the way is examined itself.
-    ///
-    /// # Errors
-    /// As there, and where the way leads through a symlink.
     pub fn facts(&self, path: &Path) -> io::Result<Facts> {
         let handle = self.open(path, HANDLE)?;
         Ok(super::facts_of(&rustix::fs::fstat(handle)?))
     }
 
-    /// As [`super::open_file`].
-    ///
-    /// # Errors
-    /// As there, and where the way leads through a symlink.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         match self.facts(path)?.kind {
             Kind::File => {}
@@ -128,35 +139,20 @@ impl Within {
         super::regular(File::from(self.open(path, flags | OFlags::NOATIME)?))
     }
 
-    /// As [`super::read`].
-    ///
-    /// # Errors
-    /// As there, and where the way leads through a symlink.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         super::read_whole(self.open_file(path)?, limit)
     }
 
-    /// As [`super::born`].
-    ///
-    /// # Errors
-    /// As there, and where the way leads through a symlink.
     pub fn born(&self, path: &Path) -> io::Result<Option<Timestamp>> {
         super::born_of(self.open(path, HANDLE)?.as_fd())
     }
 
-    /// As [`super::weight`].
-    ///
-    /// # Errors
-    /// As there, and where the way leads through a symlink.
     pub fn weight(&self, path: &Path) -> io::Result<(u64, u64)> {
         Ok(super::weight_of(&rustix::fs::fstat(self.open(path, HANDLE)?)?))
     }
 
     /// The newest of these times of `path` and all below it, mounts excepted; `None` where there are
     /// more than `most` inodes.
-    ///
-    /// # Errors
-    /// When something cannot be examined.
     pub fn newest_below(&self, path: &Path, times: Times, most: usize) -> io::Result<Option<Timestamp>> {
         super::newest(self.open(path, HANDLE)?, times, most)
     }
@@ -214,18 +210,23 @@ pub struct Below {
 
 impl Below {
     /// Reads a regular file of at most `limit` bytes; `path` is relative.
-    ///
-    /// # Errors
-    /// As [`super::read`], and where the way leads through a symlink.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let open = |flags| reach(self.start.as_fd(), path, flags, self.enters_mounts);
-        let handle = open(HANDLE)?;
-        if super::facts_of(&rustix::fs::fstat(&handle)?).kind != Kind::File {
+        let facts = super::facts_of(&rustix::fs::fstat(open(HANDLE)?)?);
+        if facts.kind != Kind::File {
             return Err(super::not_regular());
         }
-        drop(handle);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(open(flags | OFlags::NOATIME)?);
+        let file = open(flags | OFlags::NOATIME)?;
+        // Mostly it is still as long as it was: one read for a small file, not three calls.
+        let length = usize::try_from(facts.length.min(limit)).unwrap_or(0);
+        let mut content = vec![0; length + 1];
+        if rustix::io::read(&file, &mut content)? == length {
+            content.truncate(length);
+            return Ok(content);
+        }
+        let mut file = File::from(file);
+        file.rewind()?;
         super::read_whole(file, limit)
     }
 }

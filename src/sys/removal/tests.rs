@@ -1,7 +1,26 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
 use super::*;
+use crate::sys::beneath;
+
+/// Removes `path` below `root`, a directory that is trusted (a store's own).
+///
+/// # Errors
+/// When `root` or the directory that holds `path` cannot be opened: a symlink or a mount on
+/// the way, or no such directory.
+fn remove_beneath(root: &Path, path: &Path) -> Result<Removal, Errno> {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let top = rustix::fs::open(root, flags, rustix::fs::Mode::empty())?;
+    let opener = Opener::detect(top.as_fd());
+    let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().ok_or(Errno::INVAL)?);
+    let parent_fd = opener.beneath(top.as_fd(), parent, beneath::DIRECTORY, false)?;
+    let name: OsString = OsString::from_vec(name.as_bytes().to_vec());
+    Ok(remove(parent_fd.as_fd(), &root.join(parent), &name))
+}
 
 fn remove_in(dir: &Path, name: &str) -> Removal {
     remove_beneath(dir, Path::new(name)).unwrap()

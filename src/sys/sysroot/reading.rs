@@ -16,11 +16,9 @@ use crate::sys::{beneath, root};
 /// What a directory entry is, without following it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A directory.
     Directory,
     /// A regular file.
     File,
-    /// A symlink.
     Symlink,
     /// A socket, FIFO or device.
     Other,
@@ -29,7 +27,6 @@ pub enum EntryKind {
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
     pub name: OsString,
     /// What it is.
     pub kind: EntryKind,
@@ -49,9 +46,6 @@ impl Sysroot {
     }
 
     /// The bytes of a file inside the root, at most `limit_bytes` of them.
-    ///
-    /// # Errors
-    /// As [`Self::read`], but for the encoding.
     pub fn read_bytes(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
         let (handle, placed) = self.handle(path)?;
         // Looked at before it is opened: opening a device or a FIFO can have effects.

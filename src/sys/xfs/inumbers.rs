@@ -13,7 +13,6 @@ pub const INODES_PER_CHUNK: u64 = 64;
 /// Chunks asked for at once: 24 bytes each.
 const BATCH: usize = 256;
 
-/// `struct xfs_bulk_ireq`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Header {
@@ -25,7 +24,6 @@ struct Header {
     reserved: [u64; 5],
 }
 
-/// `struct xfs_inumbers`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Raw {

@@ -4,20 +4,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use layersweep::execute::by_kubelet::{self, ByKubelet, Theirs};
-use layersweep::execute::hands::Blind;
+use layersweep::execute::kubelet::{self, Theirs};
 use layersweep::execute::measure::Patience;
-use layersweep::execute::{Runner, Stopped, Task};
+use layersweep::execute::{Gauges, Looked, Means, PreconditionError, Run};
+use layersweep::model::plan::Reason;
+use layersweep::model::{Outcome, OutcomeKind, Plan, Stopped};
 use layersweep::policy::Pattern;
 use layersweep::policy::Policy;
 use layersweep::policy::compare::kubelet_policy;
-use layersweep::policy::kubelet::{Event, Failure, Gates};
-use layersweep::policy::plan::{Reason, Verdict};
+use layersweep::policy::kubelet::{Event, Failure, Gates, Report};
 
 use super::ByName;
 use super::IMAGES;
 use super::IN_USE;
 use super::Node;
+use super::GO_ON;
 use super::Told;
 use super::assert_exact;
 use super::name;
@@ -30,36 +31,29 @@ fn theirs(policy: &Policy) -> Theirs {
 }
 
 impl Node {
-    fn by_kubelet(&self, policy: &Policy, told: &mut Told, stop: &AtomicBool) -> Result<ByKubelet, Blind> {
-        let (request, mut hands) = (self.request(), self.hands());
-        let mut runner = Runner {
-            request: &request,
-            policy,
-            task: Task::Policy,
-            memory: &ByName,
-            hands: &mut hands,
-            witness: told,
-            stop,
-            patience: Patience::default(),
-        };
-        by_kubelet::run(&mut runner, &self.survey(), theirs(policy))
+    fn by_kubelet(
+        &self,
+        policy: &Policy,
+        told: &mut Told,
+        stop: &AtomicBool,
+    ) -> Result<(Outcome, Report), PreconditionError> {
+        let survey = self.survey();
+        let means = Means { request: &self.request(), policy, context: &ByName };
+        let mut run = Run::new(Gauges::open(&survey.inventory, None), Patience::default(), told, stop);
+        let before = run.measure();
+        let (plan, report) =
+            kubelet::run(&mut run, &survey, &means, &mut self.remover(), theirs(policy))?;
+        Ok((run.finish(plan, before), report))
     }
 
-    fn dry_by_kubelet(&self, policy: &Policy) -> ByKubelet {
-        by_kubelet::dry(
-            &[],
-            &self.survey(),
-            &self.request(),
-            policy,
-            &ByName,
-            &mut self.hands(),
-            theirs(policy),
-        )
-        .unwrap()
+    fn dry_by_kubelet(&self, policy: &Policy) -> (Plan, Report) {
+        let survey = self.survey();
+        let means = Means { request: &self.request(), policy, context: &ByName };
+        let looked = Looked::now(&survey, &means, &mut self.remover()).unwrap();
+        let (plan, report, _) = kubelet::plan(&[], &survey, &means, &looked, theirs(policy)).unwrap();
+        (plan, report)
     }
 }
-
-static GO_ON: AtomicBool = AtomicBool::new(false);
 
 /// Every listed size has the shared base in it, so that the kubelet believes 10 MiB of each image
 /// and gets 6: it stops short of the low mark and is content.
@@ -68,29 +62,27 @@ fn it_believes_listed_sizes_and_stops_short() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     node.fill(80.0);
     let policy = policy(75, 74);
-    let dry = node.dry_by_kubelet(&policy);
+    let (dry, dry_report) = node.dry_by_kubelet(&policy);
     assert_eq!(node.names().len(), IMAGES, "a dry run deletes nothing");
-    assert!(dry.ran.deletions.is_empty());
     let mut told = Told::default();
-    let real = node.by_kubelet(&policy, &mut told, &GO_ON).unwrap();
-    let ByKubelet { ran, report } = &real;
+    let (ran, report) = node.by_kubelet(&policy, &mut told, &GO_ON).unwrap();
     assert_eq!(told.deleted, (0..told.deleted.len()).map(name).collect::<Vec<_>>(), "longest idle first");
     assert_eq!(report.failure, None, "it believes that it has done its work");
-    let measured: i64 = ran.deletions.iter().map(|one| one.measured_bytes).sum();
+    let measured: i64 = ran.deletions.iter().filter_map(|one| one.measured_bytes).sum();
     let believed = i64::try_from(report.freed.freed_bytes).unwrap();
     let wanted = i64::try_from(report.wanted_bytes.unwrap()).unwrap();
     assert!(believed >= wanted && measured < wanted, "{believed} {wanted} {measured}");
     assert!(node.used_percent() > 74.0, "{}", node.used_percent());
-    assert_eq!(ran.plan.verdict, Verdict::NotReached, "the disk says otherwise");
-    assert!(ran.deletions.iter().all(|one| one.step.reason == Reason::Space));
-    assert_exact(ran);
-    assert_eq!(told.calls[..3], ["begins", "gone", "deleted"]);
+    assert_eq!(ran.plan.outcome, OutcomeKind::NotReached, "the disk says otherwise");
+    assert!(ran.deletions.iter().all(|one| one.step.cause.reason() == Reason::Space));
+    assert_exact(&ran);
+    assert_eq!(told.calls[..2], ["begins", "deleted"]);
     // The dry run is the run to come.
-    let steps = |one: &ByKubelet| -> Vec<_> {
-        one.ran.plan.steps.iter().map(|step| (step.image, step.gains.clone())).collect()
+    let steps = |plan: &Plan| -> Vec<_> {
+        plan.steps.iter().map(|step| (step.target.id.clone(), step.gains.clone())).collect()
     };
-    assert_eq!(steps(&dry), steps(&real));
-    assert_eq!((dry.report, dry.ran.plan.verdict), (report.clone(), ran.plan.verdict));
+    assert_eq!(steps(&dry), steps(&ran.plan));
+    assert_eq!((dry_report, dry.outcome), (report.clone(), ran.plan.outcome));
     // Of what is left it says that enough was freed.
     let kept = |rule: &str| ran.plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count();
     assert_eq!((kept("in-use"), kept("not-needed")), (1, IMAGES - 1 - told.deleted.len()));
@@ -106,14 +98,14 @@ fn what_our_rules_keep_it_does_not_try() {
     let mut policy = policy(75, 40);
     policy.protect.names = vec![Pattern::new(&name(2)).unwrap()];
     node.server.take_calls();
-    let ByKubelet { ran, report } = node.by_kubelet(&policy, &mut Told::default(), &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy, &mut Told::default(), &GO_ON).unwrap();
     assert_eq!(node.names(), [name(1), name(2), name(IN_USE)]);
     assert_eq!(report.freed.attempted.len(), IMAGES - 3);
     let calls = node.server.take_calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("RemoveImage")).count(), IMAGES - 3);
     assert!(matches!(report.failure, Some(Failure::NotEnoughFreed { .. })), "{:?}", report.failure);
     assert_eq!(report.events, [Event::FreeDiskSpaceFailed]);
-    assert_eq!(ran.plan.verdict, Verdict::NotReached);
+    assert_eq!(ran.plan.outcome, OutcomeKind::NotReached);
     let mut rules: Vec<_> = ran.plan.kept.iter().map(|kept| kept.rule.as_str()).collect();
     rules.sort_unstable();
     assert_eq!(rules, ["in-use", "in-use", "protected-name"]);
@@ -129,11 +121,11 @@ fn a_runtime_that_fails() {
         behaviour.removals = vec![(name(0), Removal::Lie), (name(1), Removal::Refuse)];
     });
     let mut told = Told::default();
-    let ByKubelet { ran, report } = node.by_kubelet(&policy(75, 40), &mut told, &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy(75, 40), &mut told, &GO_ON).unwrap();
     assert_eq!(node.names(), [name(0), name(1), name(IN_USE)]);
     assert!(matches!(&report.failure, Some(Failure::Deletion(failed)) if failed.len() == 1));
     assert_eq!(report.freed.deleted.len(), IMAGES - 2, "the one it was lied about among them");
-    assert_eq!((ran.deletions.len(), told.refused.len(), ran.plan.problems.len()), (IMAGES - 3, 1, 1));
+    assert_eq!((ran.deletions.len(), told.refused.len()), (IMAGES - 3, 1));
     let of_rule = |rule| ran.plan.kept.iter().filter(|kept| kept.rule.as_str() == rule).count();
     assert_eq!((of_rule("refused"), of_rule("in-use")), (1, 2));
     assert_exact(&ran);
@@ -145,11 +137,11 @@ fn a_runtime_that_dies() {
     node.fill(80.0);
     node.server.behave(|behaviour| behaviour.removals = vec![(name(1), Removal::DieAfter)]);
     let mut told = Told::default();
-    let ByKubelet { ran, report } = node.by_kubelet(&policy(75, 40), &mut told, &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy(75, 40), &mut told, &GO_ON).unwrap();
     assert_eq!(told.deleted, [name(0), name(1)], "the second one went, as the disk says");
-    assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
+    assert!(matches!(ran.stopped, Some(Stopped::Unproven(_))), "{:?}", ran.stopped);
     assert!(report.failure.is_some());
-    assert_eq!(ran.plan.problems.len(), 1, "{:?}", ran.plan.problems);
+    assert!(ran.plan.problems.iter().any(|problem| problem.phase.as_str() == "prove"));
     assert!(ran.plan.kept.iter().all(|kept| ["run-ended", "in-use"].contains(&kept.rule.as_str())));
 }
 
@@ -161,12 +153,12 @@ fn a_signal_ends_it_after_the_deletion_in_flight() {
     let signal = Arc::clone(&stop);
     let act = move || signal.store(true, Ordering::Relaxed);
     let mut told = Told { before: Some((name(1), Box::new(act))), ..Told::default() };
-    let ran = node.by_kubelet(&policy(75, 40), &mut told, &stop).unwrap().ran;
+    let ran = node.by_kubelet(&policy(75, 40), &mut told, &stop).unwrap().0;
     assert_eq!(ran.stopped, Some(Stopped::Signal));
     assert_eq!(told.deleted, [name(0), name(1)]);
     assert_eq!(node.names().len(), IMAGES - 2);
-    let again = node.by_kubelet(&policy(75, 40), &mut told, &stop).unwrap();
-    assert_eq!((again.ran.deletions.len(), again.ran.stopped), (0, Some(Stopped::Signal)));
+    let (again, _) = node.by_kubelet(&policy(75, 40), &mut told, &stop).unwrap();
+    assert_eq!((again.deletions.len(), again.stopped), (0, Some(Stopped::Signal)));
 }
 
 /// What was never seen in use is infinitely old to the kubelet, unlike to us.
@@ -176,10 +168,10 @@ fn by_age() {
     // `old-0` is 30 days old, `old-1` 29, the others less than the maximum age.
     let mut policy = policy(99, 98);
     policy.max_age = Some(jiff::SignedDuration::from_hours(24 * 28));
-    let ByKubelet { ran, report } = node.by_kubelet(&policy, &mut Told::default(), &GO_ON).unwrap();
+    let (ran, report) = node.by_kubelet(&policy, &mut Told::default(), &GO_ON).unwrap();
     assert_eq!(ran.plan.count(Reason::Age), IMAGES - 1);
     assert_eq!((report.freed.freed_bytes, report.wanted_bytes, report.failure), (0, None, None));
     assert_eq!((ran.plan.trigger.age, ran.plan.trigger.space), (true, false));
-    assert_eq!(ran.plan.verdict, Verdict::Reached);
+    assert_eq!(ran.plan.outcome, OutcomeKind::Reached);
     assert_eq!(node.names(), [name(IN_USE)]);
 }

@@ -2,63 +2,61 @@
 //! is gone.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
 use jiff::Timestamp;
+use layersweep::execute::cri::CriRemover;
+use layersweep::execute::kubelet::{self, Theirs};
 use layersweep::execute::measure::Patience;
-
-use layersweep::execute::hands::{Blind, Extra, Hands, Listing, Removed};
-use layersweep::execute::through_cri::ThroughCri;
-use layersweep::execute::{self, Memory, Runner, Stopped, Task, by_kubelet};
+use layersweep::execute::{
+    Gauges, Looked, Means, PolicyContext, PreconditionError, Recalled, Removed, Remover, Run, images,
+};
+use layersweep::model::plan::Gain;
 use layersweep::model::refs::Refs;
-use layersweep::model::{ImageIx, Inventory};
-use layersweep::policy::Ages;
-use layersweep::policy::Known;
-use layersweep::policy::compare;
-use layersweep::policy::plan::Gain;
+use layersweep::model::{ImageIx, Inventory, Outcome, Stopped};
+use layersweep::policy::kubelet::Listing;
+use layersweep::policy::{Ages, Known, Task, compare};
 
 use super::support::archive::{ImageSpec, LayerSpec};
 use super::support::loopfs::{Fs, MIB};
-use super::{ByName, IMAGES, IN_USE, Node, Told, name, policy};
+use super::{ByName, GO_ON, IMAGES, IN_USE, Node, Told, name, policy};
 
-/// The runtime's hands, to which something happens at the first removal.
+/// The runtime, to which something happens at the first removal.
 struct Disturbed<'a> {
-    hands: ThroughCri,
+    remover: CriRemover,
     before: Box<dyn FnMut() + 'a>,
     after: Box<dyn FnMut(Removed) -> Removed + 'a>,
 }
 
 impl<'a> Disturbed<'a> {
     fn new(node: &Node) -> Self {
-        Self { hands: node.hands(), before: Box::new(|| {}), after: Box::new(|removed| removed) }
+        Self { remover: node.remover(), before: Box::new(|| {}), after: Box::new(|removed| removed) }
     }
 
-    fn run(&mut self, node: &Node, told: &mut Told) -> layersweep::execute::Ran {
+    fn run(&mut self, node: &Node, told: &mut Told) -> Outcome {
         node.run_by(self, &policy(1, 0), Task::Policy, told, &node.survey()).unwrap()
     }
 }
 
-impl Hands for Disturbed<'_> {
+impl Remover for Disturbed<'_> {
     fn name(&self) -> &'static str {
-        self.hands.name()
+        self.remover.name()
     }
 
-    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Extra>, Blind> {
-        self.hands.look(inventory)
+    fn look(&mut self, inventory: &Inventory) -> Result<Vec<Known>, PreconditionError> {
+        self.remover.look(inventory)
     }
 
     fn remove(&mut self, inventory: &Inventory, image: ImageIx) -> Removed {
         (self.before)();
-        let removed = self.hands.remove(inventory, image);
+        let removed = self.remover.remove(inventory, image);
         (self.after)(removed)
     }
 
     fn listing(&self) -> Option<&Listing> {
-        self.hands.listing()
+        self.remover.listing()
     }
 
     fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
-        self.hands.byproduct(inventory, refs)
+        self.remover.byproduct(inventory, refs)
     }
 }
 
@@ -67,12 +65,12 @@ impl Hands for Disturbed<'_> {
 fn a_runtime_that_has_gone_ends_the_run_and_is_no_failure_of_the_image() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let away = node.server.socket().with_extension("away");
-    let mut hands = Disturbed::new(&node);
-    hands.before = Box::new(|| std::fs::rename(node.server.socket(), &away).unwrap());
+    let mut remover = Disturbed::new(&node);
+    remover.before = Box::new(|| std::fs::rename(node.server.socket(), &away).unwrap());
     let mut told = Told::default();
-    let ran = hands.run(&node, &mut told);
+    let ran = remover.run(&node, &mut told);
     assert_eq!(told.calls, ["begins", "spared"], "{:?}", told.refused);
-    let Some(Stopped::Blind(why)) = &ran.stopped else { panic!("{:?}", ran.stopped) };
+    let Some(Stopped::Unproven(why)) = &ran.stopped else { panic!("{:?}", ran.stopped) };
     assert!(why.contains("RemoveImage"), "{why}");
     std::fs::rename(&away, node.server.socket()).unwrap();
     assert_eq!(node.names().len(), IMAGES);
@@ -84,16 +82,16 @@ fn a_removal_after_which_the_store_cannot_be_read_is_told() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let root = node.store.root().to_path_buf();
     let away = root.with_extension("away");
-    let mut hands = Disturbed::new(&node);
-    hands.after = Box::new(|removed| {
+    let mut remover = Disturbed::new(&node);
+    remover.after = Box::new(|removed| {
         std::fs::rename(&root, &away).unwrap();
         removed
     });
     let mut told = Told::default();
-    let ran = hands.run(&node, &mut told);
+    let ran = remover.run(&node, &mut told);
     std::fs::rename(&away, &root).unwrap();
     assert_eq!(told.calls, ["begins", "unproven"], "{:?}", told.refused);
-    assert!(matches!(ran.stopped, Some(Stopped::Blind(_))), "{:?}", ran.stopped);
+    assert!(matches!(ran.stopped, Some(Stopped::Unproven(_))), "{:?}", ran.stopped);
     assert!(!node.names().contains(&name(0)), "it was removed");
 }
 
@@ -102,14 +100,14 @@ fn a_removal_after_which_the_store_cannot_be_read_is_told() {
 fn an_image_that_the_runtime_no_longer_finds_is_gone() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let mut first = true;
-    let mut hands = Disturbed::new(&node);
-    hands.after = Box::new(|removed| match std::mem::take(&mut first) {
+    let mut remover = Disturbed::new(&node);
+    remover.after = Box::new(|removed| match std::mem::take(&mut first) {
         true => Removed::NotFound("no such image".into()),
         false => removed,
     });
     let mut told = Told::default();
-    let ran = hands.run(&node, &mut told);
-    assert_eq!(told.calls[..5], ["begins", "spared", "begins", "gone", "deleted"]);
+    let ran = remover.run(&node, &mut told);
+    assert_eq!(told.calls[..4], ["begins", "spared", "begins", "deleted"]);
     assert!(told.refused.is_empty() && ran.plan.problems.is_empty(), "{:?}", told.refused);
     assert_eq!(ran.deletions.len(), IMAGES - 2, "all but the first and the one in use");
 }
@@ -131,7 +129,7 @@ fn what_comes_while_a_deletion_is_prepared_is_seen() {
 /// Forgets what the runtime was asked before it is asked itself.
 struct Marking<'a>(&'a Node);
 
-impl Memory for Marking<'_> {
+impl PolicyContext for Marking<'_> {
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
         ByName.ages(inventory)
     }
@@ -140,7 +138,7 @@ impl Memory for Marking<'_> {
         ByName.known(inventory)
     }
 
-    fn recall(&self) -> execute::Recalled<'_> {
+    fn recall(&self) -> Recalled<'_> {
         self.0.server.take_calls();
         Box::new(|inventory| self.known(inventory))
     }
@@ -160,17 +158,11 @@ fn between_the_last_listing_and_the_removal_nothing_is_read() {
     let (request, policy, survey) = (node.request(), policy(99, 98), node.survey());
     let oldest = survey.inventory.images.iter().position(|image| image.names == [name(0)]).unwrap();
     let mut told = Told::default();
-    let mut runner = Runner {
-        request: &request,
-        policy: &policy,
-        task: Task::Named(&[oldest.into()]),
-        memory: &Marking(&node),
-        hands: &mut node.hands(),
-        witness: &mut told,
-        stop: &AtomicBool::new(false),
-        patience: Patience::default(),
-    };
-    assert_eq!(runner.run(&survey).unwrap().deletions.len(), 1);
+    let mut run = Run::new(Gauges::open(&survey.inventory, None), Patience::default(), &mut told, &GO_ON);
+    let means = Means { request: &request, policy: &policy, context: &Marking(&node) };
+    let task = Task::Named(&[oldest.into()]);
+    images::run(&mut run, &survey, &means, task, &mut node.remover()).unwrap();
+    assert_eq!(run.deletions().len(), 1);
     let calls = node.server.take_calls();
     let place = |name: &str| calls.iter().position(|call| call.starts_with(name));
     let (listed, removed) = (place("ListImages"), place("RemoveImage"));
@@ -194,24 +186,23 @@ fn what_comes_and_goes_while_it_is_scanned_hinders_nothing() {
     node.store.podman(["rmi", "--no-prune", &name(0)]);
 
     let (request, policy) = (node.request(), policy(75, 74));
-    let (plan, _) =
-        execute::dry(&[], &survey, &request, &policy, Task::Policy, &ByName, &mut node.hands()).unwrap();
+    let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &survey);
     let rule = |wanted: &str| {
-        let named = |kept: &&layersweep::policy::plan::Kept| {
-            survey.inventory.images[kept.image.get()].names.contains(&wanted.to_owned())
-        };
-        let kept = plan.kept.iter().find(named).unwrap();
+        let mut kept = plan.kept.iter();
+        let kept = kept.find(|kept| kept.target.names.contains(&wanted.to_owned())).unwrap();
         (kept.rule.as_str(), kept.detail.as_str())
     };
     assert_eq!(rule(&name(0)), ("out-of-reach", "it went while it was scanned"));
     let (kept, detail) = rule(&name(1));
     assert!(kept == "in-use" && detail.contains("container"), "{kept}: {detail}");
     let theirs = compare::kubelet_policy(&policy).unwrap();
-    let both = execute::side_by_side(&survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
+    let means = Means { request: &request, policy: &policy, context: &ByName };
+    let looked = Looked::now(&survey, &means, &mut node.remover()).unwrap();
+    let both = images::side_by_side(&survey, &means, &looked, theirs);
     assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
-    let theirs = by_kubelet::Theirs { policy: theirs, gates: compare::GATES };
-    let dry = by_kubelet::dry(&[], &survey, &request, &policy, &ByName, &mut node.hands(), theirs).unwrap();
-    assert_eq!(dry.ran.plan.problems, []);
+    let theirs = Theirs { policy: theirs, gates: compare::GATES };
+    let (dry, ..) = kubelet::plan(&[], &survey, &means, &looked, theirs).unwrap();
+    assert_eq!(dry.problems, []);
 
     let mut told = Told::default();
     node.run_task(&policy, Task::Policy, &mut told, &survey).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
 use jiff::SignedDuration;
 use layersweep::model::ContainerState;
 use layersweep::policy::containers::Container;
@@ -15,7 +16,6 @@ use layersweep::policy::containers::Verdicts;
 use layersweep::policy::containers::exact;
 use layersweep::policy::containers::kubelet;
 use layersweep::policy::containers::logs::{self, Directory, Named};
-use layersweep::policy::kubelet::eviction::{self, Eviction, Layout, Reclaim, Signal, Threshold};
 
 use super::container_rows::{
     ContainerPolicyFields, ContainerPolicyRow, ContainersRow, DirectoryFacts, EvictionRow, LogSymlinksRow,

@@ -4,23 +4,22 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use layersweep::model::plan::Reason;
 use layersweep::model::refs::Refs;
+use layersweep::model::space::{InvalidStats, Measured, Space};
 use layersweep::model::{
     self, Consistency, Container, ContainerState, Filesystem, Inventory, Labels, Node, NodeIx, NodeKind,
-    Owner, Size, Store, StoreKind,
+    Owner, Plan, Size, Store, StoreKind,
 };
 use layersweep::policy::Ages;
 use layersweep::policy::Input;
 use layersweep::policy::Known;
-use layersweep::policy::Measured;
 use layersweep::policy::Next;
-use layersweep::policy::Outcome;
-use layersweep::policy::Plan;
+use layersweep::policy::Answer;
 use layersweep::policy::Planner;
 use layersweep::policy::Policy;
-use layersweep::policy::Reason;
 use layersweep::policy::Task;
-use layersweep::policy::space::{InvalidStats, Marks, Space, Targets};
+use layersweep::policy::space::{Marks, Targets};
 
 use super::kubelet::{at, lists};
 use super::rows::{Container as RowContainer, Counters, Expect, Fs, Image, ImagesRow, Operation};
@@ -64,7 +63,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         };
         let (plan, attempted) = drive(input, &images, measure(fs));
         images
-            .retain(|image| !plan.steps.iter().any(|step| inventory.images[step.image.get()].id == image.id));
+            .retain(|image| !plan.steps.iter().any(|step| image.id == step.target.id));
         check(&step.expect, &plan, &attempted, &inventory, &images)
             .map_err(|error| format!("step {}: {error}", number + 1))?;
     }
@@ -193,13 +192,13 @@ fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, V
     let mut planner = Planner::new(input, Task::Policy);
     let mut attempted = Vec::new();
     while let Next::Delete(step) = planner.next(std::slice::from_ref(&measured)) {
-        let image = &images[step.image.get()];
+        let image = images.iter().find(|image| image.id == step.target.id).unwrap();
         attempted.push(image.id.clone());
         if image.remove_error {
-            planner.answer(Outcome::Refused("the row says so".into()));
+            planner.answer(Answer::Refused("the row says so".into()));
         } else {
             measured = measured.map(|space| space.gained(step.predicted_bytes(), 0));
-            planner.answer(Outcome::Removed);
+            planner.answer(Answer::Removed);
         }
     }
     (planner.finish(&[measured]), attempted)
@@ -222,7 +221,7 @@ fn check(
         return Err("policy exact tells outcome, kept and attempted".into());
     }
     let id = |at: model::ImageIx| inventory.images[at.get()].id.to_string();
-    let deleted: Vec<_> = plan.steps.iter().map(|step| id(step.image)).collect();
+    let deleted: Vec<_> = plan.steps.iter().map(|step| step.target.id.clone()).collect();
     let remaining: Vec<_> = images.iter().map(|image| image.id.clone()).collect();
     lists(expect, &deleted, &remaining)?;
     if let Some(expected) = &expect.attempted {
@@ -235,14 +234,14 @@ fn check(
         same("amount_to_free", &wanted, &i64::try_from(plan.wanted_bytes()).unwrap())?;
     }
     if let Some(outcome) = &expect.outcome {
-        same("outcome", outcome, &plan.verdict.as_str().to_owned())?;
+        same("outcome", outcome, &plan.outcome.as_str().to_owned())?;
     }
     if let Some(counters) = &expect.counters {
         let found = Counters { age: plan.count(Reason::Age), space: plan.count(Reason::Space) };
         same("counters", counters, &found)?;
     }
     if let Some(kept) = &expect.kept {
-        let found = plan.kept.iter().map(|kept| (id(kept.image), kept.rule.as_str().to_owned()));
+        let found = plan.kept.iter().map(|kept| (kept.target.id.clone(), kept.rule.as_str().to_owned()));
         same("kept", kept, &found.collect())?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Image rows against the kubelet's collector, on a runtime of pretended images.
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::policy::Reason;
+use layersweep::model::plan::Reason;
 use layersweep::policy::kubelet::{
     Failure, FsStats, Gates, ListedContainer, ListedImage, Manager, Policy, Record, Report, Runtime,
     RuntimeError,

@@ -11,8 +11,10 @@
 mod rows;
 mod container_rows;
 mod containers;
+mod eviction;
 mod exact;
 mod kubelet;
+mod model;
 mod settings;
 
 use std::path::{Path, PathBuf};

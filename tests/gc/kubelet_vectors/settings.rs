@@ -2,11 +2,13 @@
 
 use jiff::SignedDuration;
 use layersweep::policy::kubelet::{
-    CONTAINER_GC_PERIOD, ConfigFault, EVICTION_PERIOD, Event, FailureStreak, Gates, IMAGE_DETECT_PERIOD,
-    IMAGE_GC_PERIOD, IMAGE_LIST_PERIOD, KubeletConfig, Manager, PolicyFault, Records,
+    ConfigFault, Event, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, Manager, Records,
 };
 
 use super::kubelet::{Fake, at, policy as kubelet_policy};
+use super::model::{
+    self, CONTAINER_GC_PERIOD, EVICTION_PERIOD, IMAGE_DETECT_PERIOD, IMAGE_LIST_PERIOD, PolicyFault,
+};
 use super::rows::{ConfigRow, Image, LoopRow, PolicyRow, RunResult, SwitchRow};
 use super::same;
 
@@ -37,7 +39,7 @@ pub fn image_loop(row: &LoopRow) -> Result<(), String> {
 
 pub fn switch(row: &SwitchRow) -> Result<(), String> {
     let policy = kubelet_policy(&row.policy);
-    let loops = policy.loops();
+    let loops = model::loops(&policy);
     same("loop_started", &row.expected.loop_started, &loops.collection)?;
     if let Some(detection) = row.expected.detection_loop_started {
         same("detection_loop_started", &detection, &loops.detection)?;
@@ -61,10 +63,10 @@ pub fn switch(row: &SwitchRow) -> Result<(), String> {
 }
 
 pub fn policy(row: &PolicyRow) -> Result<(), String> {
-    let fault = kubelet_policy(&row.policy).check().err().map(|fault| match fault {
-        PolicyFault::HighOutOfRange(_) => "high_out_of_range",
-        PolicyFault::LowOutOfRange(_) => "low_out_of_range",
-        PolicyFault::LowAboveHigh { .. } => "low_above_high",
+    let fault = model::check(&kubelet_policy(&row.policy)).err().map(|fault| match fault {
+        PolicyFault::HighOutOfRange => "high_out_of_range",
+        PolicyFault::LowOutOfRange => "low_out_of_range",
+        PolicyFault::LowAboveHigh => "low_above_high",
     });
     same("error", &row.expected.error.as_deref(), &fault)
 }

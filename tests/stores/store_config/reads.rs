@@ -140,7 +140,8 @@ fn a_look_reads_each_file_once() {
             weigh: Weigh::Nothing,
             labels: LabelsOf::Nobody,
             now: Timestamp::now(),
-            remembered: None,
+            leaps: Vec::new(),
+            sizes: None,
             full: false,
         };
         stores::run(&request, &Progress::default()).expect("a survey");

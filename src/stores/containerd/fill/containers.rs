@@ -23,9 +23,9 @@ impl<'a> Filler<'a> {
                 let recorded = cri.and_then(|cri| cri.image_ref.as_deref());
                 let recorded = recorded.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
                 let named = recorded.or(record.image.as_deref()).map(str::to_owned);
-                self.inventory.containers.push(Container {
+                self.writer.inventory.containers.push(Container {
                     id: qualified(&namespace.name, &record.id).into(),
-                    store: self.context.store,
+                    store: self.writer.store,
                     name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
                     owner: Owner::Containerd,
                     image_id: group.map(|group| group.id.clone()).or(named).map(Into::into),
@@ -42,7 +42,7 @@ impl<'a> Filler<'a> {
             // Edges of containerd's own sandbox store; nothing of ours deletes those.
             for sandbox in &namespace.sandboxes {
                 let held = self.nodes(namespace, &self.graphs[at].1.sandbox(sandbox));
-                self.inventory.anchored.extend(held);
+                self.writer.inventory.anchored.extend(held);
             }
             for sandbox in namespace.bare_sandboxes() {
                 self.bare_sandbox(namespace, sandbox, groups, volumes);
@@ -62,9 +62,9 @@ impl<'a> Filler<'a> {
         let cri = record.cri.as_ref();
         let asked = cri.and_then(|cri| cri.image_asked.as_deref());
         let group = asked.and_then(|name| groups.named(&namespace.name, name));
-        self.inventory.containers.push(Container {
+        self.writer.inventory.containers.push(Container {
             id: qualified(&namespace.name, &record.id).into(),
-            store: self.context.store,
+            store: self.writer.store,
             name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
             owner: Owner::Containerd,
             image_id: group.map(|group| group.id.clone()).or(asked.map(str::to_owned)).map(Into::into),
@@ -92,6 +92,6 @@ impl<'a> Filler<'a> {
     /// root filesystem mounted.
     pub(in crate::stores::containerd) fn is_mounted(&self, namespace: &Namespace, id: &str) -> bool {
         let rootfs = Path::new(TASKS).join(&namespace.name).join(id).join("rootfs");
-        self.context.mounts.iter().any(|mount| mount.ends_with(&rootfs))
+        self.writer.mounts.iter().any(|mount| mount.ends_with(&rootfs))
     }
 }

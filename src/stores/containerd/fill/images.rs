@@ -108,7 +108,7 @@ impl<'a> Filler<'a> {
         let known = |digest: &str| graph.blob(digest).is_some() && self.snapshot.blobs.contains_key(digest);
         content::resolve(
             (&record.target, record.target_size),
-            self.context.platform,
+            self.platform,
             &|digest| self.snapshot.documents.get(digest).filter(|_| known(digest)).cloned(),
             &known,
             &unpacked,
@@ -126,7 +126,7 @@ impl<'a> Filler<'a> {
         let namespace = *namespace;
         let mut refs = Vec::new();
         // A name whose time is over holds nothing, but CRI lists its image until it is collected.
-        for name in names.iter().filter(|name| graph.expired(name, self.context.present.now()).is_none()) {
+        for name in names.iter().filter(|name| graph.expired(name, self.writer.present.now()).is_none()) {
             refs.extend(graph.image(name));
         }
         // The top snapshot first, as the top layer is elsewhere; then what it was made from.
@@ -140,20 +140,20 @@ impl<'a> Filler<'a> {
         self.diff_ids(namespace, &tops, &resolved);
         let hex = digest.split_once(':').map_or(digest, |(_, hex)| hex);
         let id = qualified(&namespace.name, hex);
-        let image = ImageIx::from(self.inventory.images.len());
+        let image = ImageIx::from(self.writer.inventory.images.len());
         let mut digests: Vec<_> = names.iter().map(|name| name.target.clone()).collect();
         digests.sort();
         digests.dedup();
-        self.inventory.images.push(Image {
+        self.writer.inventory.images.push(Image {
             id: id.as_str().into(),
-            store: self.context.store,
+            store: self.writer.store,
             names: shown(&names),
             digests,
             created: names.iter().filter_map(|name| name.created).min(),
             evidence: Vec::new(),
             is_list: resolved.index && resolved.config.is_none(),
             pinned_by: self.pinned_by(namespace, &names),
-            labels: match self.context.labels.covers(&id) {
+            labels: match self.writer.labels.covers(&id) {
                 true => labels::of_image(self.snapshot, &names, &resolved),
                 false => Labels::NotRead,
             },
@@ -185,7 +185,7 @@ impl<'a> Filler<'a> {
         let mut next = tops.filter_map(|top| self.node(namespace, top)).next();
         let mut chain = Vec::new();
         while let Some(at) = next.filter(|at| seen.insert(*at)) {
-            let node = &self.inventory.nodes[at.get()];
+            let node = &self.writer.inventory.nodes[at.get()];
             chain.push(node.id.clone());
             // The parent is the first of what a snapshot needs, if it has one.
             let has_parent = node.layer.as_ref().is_some_and(|layer| layer.parent.is_some());
@@ -200,10 +200,12 @@ impl<'a> Filler<'a> {
             let mut next = self.node(namespace, Ref::Snapshot(snapshotter, key));
             for layer in resolved.layers.iter().rev() {
                 let Some(at) = next else { break };
-                let blob =
-                    self.blobs.get(layer.digest.as_str()).map(|node| &self.inventory.nodes[node.get()]);
+                let blob = self
+                    .blobs
+                    .get(layer.digest.as_str())
+                    .map(|node| &self.writer.inventory.nodes[node.get()]);
                 let diff_id = blob.and_then(|node| node.layer.as_ref()?.diff_id.clone());
-                let node = &mut self.inventory.nodes[at.get()];
+                let node = &mut self.writer.inventory.nodes[at.get()];
                 next = node.needs.first().copied();
                 if let (Some(facts), Some(diff_id)) = (&mut node.layer, diff_id) {
                     facts.diff_id = Some(diff_id);

@@ -3,8 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Filler, qualified};
-use crate::disk::Tally;
-use crate::model::{LayerFacts, NodeIx, NodeKind};
+use crate::model::{LayerFacts, NodeIx, NodeKind, Size};
 use crate::stores::containerd::metadata::snapshotter::Kind;
 use crate::stores::containerd::snapshot::FIRST_BACKEND_AREA;
 
@@ -36,7 +35,7 @@ impl<'a> Filler<'a> {
                     true => qualified(&namespace.name, key),
                     false => qualified(&namespace.name, &format!("{snapshotter}/{key}")),
                 };
-                let made = &mut self.inventory.nodes[node.get()];
+                let made = &mut self.writer.inventory.nodes[node.get()];
                 made.id = id(&record.key);
                 made.layer = Some(Box::new(LayerFacts {
                     // As its node is called, if there is one.
@@ -65,15 +64,17 @@ impl<'a> Filler<'a> {
             for node in self.cached.get(diff_id).into_iter().flatten().copied() {
                 used.insert(node);
                 // Behind its parent, which is what a snapshot needs first.
-                holder.into_iter().for_each(|holder| self.inventory.nodes[holder.get()].needs.push(node));
+                holder
+                    .into_iter()
+                    .for_each(|holder| self.writer.inventory.nodes[holder.get()].needs.push(node));
             }
         }
-        self.inventory.anchored.extend(&used);
+        self.writer.inventory.anchored.extend(&used);
         for (diff_id, nodes) in std::mem::take(&mut self.cached) {
             for node in nodes.into_iter().filter(|node| !used.contains(node)) {
-                match self.context.leaks && !self.snapshot.more_cached_layers {
+                match self.writer.leaks && !self.snapshot.more_cached_layers {
                     true => self.unused_cache_entry(&diff_id, node),
-                    false => self.inventory.anchored.push(node),
+                    false => self.writer.inventory.anchored.push(node),
                 }
             }
         }
@@ -92,7 +93,7 @@ impl<'a> Filler<'a> {
             (None, _) => self.snapshot.places.root.clone(),
         };
         let area = at.map_or(0, |at| FIRST_BACKEND_AREA + at);
-        self.add(NodeKind::Snapshot, "", area, &path, &Tally::default())
+        self.writer.add(NodeKind::Snapshot, "", area, &path, Size::default())
     }
 
     fn edges(&mut self) {
@@ -106,7 +107,7 @@ impl<'a> Filler<'a> {
                 edges.extend(self.snapshots.get(&key).map(|node| (*node, needs)));
             }
             for (node, needs) in edges {
-                self.inventory.nodes[node.get()].needs = needs;
+                self.writer.inventory.nodes[node.get()].needs = needs;
             }
         }
     }
@@ -127,8 +128,8 @@ impl<'a> Filler<'a> {
             let found = &backend.snapshots[entry];
             let parent = found.parent.as_deref().and_then(|key| entries.get(&(backend.name.as_str(), key)));
             let parent = parent.and_then(|entry| self.directories.get(entry)).copied();
-            let name = parent.map(|parent| self.inventory.nodes[parent.get()].id.clone());
-            let made = &mut self.inventory.nodes[node.get()];
+            let name = parent.map(|parent| self.writer.inventory.nodes[parent.get()].id.clone());
+            let made = &mut self.writer.inventory.nodes[node.get()];
             made.needs.extend(parent);
             made.layer = Some(Box::new(LayerFacts {
                 parent: name.or_else(|| found.parent.clone()),

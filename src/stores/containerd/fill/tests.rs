@@ -3,12 +3,15 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use jiff::Timestamp;
+
 use super::*;
-use crate::model::{ContainerState, Owner};
+use crate::disk::filesystem::CostModel;
+use crate::model::{ContainerState, FilesystemIx, Inventory, LabelsOf, LeakClass, Owner, StoreIx};
 use crate::stores::bolt::tests::build::{Builder, Value, bucket_in, tree_of};
 use crate::stores::bolt::{Database, Limits};
 use crate::stores::containerd::places::{CRI, META_DB, Places};
-use crate::stores::containerd::{snapshot, units};
+use crate::stores::containerd::{read, units};
 use crate::sys::clock::Present;
 
 fn fixture(path: &str) -> PathBuf {
@@ -35,20 +38,20 @@ fn filled(change: impl FnOnce(&mut std::collections::BTreeMap<Vec<u8>, Value>)) 
         fs::create_dir_all(&own).unwrap();
         fs::write(own.join("hostname"), "pod").unwrap();
     }
-    let snapshot = snapshot::read(&Places::at(root, true), snapshot::Patience::default()).unwrap();
+    let snapshot = read::read(&Places::at(root, true), read::Patience::default()).unwrap();
     let units = units::sort(&snapshot);
-    let context = Context {
+    let mut inventory = Inventory::default();
+    let writer = InventoryWriter {
+        inventory: &mut inventory,
         store: StoreIx::from(0),
         areas: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
-        platform: "linux/amd64",
         labels: &LabelsOf::Nobody,
         leaks: true,
         present: &Present::at(Timestamp::now(), Vec::new()),
-        in_flight: SignedDuration::from_mins(5),
     };
-    let mut inventory = Inventory::default();
-    fill(&mut inventory, &snapshot, &units, &vec![Tally::default(); units.len()], &context);
+    let node = ("linux/amd64", SignedDuration::from_mins(5));
+    fill(writer, &snapshot, &units, &vec![Tally::default(); units.len()], node);
     inventory
 }
 
@@ -122,23 +125,23 @@ fn layers_in_a_cache_stay_with_it() {
     // Where one leads is not known: then nothing is called unused.
     let astray = committed[0].1.join("layer.erofs");
     std::os::unix::fs::symlink("/somewhere/else", &astray).unwrap();
-    assert!(snapshot::read(&places, snapshot::Patience::default()).unwrap().more_cached_layers);
+    assert!(read::read(&places, read::Patience::default()).unwrap().more_cached_layers);
     fs::remove_file(&astray).unwrap();
-    let snapshot = snapshot::read(&places, snapshot::Patience::default()).unwrap();
+    let snapshot = read::read(&places, read::Patience::default()).unwrap();
     let units = units::sort(&snapshot);
-    let context = Context {
+    let mut inventory = Inventory::default();
+    let writer = InventoryWriter {
+        inventory: &mut inventory,
         store: StoreIx::from(0),
         areas: &vec![(FilesystemIx::from(0), CostModel::default()); snapshot.areas().len()],
         mounts: &[],
-        platform: "linux/amd64",
         labels: &LabelsOf::Nobody,
         leaks: true,
         present: &Present::at(Timestamp::now() + SignedDuration::from_hours(1), Vec::new()),
-        in_flight: SignedDuration::from_mins(5),
     };
-    let mut inventory = Inventory::default();
     let tally = Tally { bytes: 100, ..Tally::default() };
-    fill(&mut inventory, &snapshot, &units, &vec![tally; units.len()], &context);
+    let node = ("linux/amd64", SignedDuration::from_mins(5));
+    fill(writer, &snapshot, &units, &vec![tally; units.len()], node);
     let refs = crate::model::refs::Refs::new(&inventory);
     for (digit, holder) in [("a", Some(&by_link.1)), ("b", Some(&by_label.1)), ("c", None)] {
         let (diff_id, path) = layer(digit);
@@ -152,7 +155,7 @@ fn layers_in_a_cache_stay_with_it() {
             holder.into_iter().collect::<Vec<_>>()
         );
         let unused: Vec<_> =
-            inventory.leaks.iter().filter(|leak| leak.class == "erofs-cache-unused").collect();
+            inventory.leaks.iter().filter(|leak| leak.class == LeakClass::ErofsCacheUnused).collect();
         let is_unused =
             unused.iter().any(|leak| leak.holds == [at.into()] && leak.verdict == Verdict::Report);
         assert_eq!((unused.len(), is_unused), (1, holder.is_none()), "{digit}");
@@ -189,7 +192,7 @@ fn a_sandbox_that_only_the_sandbox_store_has_is_a_container() {
     assert_eq!(image.names, ["reg.local/pause:1"]);
     let held: Vec<_> = sandbox.holds.iter().map(|node| one.nodes[node.get()].id.as_str()).collect();
     assert_eq!(held, [pod.as_str()], "its directory");
-    let debris: Vec<_> = one.leaks.iter().filter(|leak| leak.class == "cri-sandbox-dir").collect();
+    let debris: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::CriSandboxDir).collect();
     assert!(debris.is_empty(), "{debris:?}");
 }
 
@@ -237,8 +240,8 @@ fn an_image_whose_time_is_over_holds_nothing() {
         found.cloned().expect("CRI lists it until it is collected")
     };
     assert!(!of(&both).holds.is_empty() && of(&one).holds.is_empty());
-    assert!(both.leaks.iter().all(|leak| leak.class != "image-expired"));
-    let expired: Vec<_> = one.leaks.iter().filter(|leak| leak.class == "image-expired").collect();
+    assert!(both.leaks.iter().all(|leak| leak.class != LeakClass::ImageExpired));
+    let expired: Vec<_> = one.leaks.iter().filter(|leak| leak.class == LeakClass::ImageExpired).collect();
     assert!(expired.len() >= 2, "each name: {expired:?}");
     let others: std::collections::HashSet<_> =
         one.images.iter().flat_map(|image| image.holds.iter().copied()).collect();

@@ -101,8 +101,10 @@ impl<'a> Filler<'a> {
             }
         }
         for (digest, length, size, since) in short {
-            let path =
-                self.blobs.get(digest.as_str()).map(|node| self.inventory.nodes[node.get()].path.clone());
+            let path = self
+                .blobs
+                .get(digest.as_str())
+                .map(|node| self.writer.inventory.nodes[node.get()].path.clone());
             let evidence = format!("{length} bytes, but its record says {size}: unpacking it fails");
             let path = path.unwrap_or_else(|| self.meta_db());
             self.leak(
@@ -127,7 +129,7 @@ impl<'a> Filler<'a> {
                 // Of a snapshotter whose database we do not have we cannot tell.
                 let Some(backend) = known.filter(|backend| backend.known) else { continue };
                 let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
-                let Some(node) = node.map(|node| &self.inventory.nodes[node.get()]) else { continue };
+                let Some(node) = node.map(|node| &self.writer.inventory.nodes[node.get()]) else { continue };
                 let plain = crate::stores::containerd::places::PLAIN.contains(&backend.name.as_str());
                 if node.kind != NodeKind::Snapshot
                     || node.size.inodes > 0
@@ -199,7 +201,7 @@ impl<'a> Filler<'a> {
                 let node = self.node(namespace, Ref::Snapshot(&record.snapshotter, &record.key));
                 let of_this = by_snapshotter.entry(&record.snapshotter).or_default();
                 of_this.0 += 1;
-                of_this.1 += node.map_or(0, |node| self.inventory.nodes[node.get()].size.bytes);
+                of_this.1 += node.map_or(0, |node| self.writer.inventory.nodes[node.get()].size.bytes);
             }
             let used: HashSet<_> =
                 namespace.containers.iter().filter_map(|one| one.snapshotter.as_deref()).collect();

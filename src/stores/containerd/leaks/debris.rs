@@ -48,14 +48,14 @@ impl<'a> Filler<'a> {
     pub(in crate::stores::containerd) fn orphans(&mut self, units: &[Unit], nodes: &[NodeIx]) {
         for (unit, node) in units.iter().zip(nodes) {
             let What::Orphan(what) = unit.what else { continue };
-            if what == Orphan::TmpMount && self.inventory.nodes[node.get()].size.inodes <= 1 {
+            if what == Orphan::TmpMount && self.writer.inventory.nodes[node.get()].size.inodes <= 1 {
                 // Empty mount points are normal.
-                self.inventory.anchored.push(*node);
+                self.writer.inventory.anchored.push(*node);
                 continue;
             }
             let seen = self.snapshot.unknown_since.get(&unit.path).copied();
             let since = seen.flatten();
-            let mounted = self.context.mounts.iter().any(|mount| mount.starts_with(&unit.path));
+            let mounted = self.writer.is_mounted(&unit.path);
             let confirmed = seen.is_some() || self.snapshot.places.foreign;
             let verdict = if confirmed && !mounted { self.verdict(since) } else { Verdict::Keep };
             let evidence = match (mounted, verdict) {
@@ -81,14 +81,14 @@ impl<'a> Filler<'a> {
             "the snapshotter knows it, but no namespace of meta.db does; it is deleted with the next \
                         snapshot, unless its parent is missing"
                 .into();
-        let path = self.inventory.nodes[node.get()].path.clone();
+        let path = self.writer.inventory.nodes[node.get()].path.clone();
         let about = About { id: format!("{name}/{}", found.key), path, since: found.created, evidence };
         self.leak(LeakClass::BackendSnapshotUnknown, self.verdict(found.created), about, vec![node]);
     }
 
     /// A layer in a cache of the erofs snapshotter that no snapshot has its content from.
     pub(in crate::stores::containerd) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
-        let path = self.inventory.nodes[node.get()].path.clone();
+        let path = self.writer.inventory.nodes[node.get()].path.clone();
         let since = self.snapshot.places.within().facts(&path).ok().and_then(|facts| facts.modified);
         let evidence = "no snapshot of this containerd has its content from this file of a layer cache; \
                         containerd never deletes there, and another machine or program may use it"
@@ -122,7 +122,7 @@ impl<'a> Filler<'a> {
                     (LeakClass::IngestActive, Verdict::Keep, "a download that grew a moment ago".to_owned())
                 } else {
                     let until = match record.expires {
-                        Some(end) if end > self.context.present.now() => {
+                        Some(end) if end > self.writer.present.now() => {
                             format!("containerd keeps it until {end}")
                         }
                         Some(end) => format!("its time ended at {end}"),
@@ -134,7 +134,7 @@ impl<'a> Filler<'a> {
                         format!("a download that does not grow; {until}"),
                     )
                 };
-                let path = self.inventory.nodes[node.get()].path.clone();
+                let path = self.writer.inventory.nodes[node.get()].path.clone();
                 let id = qualified(&namespace.name, &record.key);
                 self.leak(class, verdict, About { id, path, since: modified, evidence }, vec![node]);
             }

@@ -22,7 +22,7 @@ impl<'a> Filler<'a> {
             }
             let key = volume.record.key.as_str();
             let node = self.node(volume.namespace, Ref::Snapshot(&volume.record.snapshotter, key));
-            let is_mounted = self.context.mounts.iter().any(|mount| mount == Path::new(key));
+            let is_mounted = self.writer.mounts.iter().any(|mount| mount == Path::new(key));
             let unmount = if is_mounted { format!("`umount {key}`, then ") } else { String::new() };
             let namespace = &volume.namespace.name;
             let has_lease = volume.namespace.leases.iter().any(|lease| lease.id == volume.sandbox);
@@ -36,7 +36,7 @@ impl<'a> Filler<'a> {
                 if is_mounted { ", and still mounted" } else { "" },
             );
             let path = match node {
-                Some(node) => self.inventory.nodes[node.get()].path.clone(),
+                Some(node) => self.writer.inventory.nodes[node.get()].path.clone(),
                 None => self.meta_db(),
             };
             let since = volume.record.created;
@@ -50,7 +50,7 @@ impl<'a> Filler<'a> {
         let Some(state) = &self.snapshot.places.state else { return };
         let directory = state.join(CRI).join(DIRECTORY);
         let recorded: HashSet<&Path> = volumes.0.iter().map(|one| Path::new(&one.record.key)).collect();
-        let mounts = self.context.mounts.iter().filter(|mount| mount.starts_with(&directory));
+        let mounts = self.writer.mounts.iter().filter(|mount| mount.starts_with(&directory));
         let alone: HashSet<&PathBuf> = mounts.filter(|mount| !recorded.contains(mount.as_path())).collect();
         let mut alone: Vec<PathBuf> = alone.into_iter().cloned().collect();
         alone.sort();

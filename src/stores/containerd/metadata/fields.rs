@@ -113,3 +113,8 @@ impl<'a, 'o> Fields<'a, 'o> {
 fn json_of(any: &[u8]) -> Option<serde_json::Value> {
     values::any_value(any).and_then(|value| serde_json::from_slice(value).ok())
 }
+
+/// The buckets inside `bucket`, each with its key as text.
+pub(super) fn buckets<'a>(bucket: Option<Bucket<'a>>) -> impl Iterator<Item = (String, Bucket<'a>)> {
+    bucket.into_iter().flat_map(|bucket| bucket.buckets()).map(|(key, bucket)| (text(key), bucket))
+}

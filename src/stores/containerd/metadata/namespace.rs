@@ -1,17 +1,17 @@
 //! The records of one namespace.
 
 use super::cri::{self, KIND_LABEL};
-use super::fields::{Fields, Oddity};
-use super::{
+use super::fields::{Fields, Oddity, buckets};
+use super::records::{
     BlobRecord, ContainerRecord, ImageRecord, IngestRecord, LeaseRecord, Namespace, SandboxRecord,
-    SnapshotRecord, records,
+    SnapshotRecord,
 };
 use crate::stores::bolt::{Bucket, Entry};
 
 /// Reads the namespace `name`.
 pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Namespace {
     let mut reader = Reader { name, bucket, odd };
-    let snapshots = records(bucket.bucket("snapshots"));
+    let snapshots = buckets(bucket.bucket("snapshots"));
     Namespace {
         name: name.to_owned(),
         images: reader.each(&["images"], image),
@@ -40,7 +40,7 @@ impl Reader<'_, '_> {
     fn each<T>(&mut self, path: &[&str], read: impl Fn(&mut Fields<'_, '_>, String) -> T) -> Vec<T> {
         let bucket = path.iter().try_fold(self.bucket, |bucket, key| bucket.bucket(key));
         let at = format!("{}/{}", self.name, path.join("/"));
-        records(bucket)
+        buckets(bucket)
             .map(|(key, bucket)| {
                 let mut fields = Fields::new(bucket, format!("{at}/{key}"), self.odd);
                 read(&mut fields, key)
@@ -136,7 +136,7 @@ fn container(fields: &mut Fields<'_, '_>, id: String) -> ContainerRecord {
 
 fn lease(fields: &mut Fields<'_, '_>, id: String) -> LeaseRecord {
     let mut snapshots = Vec::new();
-    for (snapshotter, bucket) in records(fields.bucket("snapshots")) {
+    for (snapshotter, bucket) in buckets(fields.bucket("snapshots")) {
         for (key, _) in bucket.entries() {
             snapshots.push((snapshotter.clone(), super::fields::text(key)));
         }

@@ -4,8 +4,8 @@
 
 use jiff::Timestamp;
 
-use super::fields::{Fields, Oddity};
-use super::{records, values};
+use super::fields::{Fields, Oddity, buckets};
+use super::values;
 use crate::stores::bolt::Database;
 
 /// Labels of the erofs snapshotter of containerd 2.4 (`plugins/snapshots/erofs`): where the content
@@ -48,7 +48,7 @@ pub fn read(database: &Database) -> (Vec<BackendSnapshot>, Vec<Oddity>) {
     let mut odd = Vec::new();
     let mut snapshots = Vec::new();
     let top = database.root().bucket("v1").and_then(|top| top.bucket("snapshots"));
-    for (key, bucket) in records(top) {
+    for (key, bucket) in buckets(top) {
         let mut fields = Fields::new(bucket, format!("snapshots/{key}"), &mut odd);
         let kind = match fields.bytes("kind") {
             Some([1]) => Some(Kind::View),

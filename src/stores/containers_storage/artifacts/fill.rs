@@ -9,71 +9,47 @@ use super::leaks::{self, Circumstances};
 use super::read::{Artifact, Layout, Unit, What};
 use super::{BLOBS, layout, users};
 use crate::disk::Tally;
-use crate::disk::filesystem::CostModel;
 use crate::model::Orphan;
 use crate::model::{
-    Consistency, Evidence, EvidenceKind, FilesystemIx, Image, ImageIx, Inventory, Labels, LabelsOf,
-    LayerFacts, Leak, Node, NodeIx, NodeKind, Size, StoreIx, Use,
+    Consistency, Evidence, EvidenceKind, Image, ImageIx, Labels, LayerFacts, NodeIx, NodeKind, Use,
 };
 use crate::stores::containers_storage::fill::PinnedBy;
 use crate::stores::containers_storage::since;
-use crate::stores::leaks::{Judgement, age};
-use crate::sys::clock::Present;
+use crate::stores::inventory_writer::InventoryWriter;
+use crate::stores::leaks::age;
 use crate::sys::namespaces::Mounts;
 use crate::sys::quiet::Within;
-
-/// What [`fill`] has to know besides the store itself.
-pub struct Context<'a> {
-    /// The store's entry in the inventory.
-    pub store: StoreIx,
-    /// Filesystem and cost model of its directory.
-    pub area: (FilesystemIx, CostModel),
-    /// Says which configuration keeps an artifact with these names and digests.
-    pub pinned_by: &'a PinnedBy<'a>,
-    /// Whether to look for leaks.
-    pub leaks: bool,
-    /// Whose labels to read.
-    pub labels: &'a LabelsOf,
-    /// What ages are counted to.
-    pub present: &'a Present,
-}
-
-impl std::fmt::Debug for Context<'_> {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("Context").field("store", &self.store).finish_non_exhaustive()
-    }
-}
 
 /// Adds one store's nodes, artifacts, users, leaks and findings to `inventory`; returns the node
 /// that each unit became. `tallies` belong to the units of `layout` one by one.
 pub fn fill(
-    inventory: &mut Inventory,
+    writer: InventoryWriter<'_>,
     layout: &Layout,
     tallies: &[Tally],
-    context: &Context<'_>,
+    pinned_by: &PinnedBy<'_>,
 ) -> Vec<NodeIx> {
     let (within, blobs, mounted) = (layout.places.within(), BTreeMap::new(), BTreeMap::new());
-    let mut filler = Filler { inventory, layout, within, context, blobs, mounted };
+    let mut filler = Filler { writer, layout, within, pinned_by, blobs, mounted };
     let units = layout.units.iter().zip(tallies);
     let nodes: Vec<_> = units.map(|(unit, tally)| filler.unit(unit, tally)).collect();
     if !layout.places.foreign && !layout.blobs.is_empty() {
         filler.look_at_mounts();
     }
-    let first = filler.inventory.images.len();
+    let first = filler.writer.inventory.images.len();
     filler.artifacts();
     filler.users(first);
-    if context.leaks && !layout.places.read_only {
+    if filler.writer.leaks && !layout.places.read_only {
         filler.leaks(&nodes);
     }
-    inventory.findings.extend(layout.findings.iter().cloned());
+    filler.writer.inventory.findings.extend(layout.findings.iter().cloned());
     nodes
 }
 
 struct Filler<'a> {
-    inventory: &'a mut Inventory,
+    writer: InventoryWriter<'a>,
     layout: &'a Layout,
     within: Within,
-    context: &'a Context<'a>,
+    pinned_by: &'a PinnedBy<'a>,
     blobs: BTreeMap<&'a str, NodeIx>,
     /// Where each blob is mounted.
     mounted: BTreeMap<String, PathBuf>,
@@ -88,30 +64,18 @@ impl<'a> Filler<'a> {
             What::Index => NodeKind::StoreRecords,
             What::Other => NodeKind::Other,
         };
-        let (filesystem, cost) = self.context.area;
-        let node = NodeIx::from(self.inventory.nodes.len());
-        let layer = (kind == NodeKind::Blob).then(|| Box::new(self.facts(&unit.path, tally)));
-        self.inventory.nodes.push(Node {
-            kind,
-            id: unit.id.clone(),
-            store: self.context.store,
-            filesystem,
-            path: unit.path.clone(),
-            size: Size {
-                bytes: tally.bytes,
-                apparent_bytes: tally.apparent_bytes,
-                inodes: tally.inodes,
-                frees_bytes: cost.frees(tally),
-            },
-            needs: Vec::new(),
-            layer,
-        });
+        let size = self.writer.size(0, tally);
+        let node = self.writer.add(kind, &unit.id, 0, &unit.path, size);
+        if kind == NodeKind::Blob {
+            let facts = Box::new(self.facts(&unit.path, tally));
+            self.writer.inventory.nodes[node.get()].layer = Some(facts);
+        }
         if let What::Blob(digest) = &unit.what {
             self.blobs.insert(digest, node);
         }
         let is_held = matches!(kind, NodeKind::Blob | NodeKind::Debris);
         if self.layout.places.read_only || !is_held {
-            self.inventory.anchored.push(node);
+            self.writer.inventory.anchored.push(node);
         }
         node
     }
@@ -155,9 +119,9 @@ impl<'a> Filler<'a> {
             let layers = layers.filter(|digest| self.blobs.contains_key(digest.as_str())).cloned();
             let digests = vec![artifact.digest.clone()];
             let born = layout.path_of(&artifact.digest).and_then(|path| self.since(&path));
-            self.inventory.images.push(Image {
+            self.writer.inventory.images.push(Image {
                 id: artifact.id().into(),
-                store: self.context.store,
+                store: self.writer.store,
                 names: artifact.names.clone(),
                 created: None,
                 evidence: born
@@ -165,7 +129,7 @@ impl<'a> Filler<'a> {
                     .into_iter()
                     .collect(),
                 is_list: false,
-                pinned_by: (self.context.pinned_by)(&artifact.names, &digests),
+                pinned_by: (self.pinned_by)(&artifact.names, &digests),
                 digests,
                 labels: self.labels(artifact),
                 listed_bytes: artifact.reach.listed_bytes(),
@@ -176,7 +140,7 @@ impl<'a> Filler<'a> {
     }
 
     fn labels(&self, artifact: &Artifact) -> Labels {
-        if !self.context.labels.covers(artifact.id()) {
+        if !self.writer.labels.covers(artifact.id()) {
             return Labels::NotRead;
         }
         match artifact.reach.unread.contains(&artifact.digest) {
@@ -212,7 +176,7 @@ impl<'a> Filler<'a> {
     fn used(&mut self, by: String, first: usize, artifacts: &[usize]) {
         let images: Vec<_> = artifacts.iter().map(|at| ImageIx::from(first + at)).collect();
         if !images.is_empty() {
-            self.inventory.uses.push(Use { by, images, holds: Vec::new(), is_listed: true });
+            self.writer.inventory.uses.push(Use { by, images, holds: Vec::new(), is_listed: true });
         }
     }
 
@@ -232,33 +196,19 @@ impl<'a> Filler<'a> {
                 consistency: layout.consistency,
                 is_locked: layout.is_locked,
                 is_mounted: digest.is_some_and(|digest| self.mounted.contains_key(digest)),
-                age: age(since, self.context.present),
+                age: age(since, self.writer.present),
             };
             let judged = if digest.is_some() { leaks::orphan(known) } else { leaks::temporary(known) };
-            self.leak(judged, &unit.id, unit.path.clone(), since, vec![*node]);
+            self.writer.leak(judged, &unit.id, &unit.path, since, vec![*node]);
         }
         for artifact in &layout.artifacts {
             let missing = missing(artifact, layout);
             if !missing.is_empty() {
                 let is_certain = layout.consistency == Consistency::Consistent && !layout.is_locked;
                 let path = layout.path_of(&artifact.digest).unwrap_or_else(|| layout.directory());
-                let since = None;
-                self.leak(leaks::broken(&missing, is_certain), artifact.id(), path, since, Vec::new());
+                self.writer.leak(leaks::broken(&missing, is_certain), artifact.id(), &path, None, Vec::new());
             }
         }
-    }
-
-    fn leak(
-        &mut self,
-        judged: Judgement,
-        id: &str,
-        path: PathBuf,
-        since: Option<Timestamp>,
-        holds: Vec<NodeIx>,
-    ) {
-        let Judgement { class, verdict, evidence } = judged;
-        let (id, store) = (id.to_owned(), self.context.store);
-        self.inventory.leaks.push(Leak { class, store, path, id, since, verdict, evidence, holds });
     }
 }
 

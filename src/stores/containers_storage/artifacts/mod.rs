@@ -17,11 +17,12 @@ mod fill;
 pub mod layout;
 mod leaks;
 mod read;
+pub(in crate::stores) mod store;
 mod users;
 
 use std::path::{Path, PathBuf};
 
-pub use fill::{Context, fill};
+pub use fill::fill;
 pub(super) use leaks::is_temporary;
 pub(super) use read::{BLOBS, INDEX, LOCK, MOST_DOCUMENT_BYTES, MOST_INDEX_BYTES};
 pub use read::{Layout, Unit, What, exists, moved, read};

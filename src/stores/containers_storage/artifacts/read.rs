@@ -12,7 +12,9 @@ use super::{DRIVER, directory};
 use crate::disk::TreeScope;
 use crate::model::{Consistency, Finding};
 use crate::stores::containers_storage::locks::LockFile;
-use crate::stores::containers_storage::snapshot::{Patience, Places};
+use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::snapshot::Patience;
+use crate::stores::unit::{self, UnitKind};
 use crate::sys::quiet::{self, Facts, Kind};
 
 pub(in crate::stores::containers_storage) const INDEX: &str = "index.json";
@@ -81,10 +83,11 @@ pub enum What {
     Other,
 }
 
-impl What {
-    /// A word for it.
-    #[must_use]
-    pub fn tag(&self) -> &'static str {
+/// A unit of an artifact store. Its parts are below [`directory`].
+pub type Unit = unit::Unit<What>;
+
+impl UnitKind for What {
+    fn tag(&self) -> &'static str {
         match self {
             Self::Blob(_) => "blob",
             Self::Temporary => "artifact-put-blob",
@@ -93,19 +96,6 @@ impl What {
             Self::Other => "other",
         }
     }
-}
-
-/// Something whose bytes are counted together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unit {
-    /// What it is.
-    pub what: What,
-    /// Its digest or name.
-    pub id: String,
-    /// Where it lies.
-    pub path: PathBuf,
-    /// What to walk, below [`directory`].
-    pub parts: Vec<(usize, PathBuf, TreeScope)>,
 }
 
 /// What changes with every write of the index.

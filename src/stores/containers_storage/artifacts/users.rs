@@ -9,8 +9,8 @@ use std::path::Path;
 use super::read::Artifact;
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
 use crate::stores::containers_storage::inspect::engine::{self, Engine, PodmanContainer};
-use crate::stores::containers_storage::snapshot::Places;
-use crate::stores::containers_storage::units::is_id;
+use crate::stores::containers_storage::places::Places;
+use crate::stores::containers_storage::records::is_id;
 use crate::sys::quiet::{Kind, Within};
 
 /// A container that has volumes.

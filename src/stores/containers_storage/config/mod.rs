@@ -24,7 +24,7 @@ pub use crio::CrioStart;
 use files::Files;
 use merge::Stores;
 use paths::{Defaults, Owner, tidy};
-pub use pins::{pin_matches, pin_matches_image};
+pub use pins::{pin_matches, pin_matches_image, pinned_by};
 use rootless::User;
 pub use types::{Discovery, Environment, Pin, StoreConfig};
 use types::{Problems, Settings};

@@ -5,6 +5,8 @@
 //! Where that leaves a doubt, an image is pinned here: keeping one too many costs bytes, the
 //! opposite costs a node its control plane.
 
+use super::types::Pin;
+
 /// Whether a pin covers an image name, the way CRI-O matches: `*x*` and `x*` cover every name
 /// that contains `x` (the latter too, since its expression `x.*` is not anchored), anything else
 /// covers the name that equals it; all regardless of case. `*` alone, with which CRI-O 1.37 does
@@ -33,6 +35,13 @@ pub fn pin_matches_image(pattern: &str, names: &[impl AsRef<str>], digests: &[im
         let by_itself = names.is_empty() && pin_matches(pinned_digest, digest);
         by_itself || pin_matches(pattern, digest) || names.iter().any(|n| in_a_repository(n))
     })
+}
+
+/// Which of the pins cover an image: one text a pin.
+#[must_use]
+pub fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<String> {
+    let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
+    matching.map(|pin| format!("{:?} in {}", pin.pattern, pin.origin)).collect()
 }
 
 /// A reference without its tag and digest.

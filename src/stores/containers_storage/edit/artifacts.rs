@@ -16,12 +16,15 @@ use rustix::io::Errno;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::deleted::Deleted;
 use super::directory::Directory;
+use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::image::PlannedImage;
 use super::locks::{Guards, Held, Lock, noise64};
 use super::mounted::{Doomed, Evidence, Read};
-use super::{Deleted, Editor, OrphanAt, Reclaimed, write};
+use super::orphans::{OrphanAt, Reclaimed};
+use super::write;
 use crate::model::Orphan;
 use crate::stores::containers_storage::artifacts::layout::{self, Document, Entry};
 use crate::stores::containers_storage::artifacts::{

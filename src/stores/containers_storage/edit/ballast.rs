@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FsWord, Mode, OFlags, Stat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::stores::containers_storage::snapshot::Places;
+use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::units::BALLAST;
 use crate::sys::beneath::{AS_IT_IS, DIRECTORY, Opener};
 use crate::sys::root::Root;
@@ -66,7 +66,7 @@ impl Ballast {
     /// When the state directory is there and cannot be examined.
     pub fn of_store(places: &Places, state_dir: &Path) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = Vec::new();
-        if super::prove_ours(places).is_err() {
+        if super::place::prove_ours(places).is_err() {
             return Ok(all);
         }
         let state = opened(state_dir)?;

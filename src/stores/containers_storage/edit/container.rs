@@ -1,11 +1,12 @@
 //! Deleting the storage of a container that is dead.
 
+use super::deleted::Deleted;
+use super::editor::Editor;
 use super::error::{Error, Refusal};
 use super::intent::Intent;
 use super::locks::Guards;
 use super::mounted::{self, Read};
 use super::session::Session;
-use super::{Deleted, Editor};
 
 impl Editor {
     /// Deletes a container's storage: its layer first, so that a crash never loses the only
@@ -34,7 +35,7 @@ impl Session<'_> {
         }
         let doomed = self.prove_layers(&layers)?;
         self.prove_directories_of(id)?;
-        self.intend(Intent::of_container(id, layers, self));
+        self.intend(Intent::of_container(id, layers, &self.number));
 
         self.delete_proven(&doomed)?;
         self.forget_container(id)

@@ -237,5 +237,5 @@ pub(super) fn give_to_owner(made: BorrowedFd<'_>, like: BorrowedFd<'_>) {
 pub(super) fn id_of(name: &OsStr) -> Option<&str> {
     std::str::from_utf8(name.as_bytes())
         .ok()
-        .filter(|name| crate::stores::containers_storage::units::is_id(name))
+        .filter(|name| crate::stores::containers_storage::records::is_id(name))
 }

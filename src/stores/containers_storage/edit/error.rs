@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use rustix::io::Errno;
 
-use super::Deleted;
+use super::deleted::Deleted;
 use crate::model::Owner;
 use crate::model::words::span;
 use crate::sys::users;

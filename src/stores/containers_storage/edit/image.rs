@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use super::deleted::Deleted;
+use super::doomed;
+use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::locks::Guards;
 use super::mounted::Read;
 use super::session::Session;
-use super::{Deleted, Editor, doomed};
 use crate::model::Owner;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
 use crate::stores::containers_storage::{cri_o, owner};
@@ -73,7 +75,7 @@ impl Session<'_> {
         self.outside.prove_layers(&layers)?;
         let doomed = self.prove_layers(&layers)?;
         let file = self.records.file_of(Guards::Images, &image.id)?;
-        self.intend(Intent::new(Some(&image.id), layers, self));
+        self.intend(Intent::new(Some(&image.id), layers, &self.number));
 
         self.records.remove(file, &image.id)?;
         self.save(file)?;

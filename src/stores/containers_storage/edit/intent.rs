@@ -11,17 +11,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
-use rustix::fs::{FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use serde::{Deserialize, Serialize};
 
-use super::bin::{self, Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
-use super::error::Error;
-use super::locks::{Guards, noise64};
-use super::mounted::{self, Read};
-use super::place::KINDS;
-use super::session::Session;
-use super::{Deleted, Editor, directory};
-use crate::sys::beneath::AS_IT_IS;
+use super::editor::Editor;
+use super::locks::noise64;
 use crate::sys::clock::{self, Reading};
 
 /// Nobody has killed more runs than this.
@@ -48,28 +42,29 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    pub(super) fn new(image: Option<&str>, layers: Vec<String>, session: &Session<'_>) -> Self {
-        Self { image: image.map(str::to_owned), container: None, layers, temporary: session.number.clone() }
+    /// `number` is that of the temporary directory.
+    pub(super) fn new(image: Option<&str>, layers: Vec<String>, number: &str) -> Self {
+        Self { image: image.map(str::to_owned), container: None, layers, temporary: number.to_owned() }
     }
 
     /// The deletion of a container.
-    pub(super) fn of_container(id: &str, layers: Vec<String>, session: &Session<'_>) -> Self {
-        Self { container: Some(id.to_owned()), ..Self::new(None, layers, session) }
+    pub(super) fn of_container(id: &str, layers: Vec<String>, number: &str) -> Self {
+        Self { container: Some(id.to_owned()), ..Self::new(None, layers, number) }
     }
 }
 
 /// What tells a layer from one with the same id that was pulled later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+pub(super) struct Mark {
     /// When its record says that it was made.
-    created: Option<Timestamp>,
+    pub(super) created: Option<Timestamp>,
     /// Inode of its directory, and when that was made, where the filesystem tells.
-    directory: Option<(u64, Option<Timestamp>)>,
+    pub(super) directory: Option<(u64, Option<Timestamp>)>,
 }
 
 impl Mark {
     /// Whether `now` is the same layer, as far as something of it is left.
-    fn is_still(&self, now: &Self) -> bool {
+    pub(super) fn is_still(&self, now: &Self) -> bool {
         let record = now.created.is_none() || now.created == self.created;
         let directory = now.directory.is_none() || now.directory == self.directory;
         record && directory
@@ -122,7 +117,7 @@ impl Editor {
     }
 
     /// Best effort: a deletion must work on a full disk as well.
-    fn note_intent(&self, intent: &Intent, marks: Vec<Mark>) {
+    pub(super) fn note_intent(&self, intent: &Intent, marks: Vec<Mark>) {
         let Some(path) = self.notes_path(intent).filter(|path| path.parent().is_some_and(is_ours)) else {
             return;
         };
@@ -151,40 +146,8 @@ impl Editor {
         }
     }
 
-    /// Finishes the deletions that a killed run of ours began in this store: layers that
-    /// nothing has come to use since, directories of images whose record is gone, containers whose
-    /// layer is gone, temporary files and directories of dead processes. Call it before a run; without notes it does
-    /// nothing, and takes no lock.
-    ///
-    /// # Errors
-    /// When the locks cannot be had, the records cannot be read, or a deletion fails. What is in
-    /// use now is no error: it stays.
-    pub fn resume(&self) -> Result<Deleted, Error> {
-        // A note is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
-        if self.is_of_artifacts() {
-            return Ok(Deleted::default());
-        }
-        let notes = self.notes();
-        if notes.is_empty() {
-            return Ok(Deleted::default());
-        }
-        let read = match notes.iter().any(|(_, intent, _)| intent.container.is_some()) {
-            true => Read::Processes,
-            false => Read::Mounts,
-        };
-        let done = Session::open(self, read)?.run(|session| {
-            let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
-            session.sweep_temporary(&numbers)?;
-            notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
-        })?;
-        for (path, ..) in notes {
-            let _ = std::fs::remove_file(path);
-        }
-        Ok(done)
-    }
-
     /// The notes on this store that still stand; the others are dropped.
-    fn notes(&self) -> Vec<(PathBuf, Intent, Vec<Mark>)> {
+    pub(super) fn notes(&self) -> Vec<(PathBuf, Intent, Vec<Mark>)> {
         let Some(directory) = &self.options.intents else { return Vec::new() };
         let paths = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
         let named = |path: &PathBuf| {
@@ -262,124 +225,4 @@ fn read_ours(path: &Path) -> Option<Vec<u8>> {
 
 fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "json")
-}
-
-impl Session<'_> {
-    /// Half-written record files, which are dead since the store's locks are ours, and our own
-    /// temporary directories.
-    fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
-        let mut found = Vec::new();
-        for (at, place) in self.places.iter().enumerate() {
-            for (guards, _) in KINDS {
-                let Some(records) = place.records(guards) else { continue };
-                for name in records.names()? {
-                    if name.as_encoded_bytes().starts_with(b".tmp-") {
-                        self.done.removed += u64::from(records.unlink(&name)?);
-                    }
-                }
-            }
-            let of_records = place.records(Guards::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
-            let of_driver = place.driver.as_ref().map(|driver| (driver, TEMPDIRS));
-            for (parent, holder) in of_driver.into_iter().chain(of_records) {
-                let Some(tempdirs) = parent.below(holder)? else { continue };
-                let names = tempdirs.names()?;
-                for number in bin::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
-                    let directory = tempdirs.path().join(format!("temp-dir-{number}"));
-                    if let Some(bin) = Bin::adopt(parent, holder.as_ref(), number)? {
-                        found.push((at, directory, bin));
-                    }
-                }
-                if names.is_empty() {
-                    parent.remove_empty(holder);
-                }
-            }
-        }
-        for (place, path, bin) in found {
-            match self.prove_unmounted(&[mounted::Doomed { path: &path, words: Vec::new() }]) {
-                Ok(()) => self.adopt(place, bin),
-                Err(refusal) => tracing::info!(%refusal, "a temporary directory stays"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes what is about to go, and by what it is known again.
-    pub(super) fn note_intent(&self, intent: &Intent) {
-        let marks = intent.layers.iter().map(|id| self.mark(id)).collect();
-        self.editor.note_intent(intent, marks);
-    }
-
-    fn mark(&self, id: &str) -> Mark {
-        let created = self.records.layer(id).and_then(|layer| layer.created);
-        let layers = self.places.iter().filter_map(|place| place.layers.as_ref());
-        let wish = StatxFlags::INO | StatxFlags::BTIME;
-        let directory = layers.into_iter().find_map(|layers| {
-            let stat = rustix::fs::statx(layers.fd(), id, AS_IT_IS, wish).ok()?;
-            let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
-            let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
-            let born = Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known);
-            Some((stat.stx_ino, born))
-        });
-        Mark { created, directory }
-    }
-
-    fn finish_intent(&mut self, intent: &Intent, marks: &[Mark]) -> Result<(), Error> {
-        if let Some(image) = &intent.image {
-            if self.records.image(image).is_some() {
-                // It was killed before the first change, or the image has been pulled again.
-                return Ok(());
-            }
-            if directory::id_of(image.as_ref()).is_some() {
-                for place in 0..self.places.len() {
-                    self.remove_image_directory(place, image)?;
-                }
-            }
-        }
-        // Its record, which names the layer, keeps what is left of that.
-        if let Some(container) = &intent.container {
-            match self.finish_container(container) {
-                Err(Error::Refused(refusal)) => {
-                    tracing::info!(%refusal, container, "a container whose deletion was killed stays");
-                    return Ok(());
-                }
-                other => other?,
-            }
-        }
-        for (id, mark) in intent.layers.iter().zip(marks) {
-            if !mark.is_still(&self.mark(id)) {
-                tracing::info!(layer = id, "a layer of a deletion that was killed has come anew, and stays");
-                return Ok(());
-            }
-            match self.finish_layer(id) {
-                Err(Error::Refused(refusal)) => {
-                    tracing::info!(%refusal, layer = id, "a layer of a deletion that was killed stays");
-                    return Ok(());
-                }
-                other => other?,
-            }
-        }
-        Ok(())
-    }
-
-    fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
-        if self.records.layer(id).is_some() {
-            self.prove_unreferenced(id)?;
-            self.outside.prove_layers(&[id.to_owned()])?;
-            let doomed = self.prove_layers(&[id.to_owned()])?;
-            return self.delete_proven(&doomed);
-        }
-        // Its record went first (no marks): an orphan directory by now, or nothing.
-        for place in 0..self.places.len() {
-            let layers = self.places[place].layers.as_ref();
-            let there = layers.map_or(Ok(false), |layers| layers.has(id))?;
-            if there && directory::id_of(id.as_ref()).is_some() {
-                self.reclaim_layer_directory(place, id)?;
-            }
-        }
-        if directory::id_of(id.as_ref()).is_some() {
-            self.prove_layer_unnamed(id)?;
-            self.remove_layer_data(id)?;
-        }
-        Ok(())
-    }
 }

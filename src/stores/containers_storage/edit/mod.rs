@@ -12,8 +12,10 @@ mod artifacts;
 mod ballast;
 mod bin;
 mod container;
+mod deleted;
 mod directory;
 mod doomed;
+mod editor;
 mod error;
 mod image;
 mod intent;
@@ -26,294 +28,19 @@ mod outside;
 mod place;
 mod records;
 mod repair;
+mod resume;
 mod session;
 pub mod table;
 mod temporary;
 mod unused;
 mod write;
 
-use std::collections::HashMap;
-use std::fmt;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-use jiff::Timestamp;
-
-use super::snapshot::Places;
-use crate::sys::clock::Present;
 pub use crate::sys::removal;
-use crate::sys::removal::{Failure, Removal};
-use crate::sys::root::Root;
-use crate::sys::stop;
 pub use ballast::Ballast;
-use directory::Directory;
+pub use deleted::Deleted;
+pub use editor::{Editor, Marking, Observer, Options};
 pub use error::{Bar, Error, Fault, Holder, NO_SPACE, Refusal};
 pub use image::PlannedImage;
-use links::Links;
 pub use orphans::{OrphanAt, Reclaimed};
 pub use outside::{Look, OutsideUse, Watch};
-use place::Place;
 pub use unused::Unused;
-
-/// The drivers whose layers we know how to take apart, and the store of artifacts.
-const DRIVERS: [&str; 3] = ["overlay", "vfs", super::artifacts::DRIVER];
-
-/// Whether layers are flagged before they are taken apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Marking {
-    /// As the library does: whoever finds the flag after a crash finishes the deletion.
-    #[default]
-    Flag,
-    /// The records go first, and a crash leaves orphan directories. So it is done, whatever is set
-    /// here, where another layer is flagged already; tests ask for it everywhere.
-    Free,
-}
-
-/// Called with the name of each step as it is done.
-pub type Observer = Box<dyn Fn(&'static str) + Send + Sync>;
-
-/// How to edit.
-pub struct Options {
-    /// How long to wait for the locks.
-    pub patience: Duration,
-    /// Whether layers are flagged.
-    pub marking: Marking,
-    /// Whether directories may be moved into `tempdirs` and removed after the locks are
-    /// released. If not, or if there is no room for it, they are removed where they are.
-    pub tempdirs: bool,
-    /// What may be given up for room, from [`Ballast::of_store`].
-    pub ballast: Vec<Ballast>,
-    /// Our own directory for notes of what is about to go ([`Editor::resume`]).
-    pub intents: Option<PathBuf>,
-    /// Reads who needs the store's images and layers from outside of its records.
-    pub outside: Option<Look>,
-    /// What dates on the disk are counted to, as of when it was decided what goes; `None`: the wall
-    /// clock.
-    pub present: Option<Present>,
-    /// That all processes that can use the store are in our PID namespace, where that is not the
-    /// machine's first.
-    pub trust_pid_namespace: bool,
-    /// For logs, and for tests that want to interrupt.
-    pub observer: Option<Observer>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            patience: Duration::from_secs(20),
-            marking: Marking::default(),
-            tempdirs: true,
-            ballast: Vec::new(),
-            intents: None,
-            outside: None,
-            present: None,
-            trust_pid_namespace: false,
-            observer: None,
-        }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Options")
-            .field("patience", &self.patience)
-            .field("marking", &self.marking)
-            .field("tempdirs", &self.tempdirs)
-            .field("ballast", &self.ballast)
-            .field("intents", &self.intents)
-            .field("trust_pid_namespace", &self.trust_pid_namespace)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What an edit did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deleted {
-    /// Ids of images whose record is gone.
-    pub images: Vec<String>,
-    /// Ids of layers whose record is gone.
-    pub layers: Vec<String>,
-    /// Ids of containers whose record is gone.
-    pub containers: Vec<String>,
-    /// Things without a record that are gone.
-    pub leftovers: Vec<PathBuf>,
-    /// Names that were unlinked, directories included.
-    pub removed: u64,
-    /// What would not go, with the reason. A directory that is left over is an orphan now.
-    pub failures: Vec<Failure>,
-    /// Failures that are not listed.
-    pub more_failures: u64,
-    /// Directories were removed where they were, under the locks.
-    pub in_place: bool,
-    /// The ballast was given up for it.
-    pub ballast_released: bool,
-    /// A signal ended it: directories that were moved aside are not empty yet.
-    pub interrupted: bool,
-    /// How long others had to wait at most.
-    pub locked_for: Duration,
-}
-
-impl Deleted {
-    /// What would not go, in words.
-    #[must_use]
-    pub fn left_over(&self) -> Option<String> {
-        let first = self.failures.first()?;
-        let more = u64::try_from(self.failures.len() - 1).unwrap_or(0).saturating_add(self.more_failures);
-        Some(match more {
-            0 => format!("{first} stays"),
-            more => format!("{first} stays, and {more} more"),
-        })
-    }
-
-    /// Nothing was changed.
-    #[must_use]
-    pub fn is_nothing(&self) -> bool {
-        self.is_unnamed() && self.removed == 0
-    }
-
-    /// Something was removed, and nothing of it has a name here: temporary files.
-    #[must_use]
-    pub fn is_unnamed(&self) -> bool {
-        self.images.is_empty()
-            && self.layers.is_empty()
-            && self.containers.is_empty()
-            && self.leftovers.is_empty()
-    }
-
-    fn note(&mut self, removal: Removal) {
-        self.removed += removal.removed;
-        self.failures.extend(removal.failures);
-        self.more_failures += removal.more_failures;
-        self.interrupted |= removal.interrupted;
-    }
-}
-
-/// Refuses what belongs to somebody else, or could be exchanged by somebody else: held descriptors
-/// keep us in the store, but in another user's store everything is as that user wants it.
-fn prove_ours(places: &Places) -> Result<(), Refusal> {
-    let us = rustix::process::geteuid();
-    for root in places.areas().chain(&places.runroots) {
-        let path = || root.to_path_buf();
-        if root.owner() != us.as_raw() {
-            return Err(Refusal::OtherOwner { path: path(), owner: root.owner() });
-        }
-        if !us.is_root() {
-            return Err(Refusal::OutsideNamespace);
-        }
-        if !root.way().is_trusted() {
-            return Err(Refusal::Exchangeable(path()));
-        }
-    }
-    Ok(())
-}
-
-/// Edits one store.
-#[derive(Debug)]
-pub struct Editor {
-    places: Places,
-    options: Options,
-    /// What is known of the links of each place; kept from one deletion to the next.
-    links: Mutex<HashMap<usize, Links>>,
-}
-
-impl Editor {
-    /// An editor of the store at `places`. Nothing is opened yet.
-    ///
-    /// # Errors
-    /// Where the store is not one that we edit: an additional store, one below a mounted root,
-    /// one of a driver that we do not know, another user's.
-    pub fn new(places: &Places, options: Options) -> Result<Self, Refusal> {
-        if places.foreign {
-            return Err(Refusal::Foreign);
-        }
-        if places.read_only {
-            return Err(Refusal::ReadOnly(places.graphroot.to_path_buf()));
-        }
-        if !DRIVERS.contains(&places.driver.as_str()) {
-            return Err(Refusal::Driver(places.driver.clone()));
-        }
-        prove_ours(places)?;
-        Ok(Self { places: places.clone(), options, links: Mutex::default() })
-    }
-
-    /// The directories that were found are those that others still find: a store that was moved
-    /// aside is nobody's to clean.
-    fn prove_in_place(&self) -> Result<(), Refusal> {
-        for root in self.places.areas().chain(&self.places.runroots) {
-            if Root::open(root).map(|now| now.identity()).ok() != Some(root.identity()) {
-                let what = "another directory is at its path now".to_owned();
-                return Err(Refusal::Changed { id: root.display().to_string(), what });
-            }
-        }
-        Ok(())
-    }
-
-    fn step(&self, name: &'static str) {
-        tracing::trace!(step = name);
-        if let Some(observer) = &self.options.observer {
-            observer(name);
-        }
-    }
-
-    /// What dates on the disk are counted to now.
-    fn present(&self) -> Present {
-        let decided = self.options.present.as_ref().map(Present::later);
-        decided.unwrap_or_else(|| Present::at(Timestamp::now(), Vec::new()))
-    }
-
-    /// Reads the links that are not known yet. Only overlay has any.
-    fn refresh_links(&self, places: &[Place]) -> Result<(), Fault> {
-        if self.places.driver != "overlay" {
-            return Ok(());
-        }
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        for (at, place) in places.iter().enumerate() {
-            if let Some(layers) = &place.layers {
-                links.entry(at).or_default().refresh(layers)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What is needed from outside now.
-    fn look_outside(&self) -> OutsideUse {
-        self.options.outside.as_ref().map_or_else(OutsideUse::default, |look| look())
-    }
-
-    fn with_links<T>(&self, place: usize, ask: impl FnOnce(&Links) -> T) -> Option<T> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.get(&place).map(ask)
-    }
-
-    /// Gives up the ballast on the filesystem of `directory`; whether another attempt is worth it.
-    fn make_room(&self, directory: &Directory, attempt: u32) -> bool {
-        let device = rustix::fs::fstat(directory.fd()).map(|stat| stat.st_dev).ok();
-        let on_it = self.options.ballast.iter().filter(|ballast| Some(ballast.device()) == device);
-        let mut released = false;
-        for ballast in on_it {
-            match ballast.release() {
-                Ok(gone) => released |= gone,
-                Err(error) => tracing::warn!(%error, "the ballast cannot be released"),
-            }
-        }
-        // What was freed may be usable only after the filesystem's next commit (btrfs).
-        if (released || attempt > 0) && attempt < 4 {
-            let _ = rustix::fs::syncfs(directory.fd());
-            return true;
-        }
-        false
-    }
-
-    /// Makes the ballast again where a deletion has made room.
-    fn restore_ballast(&self) {
-        if stop::is_asked() {
-            return;
-        }
-        for ballast in &self.options.ballast {
-            if let Err(error) = ballast.prepare() {
-                tracing::debug!(%error, "the ballast is not restored");
-            }
-        }
-    }
-}

@@ -7,14 +7,15 @@ use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{OFlags, StatxFlags};
 
 use super::bin::{Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
+use super::deleted::Deleted;
 use super::directory::{self, Directory};
+use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::intent::Intent;
 use super::links;
 use super::locks::{Guards, Lock};
 use super::mounted::{self, Read};
 use super::session::Session;
-use super::{Deleted, Editor};
 use crate::model::Orphan;
 use crate::stores::containers_storage::since;
 use crate::stores::containers_storage::units;
@@ -61,7 +62,7 @@ impl Editor {
             false => Read::Mounts,
         };
         let mut session = Session::open(self, read)?;
-        session.intend(Intent::new(None, layer_directories(orphans), &session));
+        session.intend(Intent::new(None, layer_directories(orphans), &session.number));
         for (at, (orphan, since)) in orphans.iter().zip(since).enumerate() {
             if let Err(error) = session.reclaim(orphan, Wanted { since, min_age }) {
                 reclaimed.kept.push((at, error));

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::Refusal;
 use crate::stores::containers_storage::needs::Need;
+use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::records::ImageRecord;
-use crate::stores::containers_storage::snapshot::Places;
 use crate::sys::quiet::Facts;
 use crate::sys::root::Root;
 

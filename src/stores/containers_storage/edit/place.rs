@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use super::directory::Directory;
 use super::error::{Error, Fault, Refusal};
 use super::locks::{Guards, Lock};
-use crate::stores::containers_storage::snapshot::Places;
+use crate::stores::containers_storage::places::Places;
 use crate::sys::root::Root;
 
 /// The kinds of records, in the library's order of locking.
@@ -110,4 +110,23 @@ pub(super) fn locks(places: &[Place]) -> Result<Vec<Lock>, Error> {
         }
     }
     Ok(locks)
+}
+
+/// Refuses what belongs to somebody else, or could be exchanged by somebody else: held descriptors
+/// keep us in the store, but in another user's store everything is as that user wants it.
+pub(super) fn prove_ours(places: &Places) -> Result<(), Refusal> {
+    let us = rustix::process::geteuid();
+    for root in places.areas().chain(&places.runroots) {
+        let path = || root.to_path_buf();
+        if root.owner() != us.as_raw() {
+            return Err(Refusal::OtherOwner { path: path(), owner: root.owner() });
+        }
+        if !us.is_root() {
+            return Err(Refusal::OutsideNamespace);
+        }
+        if !root.way().is_trusted() {
+            return Err(Refusal::Exchangeable(path()));
+        }
+    }
+    Ok(())
 }

@@ -11,13 +11,14 @@ use std::path::Path;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use super::deleted::Deleted;
 use super::directory::{Directory, give_to_owner};
+use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::links;
 use super::locks::{Guards, noise64};
 use super::mounted::Read;
 use super::session::Session;
-use super::{Deleted, Editor};
 
 impl Editor {
     /// Makes the short name of a layer with a record (classes `missing-l`, `empty-linkfile`): the

@@ -2,17 +2,23 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use rustix::fs::StatxFlags;
+
 use super::bin::{self, Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
+use super::deleted::Deleted;
 use super::directory::Directory;
+use super::editor::{Editor, Marking};
 use super::error::{Error, Fault, Refusal, is_no_space};
-use super::intent::Intent;
+use super::intent::{Intent, Mark};
 use super::links::Links;
 use super::locks::{Guards, Held};
 use super::mounted::{self, Evidence, Read};
 use super::outside::OutsideUse;
 use super::place::{self, Place};
 use super::records::{Records, Unread};
-use super::{Deleted, Editor, Marking, write};
+use super::write;
+use crate::sys::beneath::AS_IT_IS;
 
 /// How often a proof is begun anew while others keep mounting.
 const TRIES: u32 = 10;
@@ -108,11 +114,28 @@ impl<'e> Session<'e> {
         Ok(done)
     }
 
-    /// Notes what is about to go, for the case that we are killed before the end.
+    /// Notes what is about to go and by what it is known again, for the case that we are killed before the
+    /// end.
     pub(super) fn intend(&mut self, intent: Intent) {
-        self.note_intent(&intent);
+        let marks = intent.layers.iter().map(|id| self.mark(id)).collect();
+        self.editor.note_intent(&intent, marks);
         self.intent = Some(intent);
         self.step("proven");
+    }
+
+    /// What tells the layer from one with the same id that comes later.
+    pub(super) fn mark(&self, id: &str) -> Mark {
+        let created = self.records.layer(id).and_then(|layer| layer.created);
+        let layers = self.places.iter().filter_map(|place| place.layers.as_ref());
+        let wish = StatxFlags::INO | StatxFlags::BTIME;
+        let directory = layers.into_iter().find_map(|layers| {
+            let stat = rustix::fs::statx(layers.fd(), id, AS_IT_IS, wish).ok()?;
+            let known = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+            let nanoseconds = i32::try_from(stat.stx_btime.tv_nsec).unwrap_or(0);
+            let born = Timestamp::new(stat.stx_btime.tv_sec, nanoseconds).ok().filter(|_| known);
+            Some((stat.stx_ino, born))
+        });
+        Mark { created, directory }
     }
 
     /// Lets go of the locks, then removes what was set aside.

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 
+use super::deleted::Deleted;
 use super::directory::Directory;
+use super::editor::Editor;
 use super::error::{Error, Fault, Refusal};
 use super::mounted::{self, Evidence, Read};
-use super::{Deleted, Editor};
 use crate::model::Orphan;
 use crate::model::{Consistency, Verdict};
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use jiff::SignedDuration;
 
+use super::deleted::Deleted;
+use super::editor::Editor;
 use super::error::{Error, Refusal};
 use super::intent::Intent;
 use super::layers::Doomed;
 use super::mounted::Read;
 use super::session::Session;
-use super::{Deleted, Editor};
 use crate::stores::leaks;
 
 /// Why a layer with a record may go.
@@ -45,7 +46,7 @@ impl Editor {
             session.prove_unused(id, why)?;
             session.outside.prove_layers(&[id.to_owned()])?;
             let doomed = session.prove_layers(&[id.to_owned()])?;
-            session.intend(Intent::new(None, vec![id.to_owned()], session));
+            session.intend(Intent::new(None, vec![id.to_owned()], &session.number));
             session.delete_proven(&doomed)
         })
     }

@@ -20,7 +20,9 @@ impl Filler<'_> {
             let directory = records.join(&record.id);
             let metadata = match self.containers[at] {
                 Some(node) => node,
-                None => self.add(NodeKind::ContainerMetadata, &record.id, 0, &directory, Size::default()),
+                None => {
+                    self.writer.add(NodeKind::ContainerMetadata, &record.id, 0, &directory, Size::default())
+                }
             };
             let mut holds = vec![metadata];
             let mut listed_bytes = None;
@@ -28,12 +30,12 @@ impl Filler<'_> {
             if let Some(id) = &record.layer {
                 if let Some(node) = self.find_layer(id) {
                     holds.push(node);
-                    if let Some(facts) = &mut self.inventory.nodes[node.get()].layer {
+                    if let Some(facts) = &mut self.writer.inventory.nodes[node.get()].layer {
                         facts.read_write = true;
                     }
                     listed_bytes =
                         self.layer_at.get(id.as_str()).and_then(|at| self.contents.get(at)).copied();
-                    mounted = self.is_mounted(&self.inventory.nodes[node.get()].path);
+                    mounted = self.writer.is_mounted(&self.writer.inventory.nodes[node.get()].path);
                 } else if self.is_sound() {
                     let evidence = format!("its layer {id} is in no store that was read");
                     let judged = Judgement::of(LeakClass::ContainerLayerMissing, evidence);
@@ -53,7 +55,7 @@ impl Filler<'_> {
 
     /// Whether what the records do not list is missing: not where they are damaged.
     fn is_sound(&self) -> bool {
-        self.inventory.stores[self.context.store.get()].consistency != Consistency::Damaged
+        self.writer.inventory.stores[self.writer.store.get()].consistency != Consistency::Damaged
     }
 
     fn container(
@@ -74,9 +76,9 @@ impl Filler<'_> {
             }
             (false, _) => origin.state,
         };
-        self.inventory.containers.push(Container {
+        self.writer.inventory.containers.push(Container {
             id: record.id.as_str().into(),
-            store: self.context.store,
+            store: self.writer.store,
             name: origin.name,
             owner: origin.owner,
             image_id: record.image.as_deref().map(Into::into),
@@ -92,30 +94,36 @@ impl Filler<'_> {
     }
 
     fn find_image(&self, images: &HashMap<String, ImageIx>, id: &str) -> Option<ImageIx> {
-        let elsewhere = || self.context.additional.iter().find_map(|store| store.images.get(id));
+        let elsewhere = || self.additional.iter().find_map(|store| store.images.get(id));
         images.get(id).or_else(elsewhere).copied()
     }
 
     /// Adds the images that the newest container, if it is CRI-O's, has mounted as volumes. Ids of OCI
     /// artifacts are passed over.
     fn image_volumes(&mut self, images: &HashMap<String, ImageIx>, directory: &Path) {
-        let newest = self.inventory.containers.last().filter(|container| container.owner == Owner::CriO);
+        let newest =
+            self.writer.inventory.containers.last().filter(|container| container.owner == Owner::CriO);
         if newest.is_none() {
             return;
         }
         match cri_o::image_volumes(&self.within, directory) {
             Ok(found) => {
                 let volumes: Vec<_> = found.ids.iter().filter_map(|id| self.find_image(images, id)).collect();
-                self.inventory.containers.last_mut().into_iter().for_each(|one| one.volumes.extend(&volumes));
+                self.writer
+                    .inventory
+                    .containers
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|one| one.volumes.extend(&volumes));
             }
             // It may use any image.
             Err(error) => {
-                self.inventory.findings.push(Finding {
+                self.writer.inventory.findings.push(Finding {
                     path: directory.join("userdata/config.json"),
                     message: format!("{error}; the image volumes of this container are unknown"),
                     incomplete: true,
                 });
-                self.inventory.stores[self.context.store.get()].consistency = Consistency::Damaged;
+                self.writer.inventory.stores[self.writer.store.get()].consistency = Consistency::Damaged;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::Filler;
-use crate::model::{Evidence, EvidenceKind, Image, ImageIx, LeakClass, NodeKind, Size};
+use crate::model::{Evidence, EvidenceKind, Image, ImageIx, LayerId, LeakClass, NodeIx, NodeKind, Size};
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::labels;
 use crate::stores::containers_storage::records::ImageRecord;
@@ -38,7 +38,7 @@ impl Filler<'_> {
             let record = &self.snapshot.layers[at];
             let (Some(parent), Some(node)) = (&record.parent, self.layers[at]) else { continue };
             if let Some(parent) = self.find_layer(parent) {
-                self.inventory.nodes[node.get()].needs.push(parent);
+                self.writer.inventory.nodes[node.get()].needs.push(parent);
             } else {
                 let evidence = format!("its parent layer {parent} is in no store that was read");
                 let judged = Judgement::of(LeakClass::ParentMissing, evidence);
@@ -49,14 +49,15 @@ impl Filler<'_> {
 
     pub(super) fn images(&mut self) -> HashMap<String, ImageIx> {
         let mut ids = HashMap::new();
+        let mut layer_ids: HashMap<NodeIx, LayerId> = HashMap::new();
         let snapshot = self.snapshot;
-        let mut labels = labels::of_images(snapshot, self.context.labels).into_iter();
+        let mut labels = labels::of_images(snapshot, self.writer.labels).into_iter();
         for (at, record) in snapshot.images.iter().enumerate() {
             let directory =
                 snapshot.places.records_dir(&snapshot.places.graphroot, "images").join(&record.id);
             let metadata = match self.images[at] {
                 Some(node) => node,
-                None => self.add(NodeKind::ImageMetadata, &record.id, 0, &directory, Size::default()),
+                None => self.writer.add(NodeKind::ImageMetadata, &record.id, 0, &directory, Size::default()),
             };
             let mut holds = vec![metadata];
             for layer in record.layer.iter().chain(&record.mapped_layers) {
@@ -69,37 +70,42 @@ impl Filler<'_> {
                     self.broken(judged, &record.id, metadata, since);
                 }
             }
-            let layers = self.chain(record.layer.as_deref());
-            ids.insert(record.id.clone(), ImageIx::from(self.inventory.images.len()));
-            self.inventory.images.push(Image {
+            let layers = self.chain(record.layer.as_deref()).into_iter();
+            // Many images have the same layers: each id is held once.
+            let layers = layers.map(|node| {
+                let id = || self.writer.inventory.nodes[node.get()].id.as_str().into();
+                layer_ids.entry(node).or_insert_with(id).clone()
+            });
+            let layers = layers.collect();
+            ids.insert(record.id.clone(), ImageIx::from(self.writer.inventory.images.len()));
+            self.writer.inventory.images.push(Image {
                 id: record.id.as_str().into(),
-                store: self.context.store,
+                store: self.writer.store,
                 names: record.names.clone(),
                 digests: record.digests.clone(),
                 created: record.created,
                 evidence: birth_of(&self.within, &directory),
                 is_list: record.layer.is_none() && is_list(record),
-                pinned_by: (self.context.pinned_by)(&record.names, &record.digests),
+                pinned_by: (self.pinned_by)(&record.names, &record.digests),
                 labels: labels.next().unwrap_or_default(),
                 listed_bytes: self.listed(record),
-                layers: layers.into_iter().map(Into::into).collect(),
+                layers,
                 holds,
             });
         }
         ids
     }
 
-    /// Layer ids from `top` down to the base; a chain that bites its tail ends there, and so does one
+    /// Layers from `top` down to the base; a chain that bites its tail ends there, and so does one
     /// that goes through more stores than it can.
-    pub(super) fn chain(&self, top: Option<&str>) -> Vec<String> {
-        let mut chain: Vec<String> = Vec::new();
+    pub(super) fn chain(&self, top: Option<&str>) -> Vec<NodeIx> {
+        let mut chain: Vec<NodeIx> = Vec::new();
         let mut seen = HashSet::new();
         let mut next = top.and_then(|id| self.find_layer(id));
         while let Some(node) = next.filter(|node| chain.len() < 2 * DEEPEST && seen.insert(*node)) {
-            let node = &self.inventory.nodes[node.get()];
-            chain.push(node.id.clone());
-            let parent = node.layer.as_ref().and_then(|layer| layer.parent.as_deref());
-            next = parent.and_then(|id| self.find_layer(id));
+            chain.push(node);
+            // What a layer needs first is its parent, and nothing else yet.
+            next = self.writer.inventory.nodes[node.get()].needs.first().copied();
         }
         chain
     }
@@ -112,10 +118,9 @@ impl Filler<'_> {
         let mut sum = 0_u64;
         for top in record.layer.iter().chain(&record.mapped_layers) {
             self.find_layer(top)?;
-            for id in self.chain(Some(top)) {
-                let node = self.find_layer(&id)?;
+            for node in self.chain(Some(top)) {
                 if seen.insert(node) {
-                    let layer = self.inventory.nodes[node.get()].layer.as_ref()?;
+                    let layer = self.writer.inventory.nodes[node.get()].layer.as_ref()?;
                     sum = sum.checked_add(layer.listed_bytes?)?;
                 }
             }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Filler;
 use crate::model::Orphan;
-use crate::model::{Consistency, Leak, LeakClass, NodeIx, Verdict};
+use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
 use crate::stores::containers_storage::inspect::engine::Engine;
 use crate::stores::containers_storage::leaks::{self, Circumstances, Presence};
 use crate::stores::containers_storage::leftovers::{self, TOOLS};
@@ -26,7 +26,7 @@ impl Filler<'_> {
 
     /// Something is recorded that does not exist, or leads nowhere.
     pub(super) fn broken(&mut self, judged: Judgement, id: &str, at: NodeIx, since: Option<Timestamp>) {
-        let path = self.inventory.nodes[at.get()].path.clone();
+        let path = self.writer.inventory.nodes[at.get()].path.clone();
         self.broken_at(judged, id, &path, since);
     }
 
@@ -35,16 +35,16 @@ impl Filler<'_> {
             Consistency::Consistent => judged,
             _ => judged.with(Verdict::Report),
         };
-        self.leak(judged, id, path, since, Vec::new());
+        self.writer.leak(judged, id, path, since, Vec::new());
     }
 
     pub(super) fn circumstances(&self, path: &Path, since: Option<Timestamp>) -> Circumstances {
         Circumstances {
             consistency: self.snapshot.consistency,
-            mounted: self.is_mounted(path),
+            mounted: self.writer.is_mounted(path),
             lock_held: None,
             has_link: true,
-            age: age(since, self.context.present),
+            age: age(since, self.writer.present),
             has_database: self.snapshot.inspection.engine != Engine::Absent,
             lost_container: self.lost_container(since),
             doubt: None,
@@ -72,27 +72,6 @@ impl Filler<'_> {
         })
     }
 
-    pub(super) fn leak(
-        &mut self,
-        judged: Judgement,
-        id: &str,
-        path: &Path,
-        since: Option<Timestamp>,
-        holds: Vec<NodeIx>,
-    ) {
-        let Judgement { class, verdict, evidence } = judged;
-        self.inventory.leaks.push(Leak {
-            class,
-            store: self.context.store,
-            path: path.to_path_buf(),
-            id: id.to_owned(),
-            since: since.map(|since| self.context.present.dated(since)),
-            verdict,
-            evidence,
-            holds,
-        });
-    }
-
     pub(super) fn orphans(&mut self, units: &[Unit]) {
         for (unit, node) in units.iter().zip(self.nodes.clone()) {
             let What::Orphan(what) = unit.what else { continue };
@@ -110,7 +89,7 @@ impl Filler<'_> {
                 Orphan::GraphrootTmp | Orphan::VarTmp => self.presence("", Some(&unit.path), &TOOLS),
                 _ => known.presence,
             };
-            self.leak(leaks::orphan(what, &known), &unit.id, &unit.path, since, vec![node]);
+            self.writer.leak(leaks::orphan(what, &known), &unit.id, &unit.path, since, vec![node]);
         }
     }
 
@@ -147,7 +126,7 @@ impl Filler<'_> {
         }
         for (at, record) in snapshot.layers.iter().enumerate() {
             let Some(node) = self.layers[at] else { continue };
-            let path = self.inventory.nodes[node.get()].path.clone();
+            let path = self.writer.inventory.nodes[node.get()].path.clone();
             let missing = self.missing.contains(&at);
             if record.incomplete {
                 let known = self.circumstances(&path, record.created);
@@ -159,11 +138,11 @@ impl Filler<'_> {
                     }
                     _ => leaks::incomplete(!missing, &known),
                 };
-                self.leak(judged, &record.id, &path, record.created, vec![node]);
+                self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             } else if !used.contains(&at) {
                 let known = self.circumstances(&path, record.created);
                 let judged = leaks::unreferenced(record.volatile, &known);
-                self.leak(judged, &record.id, &path, record.created, vec![node]);
+                self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
             } else if missing {
                 let evidence = "the layer is recorded and in use, but its directory does not exist";
                 self.broken_at(

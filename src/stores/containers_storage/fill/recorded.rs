@@ -8,12 +8,13 @@ use jiff::Timestamp;
 
 use super::Filler;
 use crate::model::{Consistency, Finding, ImageIx, LeakClass, NodeIx, Owner, Verdict};
-use crate::stores::containers_storage::inspect::data::DataWrong;
 use crate::stores::containers_storage::inspect::engine::Engine;
-use crate::stores::containers_storage::inspect::links::LinkFault;
+use crate::stores::containers_storage::inspect::found::DataWrong;
+use crate::stores::containers_storage::inspect::found::LinkFault;
 use crate::stores::containers_storage::inspect::mountpoints;
 use crate::stores::containers_storage::leaks::{Presence, recorded};
-use crate::stores::containers_storage::units::{Unit, What, is_id};
+use crate::stores::containers_storage::records::is_id;
+use crate::stores::containers_storage::units::{Unit, What};
 use crate::stores::leaks::{GRACE, Judgement, age};
 
 impl Filler<'_> {
@@ -34,7 +35,7 @@ impl Filler<'_> {
     }
 
     fn note(&mut self, judged: Judgement, id: &str, path: &Path, since: Option<Timestamp>) {
-        self.leak(judged, id, path, since, Vec::new());
+        self.writer.leak(judged, id, path, since, Vec::new());
     }
 
     /// A layer that came as a tar has the file that the tar can be made from again, or it
@@ -50,16 +51,24 @@ impl Filler<'_> {
             .collect();
         let mut seen = HashSet::new();
         for image in &snapshot.images {
-            for id in self.chain(image.layer.as_deref()) {
-                let Some(at) = self.layer_at.get(id.as_str()).copied() else { continue };
+            for node in self.chain(image.layer.as_deref()) {
+                if !seen.insert(node) {
+                    continue;
+                }
+                let Some(at) =
+                    self.layer_at.get(self.writer.inventory.nodes[node.get()].id.as_str()).copied()
+                else {
+                    continue;
+                };
                 let record = &snapshot.layers[at];
+                let id = &record.id;
                 let name = format!("{id}.tar-split.gz");
                 let by_tar = record.diff_id.is_some() && !record.by_toc && !record.incomplete;
-                if !by_tar || files.contains(OsStr::new(&name)) || !seen.insert(at) {
+                if !by_tar || files.contains(OsStr::new(&name)) {
                     continue;
                 }
                 // A layer that another program serves (stargz) never came as a tar.
-                let node = self.layers[at].map(|node| &self.inventory.nodes[node.get()].path);
+                let node = self.layers[at].map(|node| &self.writer.inventory.nodes[node.get()].path);
                 if node.is_some_and(|path| self.within.facts(&path.join("additionallayer")).is_ok()) {
                     continue;
                 }
@@ -118,7 +127,7 @@ impl Filler<'_> {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
                     let node = metadata.and_then(|host| self.carve(host, &name, path));
                     let judged = recorded::stray_link(leads, used_by.as_deref());
-                    self.leak(judged, &name, path, self.changed(path), node.into_iter().collect());
+                    self.writer.leak(judged, &name, path, self.changed(path), node.into_iter().collect());
                 }
                 LinkFault::Missing { layer, path, needed_by } => {
                     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -146,7 +155,7 @@ impl Filler<'_> {
                 let name = fault.path.file_name().unwrap_or_default().to_string_lossy();
                 let host = self.images[fault.image];
                 let node = host.and_then(|host| self.carve(host, &name, &fault.path));
-                self.leak(judged, &name, &fault.path, since, node.into_iter().collect());
+                self.writer.leak(judged, &name, &fault.path, since, node.into_iter().collect());
             } else {
                 self.note(judged, &record.id, &fault.path, since);
             }
@@ -157,7 +166,7 @@ impl Filler<'_> {
     fn engines(&mut self) {
         let snapshot = self.snapshot;
         if let Engine::Unreadable(why) = &snapshot.inspection.engine {
-            self.inventory.findings.push(Finding {
+            self.writer.inventory.findings.push(Finding {
                 path: snapshot.places.graphroot.to_path_buf(),
                 message: format!(
                     "podman's database cannot be read: {why}; its containers may use any image of this store"
@@ -167,17 +176,18 @@ impl Filler<'_> {
         }
         let all = snapshot.places.records_dir(&snapshot.places.graphroot, "containers");
         let without_config: HashSet<usize> = snapshot.inspection.without_config.iter().copied().collect();
-        let first = self.inventory.containers.len() - snapshot.containers.len();
+        let first = self.writer.inventory.containers.len() - snapshot.containers.len();
         for (at, record) in snapshot.containers.iter().enumerate() {
-            let container = &self.inventory.containers[first + at];
+            let container = &self.writer.inventory.containers[first + at];
             let (owner, sandbox) = (container.owner, container.sandbox);
-            let age = age(record.created, self.context.present);
+            let age = age(record.created, self.writer.present);
             let path = all.join(&record.id);
             let judged = match owner {
                 Owner::Buildah => {
                     let layer = record.layer.as_deref().and_then(|id| self.find_layer(id));
-                    let mounted =
-                        layer.is_some_and(|node| self.is_mounted(&self.inventory.nodes[node.get()].path));
+                    let mounted = layer.is_some_and(|node| {
+                        self.writer.is_mounted(&self.writer.inventory.nodes[node.get()].path)
+                    });
                     let presence = || self.presence(&record.id, Some(&path), &[]);
                     let old = age.is_some_and(|age| age >= GRACE);
                     old.then(|| recorded::external_container(age, mounted, &presence())).flatten()
@@ -257,13 +267,14 @@ impl Filler<'_> {
     /// Mounted layers that are an image's, on a node of CRI-O, none of whose containers has that image as
     /// a volume. CRI-O unmounts an image neither when its container ends nor when that is removed.
     fn unused_volumes(&mut self, mounted: &[&str], paths: &HashMap<String, PathBuf>) {
-        let store = self.context.store;
-        let containers = || self.inventory.containers.iter().filter(|container| container.store == store);
+        let store = self.writer.store;
+        let containers =
+            || self.writer.inventory.containers.iter().filter(|container| container.store == store);
         if !containers().any(|container| container.owner == Owner::CriO) {
             return;
         }
         let is_used = |id: &str| {
-            let named = |image: &ImageIx| self.inventory.images[image.get()].id == id;
+            let named = |image: &ImageIx| self.writer.inventory.images[image.get()].id == id;
             containers().any(|container| container.volumes.iter().any(named))
         };
         let mut unused = Vec::new();

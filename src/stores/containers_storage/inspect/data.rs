@@ -1,5 +1,6 @@
 //! The files beside the records: images' big data, and CRI-O's `config.json`.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rayon::prelude::*;
 
+use super::found::{DataFault, DataWrong};
 use crate::model::Owner;
 use crate::stores::containers_storage::owner;
 use crate::stores::containers_storage::records::ImageRecord;
@@ -15,37 +17,6 @@ use crate::sys::quiet::{Kind, Within};
 
 /// How much of a file is looked at for the zeroes that a power cut leaves.
 const BEGINNING: usize = 64;
-
-/// Something wrong with an image's own files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) struct DataFault {
-    /// Position of the image's record.
-    pub(in crate::stores::containers_storage) image: usize,
-    /// The file.
-    pub(in crate::stores::containers_storage) path: PathBuf,
-    /// What is wrong.
-    pub(in crate::stores::containers_storage) what: DataWrong,
-}
-
-/// What is wrong with one file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) enum DataWrong {
-    /// The record names it, and it is not there.
-    Missing(String),
-    /// It has another length than the record says.
-    Length {
-        /// The data's name.
-        name: String,
-        /// Bytes on the disk.
-        found: u64,
-        /// Bytes by the record.
-        recorded: u64,
-    },
-    /// It begins with zeroes, which none of these files does.
-    Zeroes(String),
-    /// An unfinished write (`.tmp-…`).
-    Unfinished,
-}
 
 /// The name of the file for big data called `key` (container-libs, `storage/store.go`,
 /// `makeBigDataBaseName`): the key itself if it is made of lower-case letters, digits and
@@ -82,7 +53,9 @@ pub(in crate::stores::containers_storage) fn directory(snapshot: &Snapshot, id: 
     let places = &snapshot.places;
     let mut all = places.areas().map(|area| places.records_dir(area, "images"));
     let has = |directory: &PathBuf| {
-        snapshot.entries(directory).iter().any(|entry| entry.kind == Kind::Directory && entry.name == *id)
+        let entries = snapshot.entries(directory);
+        let found = entries.binary_search_by(|entry| entry.name.as_os_str().cmp(OsStr::new(id)));
+        found.is_ok_and(|at| entries[at].kind == Kind::Directory)
     };
     all.find(has).map(|directory| directory.join(id))
 }

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::model::ContainerState;
 use crate::stores::bolt::{BoltError, Database, Entry, Limits};
+use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::records::lenient::Object;
-use crate::stores::containers_storage::snapshot::Places;
 use crate::sys::quiet::Within;
 use crate::sys::sqlite;
 
@@ -241,18 +241,7 @@ mod tests {
     use super::*;
 
     fn places(graphroot: &Path) -> Places {
-        Places {
-            graphroot: crate::sys::root::Root::open(graphroot).unwrap(),
-            imagestores: vec![],
-            runroots: vec![],
-            databases: vec![],
-            temporary: vec![],
-            driver: "overlay".into(),
-            other_drivers: vec![],
-            primary: true,
-            read_only: false,
-            foreign: false,
-        }
+        Places::for_tests(crate::sys::root::Root::open(graphroot).unwrap())
     }
 
     /// The tables that podman makes, without the columns that do not matter here.

@@ -13,56 +13,14 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
+use super::found::{Leads, LinkFault, ShortName};
+use crate::stores::containers_storage::records::is_id;
 use crate::stores::containers_storage::snapshot::Snapshot;
-use crate::stores::containers_storage::units::is_id;
 use crate::sys::quiet::{Below, Kind, Within};
 use crate::sys::readlink::Untraced;
 
 /// 128 parents (the driver's own limit is 500) of 28 bytes each fit many times.
 const MOST_LOWER_BYTES: u64 = 1 << 20;
-
-/// Something wrong with a short name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) enum LinkFault {
-    /// A name in `l/` that no layer's `link` file has.
-    Stray {
-        /// The symlink.
-        path: PathBuf,
-        /// Where it leads.
-        leads: Leads,
-        /// A layer directory whose `lower` has the name.
-        used_by: Option<String>,
-    },
-    /// A recorded layer's name is not in `l/`.
-    Missing {
-        /// Position of the layer's record.
-        layer: usize,
-        /// Where the symlink belongs.
-        path: PathBuf,
-        /// A layer directory whose `lower` has the name, without `lower-layers` beside it.
-        needed_by: Option<String>,
-    },
-    /// A recorded layer's `link` file is empty or missing.
-    Blank {
-        /// Position of the layer's record.
-        layer: usize,
-        /// The file.
-        path: PathBuf,
-        /// The name that `l/` has for the layer.
-        name: Option<String>,
-    },
-}
-
-/// Where a stray name leads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::stores::containers_storage) enum Leads {
-    /// To no directory of a layer.
-    Nowhere,
-    /// To the directory of the layer with this id, which has another name.
-    Layer(String),
-    /// It could not be read without moving its access time.
-    Unread,
-}
 
 /// What the `link` file of a directory says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +29,10 @@ pub(super) enum Name {
     Blank,
 }
 
-/// Looks at every area. An area where something could not be read has no faults.
-pub(super) fn faults(snapshot: &Snapshot) -> Vec<LinkFault> {
+/// Looks at every area. An area where something could not be read has no faults, and no names.
+pub(super) fn look(snapshot: &Snapshot) -> (Vec<LinkFault>, Vec<ShortName>) {
     if snapshot.places.driver != "overlay" {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     }
     let areas: Vec<_> = snapshot.places.areas().filter_map(|area| Area::read(snapshot, area).ok()).collect();
     let layers: HashMap<&str, usize> = snapshot
@@ -85,8 +43,15 @@ pub(super) fn faults(snapshot: &Snapshot) -> Vec<LinkFault> {
         .map(|(at, layer)| (layer.id.as_str(), at))
         .collect();
     let mut lowers: Option<HashMap<String, User>> = None;
-    let mut found = Vec::new();
+    let (mut found, mut short_names) = (Vec::new(), Vec::new());
     for area in &areas {
+        for (id, name) in &area.directories {
+            if let Name::Known(name) = name
+                && let (Some(layer), Some(inode)) = (layers.get(id.as_str()), area.names.get(name))
+            {
+                short_names.push(ShortName { layer: *layer, device: area.device, inode: *inode });
+            }
+        }
         let stray = area.unclaimed();
         let targets = if stray.is_empty() { HashMap::new() } else { area.targets(&stray) };
         let used = |name: &str| {
@@ -95,7 +60,7 @@ pub(super) fn faults(snapshot: &Snapshot) -> Vec<LinkFault> {
         };
         found.extend(judge(area, &layers, &stray, &targets, used));
     }
-    found
+    (found, short_names)
 }
 
 /// One driver directory.
@@ -103,8 +68,10 @@ pub(super) fn faults(snapshot: &Snapshot) -> Vec<LinkFault> {
 pub(super) struct Area {
     pub(super) driver: PathBuf,
     pub(super) within: Within,
-    /// Names in `l/`.
-    pub(super) names: HashSet<String>,
+    /// Names in `l/` and their inodes.
+    pub(super) names: HashMap<String, u64>,
+    /// `st_dev` of `l/`.
+    pub(super) device: u64,
     /// Layer directories and what their `link` file says.
     pub(super) directories: HashMap<String, Name>,
 }
@@ -113,13 +80,10 @@ impl Area {
     fn read(snapshot: &Snapshot, area: &Path) -> io::Result<Self> {
         let within = snapshot.places.within();
         let driver = area.join(&snapshot.places.driver);
-        let names = match within.list(&driver.join("l")) {
-            Ok(entries) => entries
-                .into_iter()
-                .filter(|entry| entry.kind == Kind::Symlink)
-                .filter_map(|entry| entry.name.into_string().ok())
-                .collect(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => HashSet::new(),
+        let links = driver.join("l");
+        let (names, device) = match within.symlinks(&links) {
+            Ok(names) => (names, within.facts(&links)?.device),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (HashMap::new(), 0),
             Err(error) => return Err(error),
         };
         let directories: Vec<_> = snapshot
@@ -129,14 +93,14 @@ impl Area {
             .filter_map(|entry| entry.name.to_str().filter(|name| is_id(name)))
             .collect();
         if directories.is_empty() {
-            return Ok(Self { driver, within, names, directories: HashMap::new() });
+            return Ok(Self { driver, within, names, device, directories: HashMap::new() });
         }
         let below = within.below(&driver)?;
         let directories = directories
             .into_par_iter()
             .map(|id| Ok((id.to_owned(), name_of(&below, id)?)))
             .collect::<io::Result<_>>()?;
-        Ok(Self { driver, within, names, directories })
+        Ok(Self { driver, within, names, device, directories })
     }
 
     /// Names that no `link` file has, in order.
@@ -150,7 +114,7 @@ impl Area {
             })
             .collect();
         let mut stray: Vec<_> =
-            self.names.iter().filter(|name| !claimed.contains(name.as_str())).cloned().collect();
+            self.names.keys().filter(|name| !claimed.contains(name.as_str())).cloned().collect();
         stray.sort_unstable();
         stray
     }
@@ -254,7 +218,7 @@ pub(super) fn judge(
     for (id, name) in directories {
         let Some(layer) = layers.get(id.as_str()).copied() else { continue };
         match name {
-            Name::Known(name) if area.names.contains(name) => {}
+            Name::Known(name) if area.names.contains_key(name) => {}
             // A name with a slash leads elsewhere and is none of ours.
             Name::Known(name) if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {}
             Name::Known(name) => {

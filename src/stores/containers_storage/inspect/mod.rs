@@ -6,26 +6,13 @@
 
 pub(super) mod data;
 pub(super) mod engine;
+pub(super) mod found;
 pub(super) mod links;
 pub(super) mod mountpoints;
 
 use super::snapshot::{Snapshot, moved};
 use crate::model::Consistency;
-use data::DataFault;
-use engine::Engine;
-use links::LinkFault;
-
-/// What a closer look found. Empty where none was taken, or it could not be believed.
-#[derive(Clone, Debug, Default)]
-pub struct Inspection {
-    /// The look was taken and nobody wrote meanwhile.
-    pub(super) valid: bool,
-    pub(super) links: Vec<LinkFault>,
-    pub(super) data: Vec<DataFault>,
-    /// Containers, by position, without CRI-O's `userdata/config.json`.
-    pub(super) without_config: Vec<usize>,
-    pub(super) engine: Engine,
-}
+use found::Inspection;
 
 /// How close a look is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +34,11 @@ pub fn inspect(snapshot: &mut Snapshot, closeness: Closeness) {
         snapshot.inspection.engine = engine;
         return;
     }
+    let (links, short_names) = links::look(snapshot);
     let found = Inspection {
         valid: true,
-        links: links::faults(snapshot),
+        links,
+        short_names,
         data: data::faults(snapshot),
         without_config: data::without_config(snapshot),
         engine,

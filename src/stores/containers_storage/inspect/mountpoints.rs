@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::stores::containers_storage::locks::LockFile;
+use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::records::lenient;
-use crate::stores::containers_storage::snapshot::Places;
 use crate::sys::namespaces;
 use crate::sys::quiet::Facts;
 
@@ -45,18 +45,12 @@ pub(in crate::stores::containers_storage) struct MountTables {
 pub(in crate::stores::containers_storage) fn counted(places: &Places) -> Vec<Mounted> {
     let within = places.within();
     let mut found = Vec::new();
-    for file in files(places) {
+    for file in places.mountpoint_files() {
         let entries = within.read(&file, MOST_BYTES).ok().and_then(|content| parse(&content).ok());
         let of_file = |(layer, path)| Mounted { file: file.clone(), layer, path };
         found.extend(entries.into_iter().flatten().map(of_file));
     }
     found
-}
-
-/// Where the library keeps it, whether or not it does.
-pub(in crate::stores::containers_storage) fn files(places: &Places) -> Vec<PathBuf> {
-    let directories = places.runroots.iter().map(|runroot| places.records_dir(runroot, "layers"));
-    directories.map(|directory| directory.join("mountpoints.json")).collect()
 }
 
 /// Reads both; `None` where the library kept mounting, or something cannot be read.

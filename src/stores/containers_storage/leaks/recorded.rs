@@ -5,8 +5,8 @@ use jiff::SignedDuration;
 
 use super::{Presence, SETTLED, human, unfinished_write};
 use crate::model::{LeakClass, Verdict};
-use crate::stores::containers_storage::inspect::data::DataWrong;
-use crate::stores::containers_storage::inspect::links::Leads;
+use crate::stores::containers_storage::inspect::found::DataWrong;
+use crate::stores::containers_storage::inspect::found::Leads;
 use crate::stores::leaks::{GRACE, Judgement};
 
 /// Judges a name in `l/` that is no layer's; `used_by` has it in its `lower` file.

@@ -1,6 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::sys::root::Root;
 
 const LAYERS: &str = r#"[{"id":"l1"},{"id":"l2"}]"#;
 

@@ -1,8 +1,9 @@
 use super::*;
-use crate::stores::containers_storage::inspect::Inspection;
 use crate::stores::containers_storage::inspect::engine::{Engine, Known};
+use crate::stores::containers_storage::inspect::found::Inspection;
+use crate::stores::containers_storage::places::Places;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
-use crate::stores::containers_storage::snapshot::{Listing, Places};
+use crate::stores::containers_storage::snapshot::Listing;
 use crate::sys::root::Root;
 
 const LAYER: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -55,7 +56,7 @@ fn parts(driver: &str, units: &[Unit]) -> Vec<(String, String)> {
         .iter()
         .flat_map(|unit| {
             let what = match &unit.what {
-                What::Orphan(debris) => debris.class().to_owned(),
+                What::Orphan(orphan) => orphan.class().to_string(),
                 What::Other(name) => format!("other {name}"),
                 other => format!("{other:?}"),
             };
@@ -156,9 +157,9 @@ fn an_overlay_store() {
         ("overlay alone", "Metadata"),
         ("overlay/l", "Metadata"),
         ("overlay/staging alone", "Metadata"),
-        ("overlay/staging/111", "staging"),
-        ("overlay/tempdirs/lock-7", "tempdirs"),
-        ("overlay/tempdirs/temp-dir-8", "tempdirs"),
+        ("overlay/staging/111", "staging-dead"),
+        ("overlay/tempdirs/lock-7", "tempdirs-dead"),
+        ("overlay/tempdirs/temp-dir-8", "tempdirs-dead"),
         ("overlay/compat123", "compat-dirs"),
         ("overlay/metacopy-check9", "compat-dirs"),
         ("overlay/compatible", "other overlay/compatible"),
@@ -175,7 +176,7 @@ fn an_overlay_store() {
         (&format!("overlay-layers/{LAYER}"), "Layer(0)"),
         (&format!("overlay-layers/{ORPHAN}"), "layerdata-orphan"),
         ("overlay-layers/.tmp-layers.json5", "tmp-json"),
-        ("overlay-layers/tmp/lock-1", "tempdirs"),
+        ("overlay-layers/tmp/lock-1", "tempdirs-dead"),
         (&format!("overlay-images/{LAYER}"), "Image(0)"),
         (&format!("overlay-images/{ORPHAN}"), "orphan-image-dir"),
         (&format!("overlay-containers/{LAYER}"), "Container(0)"),

@@ -10,7 +10,8 @@ fn area(names: &[&str], directories: &[(char, Option<&str>)]) -> Area {
     Area {
         driver: "/g/overlay".into(),
         within: Within::new([]),
-        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        names: names.iter().map(|name| ((*name).to_owned(), 0)).collect(),
+        device: 0,
         directories: directories.iter().map(|(letter, link)| (id(*letter), name(*link))).collect(),
     }
 }

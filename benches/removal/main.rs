@@ -1,0 +1,105 @@
+//! What a deletion through CRI costs beside the deletion itself: one `gc` run over 24 of 168
+//! images on a real containerd, against `crictl rmi` of as many images one by one. `cargo bench
+//! --bench removal` as root. Where there is no `crictl`, the peer makes its calls: RemoveImage
+//! one by one on one connection.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use layersweep::cri::{Client, Endpoint, Options};
+use support::containerd_node::{ContainerdNode, full, image};
+use support::loopfs::{Fs, MIB};
+
+const IMAGES: usize = 168;
+const REMOVED: usize = 24;
+
+/// What a run may take: so many times as long as the peer, and so much more an image.
+const TIMES: f64 = 1.2;
+const EACH: Duration = Duration::from_millis(10);
+
+fn main() -> ExitCode {
+    match compare() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn name(at: usize) -> String {
+    format!("image-{at}")
+}
+
+fn compare() -> Result<()> {
+    let images: Vec<_> = (0..IMAGES).map(|at| image(&[&name(at)], &name(at), 0)).collect();
+    let Some(node) = ContainerdNode::new(Fs::Ext4, 1024 * MIB, &images) else {
+        println!("removal: containerd or mkfs.ext4 is missing; not measured");
+        return Ok(());
+    };
+    node.run(&["scan", "-q"]).expect_code(0);
+    (0..REMOVED).for_each(|at| node.set_first_detected(&name(at), 30));
+    let gc = ["gc", "--only", "images", "--max-age", "20d", "--high", "99", "--low", "98"];
+    // Scan and plan, without the deletions.
+    let started = Instant::now();
+    node.run(&[&gc[..], &["--dry-run", "-q"]].concat()).expect_code(0);
+    let planned = started.elapsed();
+    let started = Instant::now();
+    let document = node.json(0, &[&gc[..], &["-y"]].concat());
+    let whole = started.elapsed();
+    let deleted = document["deleted"].as_array().map_or(0, Vec::len);
+    anyhow::ensure!(deleted == REMOVED, "gc deleted {deleted} of {REMOVED} images");
+
+    let others: Vec<_> = (REMOVED..2 * REMOVED).map(|at| full(&name(at))).collect();
+    let socket = format!("unix://{}", node.rig.socket().display());
+    let (peer, took) = match crictl(&socket, &others) {
+        Some(took) => ("crictl rmi", took?),
+        None => ("RemoveImage one by one", one_by_one(&node, &others)?),
+    };
+    let ours = whole.saturating_sub(planned);
+    let allowed = peer_allows(took);
+    println!("\n{REMOVED} of {IMAGES} images on containerd, milliseconds");
+    println!("{:<40} {:>8.0}", "gc, scan and plan aside", millis(ours));
+    println!("{:<40} {:>8.0}", "gc, the whole run", millis(whole));
+    println!("{:<40} {:>8.0}", peer, millis(took));
+    println!("{:<40} {:>8.2}", "ratio", ours.as_secs_f64() / took.as_secs_f64());
+    let verdict = if ours <= allowed { "met" } else { "MISSED" };
+    println!("at most {TIMES} times plus {} ms an image: {verdict}", EACH.as_millis());
+    Ok(())
+}
+
+fn peer_allows(took: Duration) -> Duration {
+    took.mul_f64(TIMES) + EACH * u32::try_from(REMOVED).unwrap_or(u32::MAX)
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// `None` where there is no `crictl`.
+fn crictl(socket: &str, names: &[String]) -> Option<Result<Duration>> {
+    Command::new("crictl").arg("--version").output().ok()?;
+    let started = Instant::now();
+    let ended = Command::new("crictl").args(["--runtime-endpoint", socket, "rmi"]).args(names).output();
+    let took = started.elapsed();
+    Some(match ended {
+        Ok(output) if output.status.success() => Ok(took),
+        Ok(output) => Err(anyhow::anyhow!("crictl rmi: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(error.into()),
+    })
+}
+
+fn one_by_one(node: &ContainerdNode, names: &[String]) -> Result<Duration> {
+    let client = Client::connect(Endpoint::at(&node.rig.socket())?, Options::default())?;
+    let started = Instant::now();
+    for name in names {
+        client.remove_image(name, "").with_context(|| format!("removing {name}"))?;
+    }
+    Ok(started.elapsed())
+}

@@ -1,0 +1,167 @@
+//! What shows that a committed layer was not touched, without walking it: which directory each
+//! of its trees starts at, when that and its inode last changed, its type, size and links; the
+//! same of the directory with the layer's files.
+//!
+//! For the overlay driver that is the layer's directory and its `diff`. What changes further
+//! down does not show; that is what samples are for.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+use rustix::fs::{OFlags, Stat};
+use rustix::io::{Errno, Result};
+
+use super::top::Top;
+use super::{Fingerprint, Fingerprinter, Tree, TreeScope};
+use crate::sys::beneath::{AS_IT_IS, HANDLE, Opener};
+use crate::sys::quiet::Within;
+
+/// Threads where the caller has no wish: as for a walk, a cold disk is waited for.
+const DEFAULT_THREADS: usize = 32;
+
+/// What drivers call the directory with a layer's files: overlay's, and containerd's snapshotters'.
+const CONTENT: [&str; 2] = ["diff", "fs"];
+
+/// The stamps of the units of `trees`, in which each unit's trees stand together. Units that
+/// cannot be examined are missing from the result.
+#[must_use]
+pub fn gather(
+    roots: &[PathBuf],
+    within: &Within,
+    trees: &[Tree],
+    threads: usize,
+) -> HashMap<usize, Fingerprint> {
+    let roots = Top::all(roots, within);
+    let opener = Top::opener(&roots);
+    let units: Vec<&[Tree]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
+    let one = |trees: &&[Tree]| match of_unit(opener, &roots, trees) {
+        Ok(stamp) => Some((trees.first()?.unit, stamp)),
+        Err(error) => {
+            tracing::debug!(%error, path = ?trees.first().map(|tree| &tree.path), "no stamp");
+            None
+        }
+    };
+    let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
+    match rayon::ThreadPoolBuilder::new().num_threads(threads.clamp(1, 128)).build() {
+        Ok(pool) => pool.install(|| units.par_iter().filter_map(one).collect()),
+        Err(error) => {
+            tracing::debug!(%error, threads, "cannot start that many threads");
+            units.iter().filter_map(one).collect()
+        }
+    }
+}
+
+fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree]) -> Result<Fingerprint> {
+    let mut all = Fingerprinter::new("layer on the disk, 2");
+    for tree in trees {
+        let root = match roots.get(tree.root) {
+            Some(Ok(root)) => root,
+            Some(Err(error)) => return Err(*error),
+            None => return Err(Errno::INVAL),
+        };
+        // Which root and path it is shows in the device and inode number.
+        let directory = match tree.scope {
+            TreeScope::EntryOnly => Err(Errno::NOTDIR),
+            TreeScope::Whole => root.open(opener, &tree.path, HANDLE | OFlags::DIRECTORY),
+        };
+        let directory = match directory {
+            Ok(directory) => directory,
+            // A file, written once with the layer's record.
+            Err(Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(error) => return Err(error),
+        };
+        take(&mut all, &rustix::fs::fstat(&directory)?);
+        for name in CONTENT {
+            match rustix::fs::statat(&directory, name, AS_IT_IS) {
+                Ok(stat) => {
+                    take(&mut all, &stat);
+                    break;
+                }
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(all.finish())
+}
+
+#[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // other types elsewhere; any bits will do
+fn take(all: &mut Fingerprinter, stat: &Stat) {
+    let facts = [
+        stat.st_dev as u64,
+        stat.st_ino as u64,
+        stat.st_mode as u64,
+        stat.st_nlink as u64,
+        stat.st_size as u64,
+        stat.st_ctime as u64,
+        stat.st_ctime_nsec as u64,
+        stat.st_mtime as u64,
+        stat.st_mtime_nsec as u64,
+    ];
+    for fact in facts {
+        all.number(fact);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    fn of(root: &Path, parts: &[(&str, TreeScope)]) -> Option<Fingerprint> {
+        let tree =
+            |(path, scope): &(&str, TreeScope)| Tree { root: 0, path: path.into(), unit: 7, scope: *scope };
+        let trees: Vec<_> = parts.iter().map(tree).collect();
+        gather(&[root.to_path_buf()], &Within::default(), &trees, 2).remove(&7)
+    }
+
+    #[test]
+    fn each_change_at_the_top_shows_and_nothing_else() {
+        use TreeScope::{EntryOnly, Whole};
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("layer/diff/etc/deep")).unwrap();
+        fs::write(at("layer/link"), "X").unwrap();
+        fs::write(at("layer/diff/etc/deep/file"), "1").unwrap();
+        fs::write(at("split"), "tar").unwrap();
+        let parts = [("layer", Whole), ("split", Whole)];
+        let look = || of(dir.path(), &parts);
+        let first = look().unwrap();
+        assert_eq!(look(), Some(first), "looking changes nothing");
+        fs::write(at("layer/diff/etc/deep/file"), "2").unwrap();
+        fs::write(at("layer/diff/etc/new"), "2").unwrap();
+        assert_eq!(look(), Some(first), "further down nothing shows");
+
+        type Change = fn(&dyn Fn(&str) -> PathBuf);
+        let changes: [(&str, Change); 5] = [
+            ("a file in diff", |at| fs::write(at("layer/diff/file"), "").unwrap()),
+            ("a new entry", |at| fs::create_dir(at("layer/work")).unwrap()),
+            ("an entry gone", |at| fs::remove_dir(at("layer/work")).unwrap()),
+            ("another directory", |at| {
+                fs::rename(at("layer"), at("old")).unwrap();
+                fs::create_dir_all(at("layer/diff")).unwrap();
+                fs::copy(at("old/link"), at("layer/link")).unwrap();
+            }),
+            ("permissions", |at| {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(at("layer/diff"), fs::Permissions::from_mode(0o711)).unwrap();
+            }),
+        ];
+        let mut before = first;
+        for (what, change) in changes {
+            // The kernel's clock for file times moves in steps of up to 10 ms.
+            std::thread::sleep(std::time::Duration::from_millis(12));
+            change(&at);
+            let now = look().unwrap();
+            assert_ne!(now, before, "{what}");
+            before = now;
+        }
+        assert_ne!(of(dir.path(), &[("layer", Whole)]), of(dir.path(), &[("layer", EntryOnly)]));
+        assert_eq!(of(dir.path(), &[("layer", Whole), ("none", Whole)]), None, "a missing part");
+        std::os::unix::fs::symlink("layer", at("way")).unwrap();
+        assert_eq!(of(dir.path(), &[("way/diff", Whole)]), None, "through a symlink");
+        assert!(of(dir.path(), &[("way", Whole)]).is_some(), "a symlink itself");
+    }
+}

@@ -1,0 +1,232 @@
+//! Stores that other stores take images from: additional image stores and imagestores.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use super::reading::{Borrower, Reading};
+use crate::model::{ImageIx, Inventory, Lent, StoreIx, Use};
+use crate::stores::containers_storage::config::StoreConfig;
+use crate::stores::containers_storage::fill::Ids;
+use crate::stores::containers_storage::needs::Need;
+use crate::sys::root::{Root, Who};
+use crate::sys::sysroot::Sysroot;
+
+/// Where a directory really is. The same one has the same device and inode, whatever it is
+/// called: a bind mount is no symlink.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl Place {
+    pub(super) fn of(path: PathBuf) -> Self {
+        let identity = Root::open(&path).ok().map(|root| root.identity());
+        Self { path, identity }
+    }
+
+    /// What is open already, wherever its path leads by now.
+    pub(super) fn opened(root: &Root) -> Self {
+        Self { path: root.to_path_buf(), identity: Some(root.identity()) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.path == other.path || self.identity.is_some() && self.identity == other.identity
+    }
+}
+
+/// The graphroots and imagestores that somebody writes to.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// One a store; `None` where there is no such directory.
+    graphroots: Vec<Option<Place>>,
+    imagestores: Vec<Vec<Place>>,
+}
+
+impl Own {
+    pub(super) fn new(sysroot: &Sysroot, stores: &[StoreConfig]) -> Self {
+        let place = |path: &PathBuf| match sysroot.open(path) {
+            Ok(root) => Some(Place::opened(&root)),
+            Err(_) => sysroot.resolve(path).ok().map(|path| Place { path, identity: None }),
+        };
+        let imagestores = |store: &StoreConfig| {
+            store.imagestore.iter().chain(&store.other_imagestores).filter_map(place).collect()
+        };
+        Self {
+            graphroots: stores.iter().map(|store| place(&store.graphroot)).collect(),
+            imagestores: stores.iter().map(imagestores).collect(),
+        }
+    }
+
+    /// The store that writes to `directory`, and where that is by its own name: the one with this
+    /// graphroot, else the first with this imagestore.
+    pub(super) fn find(&self, wanted: &Place) -> Option<(usize, &Path)> {
+        let graphroots = self.graphroots.iter().enumerate();
+        let mut graphroots =
+            graphroots.filter_map(|(at, place)| Some((at, place.as_ref().filter(|it| it.is(wanted))?)));
+        let imagestores = self.imagestores.iter().enumerate();
+        let mut imagestores =
+            imagestores.filter_map(|(at, places)| Some((at, places.iter().find(|place| place.is(wanted))?)));
+        let found = graphroots.next().or_else(|| imagestores.next());
+        found.map(|(at, place)| (at, place.path.as_path()))
+    }
+
+    /// Whether the store at position `at` has this graphroot.
+    pub(super) fn find_graphroot(&self, wanted: &Place, at: usize) -> bool {
+        self.graphroots[at].as_ref().is_some_and(|place| place.is(wanted))
+    }
+
+    /// Positions of all stores, each behind those that it takes images from. Where they go round in
+    /// a circle, somebody comes first.
+    pub(super) fn additional_first(&self, sysroot: &Sysroot, stores: &[StoreConfig]) -> Vec<usize> {
+        let lenders = |at: usize| {
+            let named = borrowed(&stores[at]).filter_map(|path| sysroot.resolve(path).ok());
+            named.filter_map(|path| self.find(&Place::of(path)).map(|found| found.0)).collect::<Vec<_>>()
+        };
+        let mut order = Vec::new();
+        let mut begun = vec![false; stores.len()];
+        for first in 0..stores.len() {
+            // Those to be looked into, the deepest last, each with its lenders still to come.
+            let mut path: Vec<(usize, Vec<usize>)> = Vec::new();
+            let mut next = Some(first);
+            loop {
+                if let Some(at) = next.filter(|at| !begun[*at]) {
+                    begun[at] = true;
+                    path.push((at, lenders(at).into_iter().rev().collect()));
+                }
+                let Some((at, waiting)) = path.last_mut() else { break };
+                next = waiting.pop();
+                if next.is_none() {
+                    order.push(*at);
+                    path.pop();
+                }
+            }
+        }
+        order
+    }
+}
+
+/// A store that could not be read at all.
+#[derive(Clone, Debug)]
+pub(super) struct Unread {
+    /// Its position among the stores that were to be read.
+    pub(super) at: usize,
+    pub(super) graphroot: PathBuf,
+    /// Where its images may come from.
+    pub(super) borrows_from: Vec<PathBuf>,
+    /// Or from anywhere.
+    pub(super) borrows_from_any: bool,
+}
+
+/// Where the images of a store may come from, by its configuration.
+pub(super) fn borrowed(store: &StoreConfig) -> impl Iterator<Item = &PathBuf> {
+    store.additional_image_stores.iter().chain(&store.imagestore).chain(&store.other_imagestores)
+}
+
+/// Whether whoever owns the store `borrower` can reach what lies in the store `lender` at all.
+/// Nobody's configuration makes a use of what they cannot read. What cannot be examined may be.
+pub(super) fn may_reach(sysroot: &Sysroot, borrower: &Path, (lender, driver): (&Path, &str)) -> bool {
+    // A user may have mounted what never answers, so nothing is examined by its path.
+    let open = |path: &Path| {
+        let inside = Path::new("/").join(path.strip_prefix(sysroot.root()).unwrap_or(path));
+        Root::open_in(sysroot.root(), &inside).ok()
+    };
+    let nearest = |path: &Path| path.ancestors().find_map(open);
+    let owner = nearest(borrower).map_or(0, |root| root.owner());
+    let records = lender.join(format!("{driver}-layers"));
+    nearest(&records).is_none_or(|records| records.way().admits(&Who::user(owner)))
+}
+
+/// A store that is shown, and its ids.
+struct Lender<'a> {
+    at: usize,
+    roots: Vec<Place>,
+    driver: String,
+    ids: &'a Ids,
+}
+
+/// Notes what stores take from each other: who needs which images and layers of a store that is
+/// shown, and which stores may be used by one whose containers are not all known.
+pub(super) fn note(
+    inventory: &mut Inventory,
+    sysroot: &Sysroot,
+    readings: &[Box<dyn Reading>],
+    ids: &HashMap<(PathBuf, String), Ids>,
+    borrowers: &[Borrower<'_>],
+    unread: &[Unread],
+) {
+    let lenders: Vec<Lender<'_>> = readings
+        .iter()
+        .enumerate()
+        .filter_map(|(at, reading)| {
+            let store = &inventory.stores[at];
+            let ids = ids.get(&(store.root.clone(), store.driver.clone()))?;
+            let roots = reading.roots().into_iter().map(Place::of).collect();
+            Some(Lender { at, roots, driver: store.driver.clone(), ids })
+        })
+        .collect();
+    // A container that is shown says itself what it is made from.
+    let shown: HashSet<_> =
+        inventory.containers.iter().filter_map(|one| Some((one.store, one.image?))).collect();
+    let (mut uses, mut lent) = (Vec::new(), Vec::new());
+    for borrower in borrowers {
+        let mut from = lenders_of(
+            (&borrower.borrows_from, borrower.borrows_from_any),
+            &lenders,
+            sysroot,
+            &borrower.root,
+        );
+        from.retain(|lender| Some(lender.at) != borrower.at && lender.driver == borrower.driver);
+        for lender in from {
+            if borrower.is_damaged {
+                lent.push(Lent { store: StoreIx::from(lender.at), to: borrower.root.clone() });
+            }
+            for need in &borrower.needs {
+                uses.extend(use_of(inventory, (borrower, &shown), lender, need));
+            }
+        }
+    }
+    for one in unread {
+        for lender in lenders_of((&one.borrows_from, one.borrows_from_any), &lenders, sysroot, &one.graphroot)
+        {
+            lent.push(Lent { store: StoreIx::from(lender.at), to: one.graphroot.clone() });
+        }
+    }
+    lent.dedup();
+    inventory.uses.extend(uses);
+    inventory.lent.extend(lent);
+}
+
+fn lenders_of<'a, 'b>(
+    (borrows_from, from_any): (&[PathBuf], bool),
+    lenders: &'a [Lender<'b>],
+    sysroot: &Sysroot,
+    borrower: &Path,
+) -> Vec<&'a Lender<'b>> {
+    let named: Vec<_> = borrows_from.iter().cloned().map(Place::of).collect();
+    let is_named = |root: &&Place| from_any || named.iter().any(|place| place.is(root));
+    let is_lender = |lender: &&Lender<'_>| {
+        let mut roots = lender.roots.iter().filter(is_named);
+        roots.any(|root| may_reach(sysroot, borrower, (&root.path, &lender.driver)))
+    };
+    lenders.iter().filter(is_lender).collect()
+}
+
+fn use_of(
+    inventory: &Inventory,
+    (borrower, shown): (&Borrower<'_>, &HashSet<(StoreIx, ImageIx)>),
+    lender: &Lender<'_>,
+    need: &Need,
+) -> Option<Use> {
+    let mut images: Vec<_> = need.images.iter().flat_map(|one| lender.ids.images(inventory, one)).collect();
+    let store = borrower.at.map(StoreIx::from);
+    images.retain(|image| store.is_none_or(|store| !shown.contains(&(store, *image))));
+    let holds: Vec<_> = need.layers.iter().filter_map(|id| lender.ids.layer(id)).collect();
+    let by = format!("{} in the store {}", need.by, borrower.root.display());
+    let is_listed = borrower.at.is_some();
+    (!(images.is_empty() && holds.is_empty())).then_some(Use { by, images, holds, is_listed })
+}

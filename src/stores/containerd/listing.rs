@@ -1,0 +1,201 @@
+//! The directories of a root.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::places::{CONTENT, CRI, Places, SNAPSHOTTER, TASKS, TMP_MOUNTS, digest};
+use super::snapshot::{BlobFile, IngestDirectory, Listing};
+use crate::model::Finding;
+use crate::sys::quiet::{self, Entry, Kind, Within};
+
+/// Longer than any reference of a download.
+const REF_BYTES: u64 = 64 << 10;
+
+/// What the directories hold.
+#[derive(Debug)]
+pub struct Listed {
+    within: Within,
+    pub listing: Listing,
+    pub blobs: BTreeMap<String, BlobFile>,
+    pub ingests: Vec<IngestDirectory>,
+    pub findings: Vec<Finding>,
+    /// A directory of the store is a symlink.
+    pub damaged: bool,
+}
+
+/// Where a snapshotter lies.
+#[derive(Clone, Debug)]
+pub struct Snapshotter {
+    pub name: String,
+    pub directory: PathBuf,
+    /// What has its database and its snapshots; most have them in the directory itself.
+    pub data: PathBuf,
+    /// It runs beside containerd, and keeps files of its own there.
+    pub is_proxy: bool,
+}
+
+/// The snapshotters by name: those below the root, those that were configured to be elsewhere, and
+/// those that run beside containerd and have a database.
+pub fn snapshotters(places: &Places, root: &[Entry]) -> Vec<Snapshotter> {
+    let mut found: Vec<_> = directories(places, root)
+        .into_iter()
+        .map(|(name, directory)| Snapshotter { name, data: directory.clone(), directory, is_proxy: false })
+        .collect();
+    for proxy in &places.proxies {
+        let Some(data) = &proxy.data else { continue };
+        found.retain(|known| known.name != proxy.name && known.directory != proxy.directory);
+        found.push(Snapshotter {
+            name: proxy.name.clone(),
+            directory: proxy.directory.clone(),
+            data: data.clone(),
+            is_proxy: true,
+        });
+    }
+    found
+}
+
+fn directories(places: &Places, root: &[Entry]) -> Vec<(String, PathBuf)> {
+    let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for entry in root.iter().filter(|entry| entry.kind == Kind::Directory) {
+        if let Some(name) = entry.name.to_str().and_then(|name| name.strip_prefix(SNAPSHOTTER)) {
+            found.insert(name.to_owned(), places.root.join(&entry.name));
+        }
+    }
+    for (name, directory) in &places.snapshotters {
+        if quiet::facts(directory).is_ok_and(|facts| facts.kind == Kind::Directory) {
+            // What is left below the root belongs to the time before; it keeps its own name.
+            if let Some(before) =
+                found.insert(name.clone(), directory.clone()).filter(|path| path != directory)
+            {
+                found.insert(format!("{name} (unused directory)"), before);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// Lists all of the root that is not inside a layer.
+///
+/// # Errors
+/// When the root itself cannot be listed.
+pub fn list(places: &Places) -> io::Result<Listed> {
+    let within = places.within();
+    let root = within.list(&places.root)?;
+    let snapshotters = snapshotters(places, &root);
+    let mut listed = Listed {
+        within,
+        listing: Listing::new(),
+        blobs: BTreeMap::new(),
+        ingests: Vec::new(),
+        findings: Vec::new(),
+        damaged: false,
+    };
+    for entry in &root {
+        let snapshotter = entry.name.to_str().is_some_and(|name| name.starts_with(SNAPSHOTTER));
+        if snapshotter && entry.kind == Kind::Symlink {
+            listed.directory(&places.root.join(&entry.name));
+        }
+    }
+    listed.listing.insert(places.root.clone(), root);
+    listed.content(&places.root.join(CONTENT));
+    for Snapshotter { directory, data, .. } in snapshotters {
+        if data != directory {
+            listed.directory(&directory);
+        }
+        for entry in listed.directory(&data) {
+            if matches!(entry.name.to_str(), Some("snapshots" | "active" | "view"))
+                && may_be_directory(&entry)
+            {
+                listed.directory(&data.join(&entry.name));
+            }
+        }
+    }
+    for cache in &places.layer_caches {
+        for algorithm in listed.directory(cache).into_iter().filter(may_be_directory) {
+            let of_algorithm = cache.join(&algorithm.name);
+            for prefix in listed.directory(&of_algorithm).into_iter().filter(may_be_directory) {
+                listed.directory(&of_algorithm.join(&prefix.name));
+            }
+        }
+    }
+    for (top, below) in [(CRI, ["containers", "sandboxes"].as_slice()), (TMP_MOUNTS, &[]), (TASKS, &[])] {
+        for entry in listed.directory(&places.root.join(top)) {
+            let known = entry.name.to_str().is_some_and(|name| below.contains(&name)) || top == TASKS;
+            if known && may_be_directory(&entry) {
+                listed.directory(&places.root.join(top).join(&entry.name));
+            }
+        }
+    }
+    Ok(listed)
+}
+
+/// A symlink is not followed; trying to list it says so.
+fn may_be_directory(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::Directory | Kind::Symlink)
+}
+
+impl Listed {
+    /// Lists one directory; one that is not there is empty.
+    fn directory(&mut self, path: &Path) -> Vec<Entry> {
+        let entries = match self.within.list(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+            Err(error) => {
+                let message = format!("listing it: {error}; what is in it is not counted");
+                self.findings.push(Finding { path: path.to_path_buf(), message, incomplete: true });
+                self.damaged |= quiet::is_symlink(&error);
+                return Vec::new();
+            }
+        };
+        self.listing.insert(path.to_path_buf(), entries.clone());
+        entries
+    }
+
+    fn content(&mut self, content: &Path) {
+        self.directory(content);
+        let blobs = content.join("blobs");
+        for algorithm in self.directory(&blobs) {
+            if !may_be_directory(&algorithm) {
+                continue;
+            }
+            let directory = blobs.join(&algorithm.name);
+            for file in self.directory(&directory) {
+                let digest = algorithm.name.to_str().zip(file.name.to_str());
+                if let Some(digest) =
+                    digest.and_then(|(algorithm, name)| digest_of_file(algorithm, name, file.kind))
+                    && let Some(found) = blob_file(&self.within, &directory.join(&file.name))
+                {
+                    self.blobs.insert(digest, found);
+                }
+            }
+        }
+        let ingest = content.join("ingest");
+        for entry in self.directory(&ingest) {
+            if entry.kind == Kind::Directory {
+                self.ingests.push(ingest_directory(&self.within, &ingest, &entry));
+            }
+        }
+    }
+}
+
+fn digest_of_file(algorithm: &str, name: &str, kind: Kind) -> Option<String> {
+    digest(algorithm, name).filter(|_| kind == Kind::File)
+}
+
+/// A blob's file, if it is there.
+pub fn blob_file(within: &Within, path: &Path) -> Option<BlobFile> {
+    let facts = within.facts(path).ok().filter(|facts| facts.kind == Kind::File)?;
+    Some(BlobFile { length: facts.length, modified: facts.modified })
+}
+
+fn ingest_directory(within: &Within, ingest: &Path, entry: &Entry) -> IngestDirectory {
+    let path = ingest.join(&entry.name);
+    let backend_ref = within.read(&path.join("ref"), REF_BYTES).ok();
+    let facts = within.facts(&path.join("data")).or_else(|_| within.facts(&path)).ok();
+    IngestDirectory {
+        name: entry.name.to_string_lossy().into_owned(),
+        backend_ref: backend_ref.map(|text| String::from_utf8_lossy(&text).into_owned()),
+        modified: facts.and_then(|facts| facts.modified),
+    }
+}

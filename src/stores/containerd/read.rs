@@ -1,0 +1,340 @@
+//! Reads a containerd root: directories first, then the snapshotters' databases, then
+//! `meta.db`, since what is made appears in this order and what is deleted goes in the
+//! opposite one. So what has no record when the databases are read was not just being made.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use super::content::{self, Document};
+use super::listing::{self, Listed};
+use super::metadata::{Metadata, Oddity, snapshotter};
+use super::places::{self, CRI, Places, digest_of_cached};
+use super::snapshot::{Backend, BlobFile, Snapshot, Transactions};
+use super::units;
+use crate::model::{Consistency, ContainerState, Finding};
+use crate::stores::bolt::{self, BoltError, Database, Limits};
+use crate::sys::quiet::{self, Kind, Within};
+use crate::sys::readlink::Untraced;
+
+/// containerd reads manifests of at most 8 MiB.
+const DOCUMENT_BYTES: u64 = 8 << 20;
+/// A layer of the erofs snapshotter, in the directory of its snapshot.
+const EROFS_LAYER: &str = "layer.erofs";
+/// Much longer than CRI's status files.
+const STATUS_BYTES: u64 = 1 << 20;
+/// How deep indexes nest in indexes. Nobody nests them more than once.
+const NESTING: usize = 4;
+
+/// How patient [`read()`] is.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long to try for a reading during which nobody wrote.
+    pub quiet: Duration,
+    /// How long to wait before things without a record are looked at again.
+    pub confirm: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { quiet: Duration::from_millis(800), confirm: Duration::from_secs(1) }
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Reads the root.
+///
+/// # Errors
+/// When the root cannot be listed or its `meta.db` cannot be opened. Everything else that
+/// cannot be read is a finding.
+pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
+    let mut snapshot = read_quietly(places, patience)?;
+    let first: HashSet<_> = unknown(&snapshot).collect();
+    if !first.is_empty() && !places.foreign {
+        // A blob's file stands for a moment before its record, and what is being deleted
+        // stands for a moment after: only what is there twice is a leak.
+        thread::sleep(patience.confirm);
+        snapshot = read_quietly(places, patience)?;
+    }
+    let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
+    for path in both {
+        let modified = places.within().facts(&path).ok().and_then(|facts| facts.modified);
+        snapshot.unknown_since.insert(path, modified);
+    }
+    if snapshot.consistency == Consistency::WriterActive {
+        snapshot.findings.push(Finding {
+            path: places.root.clone(),
+            message: "containerd was writing all the time; its databases are each read as of one moment, \
+                      and nothing is called missing"
+                .into(),
+            incomplete: false,
+        });
+    }
+    Ok(snapshot)
+}
+
+/// What has no record.
+fn unknown(snapshot: &Snapshot) -> impl Iterator<Item = PathBuf> {
+    units::sort(snapshot).into_iter().filter(|unit| unit.what.is_orphan()).map(|unit| unit.path)
+}
+
+/// Reads until nobody wrote during it, or the patience ends.
+fn read_quietly(places: &Places, patience: Patience) -> io::Result<Snapshot> {
+    let started = Instant::now();
+    loop {
+        let before = transactions(places)?;
+        let mut snapshot = read_once(places)?;
+        let still = places.foreign || transactions(places)? == before;
+        snapshot.transactions = before;
+        if still {
+            return Ok(snapshot);
+        }
+        if started.elapsed() >= patience.quiet {
+            snapshot.consistency = snapshot.consistency.max(Consistency::WriterActive);
+            return Ok(snapshot);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Whether anything was written since `snapshot`.
+///
+/// # Errors
+/// When the root cannot be listed any more.
+pub fn moved(snapshot: &Snapshot) -> io::Result<bool> {
+    Ok(!snapshot.places.foreign && transactions(&snapshot.places)? != snapshot.transactions)
+}
+
+fn transactions(places: &Places) -> io::Result<Transactions> {
+    let within = places.within();
+    let snapshotters = listing::snapshotters(places, &within.list(&places.root)?);
+    let databases = snapshotters.into_iter().map(|snapshotter| snapshotter.data.join("metadata.db"));
+    let peek = |path: &Path| -> Result<u64, BoltError> { bolt::newest_txid(&within.open_file(path)?) };
+    Ok(databases
+        .chain([places.meta_db()])
+        .map(|path| (peek(&path).ok(), path))
+        .map(|(id, path)| (path, id))
+        .collect())
+}
+
+/// Directories, then the snapshotters' databases, then `meta.db`, then the small files that
+/// the records lead to.
+fn read_once(places: &Places) -> io::Result<Snapshot> {
+    let Listed { listing, blobs, ingests, findings, damaged, .. } = listing::list(places)?;
+    let mut snapshot = Snapshot {
+        places: places.clone(),
+        metadata: Metadata::default(),
+        backends: Vec::new(),
+        listing,
+        blobs,
+        ingests,
+        documents: HashMap::new(),
+        cached_layers: HashMap::new(),
+        more_cached_layers: false,
+        states: HashMap::new(),
+        unknown_since: HashMap::new(),
+        consistency: if damaged { Consistency::Damaged } else { Consistency::Consistent },
+        findings,
+        databases: Vec::new(),
+        transactions: Vec::new(),
+    };
+    let root = snapshot.entries(&places.root).to_vec();
+    for found in listing::snapshotters(places, &root) {
+        let backend = snapshot.backend(found);
+        snapshot.backends.push(backend);
+    }
+    if !places.layer_caches.is_empty() {
+        snapshot.cached_layers();
+    }
+    snapshot.meta_db()?;
+    snapshot.late_blobs();
+    snapshot.documents();
+    snapshot.states();
+    Ok(snapshot)
+}
+
+/// Opens and reads a database; a missing one is `None`.
+fn database(within: &Within, path: &Path) -> Result<Option<Database>, BoltError> {
+    let file: File = match within.open_file(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Database::read(&file, &Limits::default()).map(Some)
+}
+
+/// Where the symlink to a layer in a cache leads; `None` where that cannot be read without a trace.
+fn cached_blob(within: &Within, snapshot: &Path) -> Option<PathBuf> {
+    let open = within.directory(snapshot).ok()?;
+    Some(Untraced::of(open.as_fd()).ok()?.target(OsStr::new(EROFS_LAYER)).ok()?.into())
+}
+
+impl Snapshot {
+    fn finding(&mut self, path: &Path, message: String, incomplete: bool) {
+        self.findings.push(Finding { path: path.to_path_buf(), message, incomplete });
+    }
+
+    /// What cannot be read makes everything that is missing unproven.
+    fn unreadable(&mut self, path: &Path, error: &BoltError) {
+        let message = format!("reading the database: {error}; what it records is missing from the figures");
+        self.finding(path, message, true);
+        self.consistency = Consistency::Damaged;
+    }
+
+    fn describe(&mut self, path: &Path, database: &Database, oddities: &[Oddity]) {
+        if let Ok(facts) = self.places.within().facts(path) {
+            self.databases.push((path.to_path_buf(), database.used_bytes(), facts.length));
+        }
+        if let Some(damage) = database.damage() {
+            let message = format!(
+                "its newest transaction is damaged ({damage}); read as of the one before, number {}",
+                database.txid()
+            );
+            self.finding(path, message, true);
+            self.consistency = Consistency::Damaged;
+        }
+        for odd in oddities {
+            self.finding(path, format!("{} {}", odd.at, odd.message), true);
+            // An image may look unused because the record of its container is damaged.
+            self.consistency = Consistency::Damaged;
+        }
+    }
+
+    fn backend(&mut self, found: listing::Snapshotter) -> Backend {
+        let listing::Snapshotter { name, directory, data, is_proxy } = found;
+        let path = data.join("metadata.db");
+        let mut backend = Backend { name, directory, data, is_proxy, ..Backend::default() };
+        match database(&self.places.within(), &path) {
+            Ok(None) => {}
+            Ok(Some(database)) => {
+                let (snapshots, oddities) = snapshotter::read(&database);
+                self.describe(&path, &database, &oddities);
+                backend.snapshots = snapshots;
+                backend.known = true;
+            }
+            Err(error) => self.unreadable(&path, &error),
+        }
+        backend
+    }
+
+    /// Which layers the erofs snapshotter has in a cache: containerd 2.4 has a label with the path, its
+    /// betas a symlink. Neither is followed: the name of the file is the layer's diffID.
+    fn cached_layers(&mut self) {
+        let within = self.places.within();
+        for (at, backend) in self.backends.iter().enumerate().filter(|(_, backend)| backend.name == "erofs") {
+            for found in &backend.snapshots {
+                let directory = backend.data.join("snapshots").join(found.id.to_string());
+                let link = within.facts(&directory.join(EROFS_LAYER));
+                let target = match (&found.cached_blob, link) {
+                    (Some(path), _) => Some(PathBuf::from(path)),
+                    (None, Ok(facts)) if facts.kind == Kind::Symlink => cached_blob(&within, &directory),
+                    (None, Err(error)) if error.kind() != io::ErrorKind::NotFound => None,
+                    (None, _) => continue,
+                };
+                match target.and_then(|path| digest_of_cached(&path)) {
+                    Some(diff_id) => drop(self.cached_layers.insert((at, found.id), diff_id)),
+                    None => self.more_cached_layers = true,
+                }
+            }
+        }
+    }
+
+    fn meta_db(&mut self) -> io::Result<()> {
+        let path = self.places.meta_db();
+        match database(&self.places.within(), &path) {
+            Ok(Some(database)) => {
+                self.metadata = Metadata::read(&database);
+                let oddities = std::mem::take(&mut self.metadata.oddities);
+                self.describe(&path, &database, &oddities);
+                self.metadata.oddities = oddities;
+            }
+            Ok(None) => return Err(io::Error::new(io::ErrorKind::NotFound, "it has no meta.db")),
+            // Without any record the bytes still count; nothing can be said of them.
+            Err(error) => self.unreadable(&path, &error),
+        }
+        Ok(())
+    }
+
+    /// Where a blob's file lies; `None` for what is no digest.
+    pub(in crate::stores::containerd) fn blob_path(&self, digest: &str) -> Option<PathBuf> {
+        let (algorithm, hex) = digest.split_once(':')?;
+        // Only what is shaped like a digest becomes a path.
+        places::digest(algorithm, hex)?;
+        Some(self.places.content().join("blobs").join(algorithm).join(hex))
+    }
+
+    /// Blobs that came between the listing and the records.
+    fn late_blobs(&mut self) {
+        let within = self.places.within();
+        let mut late: Vec<(String, BlobFile)> = Vec::new();
+        for blob in self.metadata.namespaces.iter().flat_map(|namespace| &namespace.blobs) {
+            if self.blobs.contains_key(&blob.digest) {
+                continue;
+            }
+            let file = self.blob_path(&blob.digest).and_then(|path| listing::blob_file(&within, &path));
+            late.extend(file.map(|file| (blob.digest.clone(), file)));
+        }
+        self.blobs.extend(late);
+    }
+
+    /// Reads the indexes and manifests that names lead to.
+    fn documents(&mut self) {
+        let within = self.places.within();
+        let images = self.metadata.namespaces.iter().flat_map(|namespace| &namespace.images);
+        let mut waiting: Vec<(String, usize)> = images.map(|image| (image.target.clone(), 0)).collect();
+        while let Some((digest, depth)) = waiting.pop() {
+            if self.documents.contains_key(&digest) || !self.blobs.contains_key(&digest) {
+                continue;
+            }
+            let Some(path) = self.blob_path(&digest) else { continue };
+            match within.read(&path, DOCUMENT_BYTES) {
+                Ok(bytes) => {
+                    let Some(document) = content::parse(&bytes) else { continue };
+                    if let Document::Index(children) = &document
+                        && depth < NESTING
+                    {
+                        waiting.extend(children.iter().map(|child| (child.digest.clone(), depth + 1)));
+                    }
+                    self.documents.insert(digest, document);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.finding(&path, format!("reading the manifest: {error}"), true),
+            }
+        }
+    }
+
+    /// Reads CRI's status files: when a container was started and when it ended.
+    fn states(&mut self) {
+        let containers = self.places.root.join(CRI).join("containers");
+        let within = self.places.within();
+        for entry in self.entries(&containers).to_vec() {
+            let path = containers.join(&entry.name).join("status");
+            let status = within.read(&path, STATUS_BYTES);
+            if let Err(error) = &status
+                && quiet::is_symlink(error)
+            {
+                self.finding(&path, error.to_string(), true);
+                self.consistency = Consistency::Damaged;
+            }
+            let json = status.ok().and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
+            let (Some(json), Some(id)) = (json, entry.name.to_str()) else { continue };
+            let happened =
+                |what: &str| json.get(what).and_then(serde_json::Value::as_i64).is_some_and(|at| at > 0);
+            let state = match (happened("FinishedAt"), happened("StartedAt"), happened("CreatedAt")) {
+                (true, _, _) => ContainerState::Exited,
+                (_, true, _) => ContainerState::Running,
+                (_, _, true) => ContainerState::Created,
+                _ => continue,
+            };
+            self.states.insert(id.to_owned(), state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Stores of OCI artifacts: one in every graphroot that has any, and CRI-O's additional ones.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::disk::Tally;
+use crate::disk::filesystem::CostModel;
+use crate::model::{FilesystemIx, NodeIx, Store, StoreIx, StoreKind};
+use crate::stores::containers_storage::artifacts::{self, Layout};
+use crate::stores::containers_storage::config::pinned_by;
+use crate::stores::containers_storage::places::Places;
+use crate::stores::inventory_writer::InventoryWriter;
+use crate::stores::reading::{Filling, Reading, UnitView};
+use crate::stores::request::Request;
+use crate::stores::unit::views;
+
+/// A store of artifacts that was read.
+#[derive(Clone, Debug)]
+pub struct Artifacts {
+    layout: Layout,
+    origin: String,
+    /// One of CRI-O's additional stores, whose artifacts it calls pinned (cri-o
+    /// `internal/ociartifact`).
+    is_additional: bool,
+}
+
+impl Artifacts {
+    /// Reads the one at `places`, if there is one.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub(in crate::stores) fn find(
+        places: &Places,
+        origin: &str,
+        request: &Request,
+    ) -> io::Result<Option<Self>> {
+        if !artifacts::exists(places) {
+            return Ok(None);
+        }
+        let layout = artifacts::read(places, request.patience)?;
+        Ok(Some(Self { layout, origin: origin.to_owned(), is_additional: false }))
+    }
+
+    /// As one that CRI-O's configuration names beside its own.
+    pub(in crate::stores) fn into_additional(self) -> Self {
+        Self { is_additional: true, ..self }
+    }
+
+    /// Where it lies.
+    pub(in crate::stores) fn directory(&self) -> PathBuf {
+        self.layout.directory()
+    }
+}
+
+impl Reading for Artifacts {
+    fn store(&self, filesystem: FilesystemIx) -> Store {
+        let places = &self.layout.places;
+        Store {
+            kind: StoreKind::ContainersStorage,
+            root: places.graphroot.to_path_buf(),
+            driver: places.driver.clone(),
+            filesystem,
+            read_only: places.read_only,
+            origin: self.origin.clone(),
+            consistency: self.layout.consistency,
+        }
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        vec![self.layout.directory()]
+    }
+
+    fn units(&self) -> Vec<UnitView<'_>> {
+        views(&self.layout.units)
+    }
+
+    fn places(&self) -> Option<&Places> {
+        Some(&self.layout.places)
+    }
+
+    fn copies_by_reflink(&self) -> bool {
+        false
+    }
+
+    fn moved(&self) -> bool {
+        artifacts::moved(&self.layout)
+    }
+
+    fn read_again(&mut self, request: &Request) -> io::Result<()> {
+        self.layout = artifacts::read(&self.layout.places, request.patience)?;
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        filling: &mut Filling<'_>,
+        store: StoreIx,
+        areas: &[(FilesystemIx, CostModel)],
+        tallies: &[Tally],
+    ) -> Vec<NodeIx> {
+        let by_store = self.is_additional.then(|| format!("additional_artifact_stores in {}", self.origin));
+        let writer = InventoryWriter {
+            inventory: filling.inventory,
+            store,
+            areas,
+            mounts: &[],
+            labels: &filling.request.labels,
+            present: filling.present,
+            leaks: filling.request.weigh.finds_leaks(),
+        };
+        let pinned_by = |names: &[String], digests: &[String]| {
+            let mut reasons = pinned_by(filling.pins, names, digests);
+            reasons.extend(by_store.clone());
+            reasons
+        };
+        artifacts::fill(writer, &self.layout, tallies, &pinned_by)
+    }
+}

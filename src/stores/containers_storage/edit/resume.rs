@@ -1,0 +1,146 @@
+//! Finishing what a killed run of ours began.
+
+use super::bin::{self, Bin, TEMPDIRS, TEMPDIRS_OF_RECORDS};
+use super::deleted::Deleted;
+use super::directory;
+use super::editor::Editor;
+use super::error::Error;
+use super::intent::{Intent, Mark};
+use super::locks::Guards;
+use super::mounted::{self, Read};
+use super::place::KINDS;
+use super::session::Session;
+
+impl Editor {
+    /// Finishes the deletions that a killed run of ours began in this store: layers that
+    /// nothing has come to use since, directories of images whose record is gone, containers whose
+    /// layer is gone, temporary files and directories of dead processes. Call it before a run; without notes it does
+    /// nothing, and takes no lock.
+    ///
+    /// # Errors
+    /// When the locks cannot be had, the records cannot be read, or a deletion fails. What is in
+    /// use now is no error: it stays.
+    pub fn resume(&self) -> Result<Deleted, Error> {
+        // A note is of the graphroot's layers; what a deletion of artifacts leaves a sweep finds.
+        if self.is_of_artifacts() {
+            return Ok(Deleted::default());
+        }
+        let notes = self.notes();
+        if notes.is_empty() {
+            return Ok(Deleted::default());
+        }
+        let read = match notes.iter().any(|(_, intent, _)| intent.container.is_some()) {
+            true => Read::Processes,
+            false => Read::Mounts,
+        };
+        let done = Session::open(self, read)?.run(|session| {
+            let numbers: Vec<_> = notes.iter().map(|(_, intent, _)| intent.temporary.as_str()).collect();
+            session.sweep_temporary(&numbers)?;
+            notes.iter().try_for_each(|(_, intent, marks)| session.finish_intent(intent, marks))
+        })?;
+        for (path, ..) in notes {
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(done)
+    }
+}
+
+impl Session<'_> {
+    /// Half-written record files, which are dead since the store's locks are ours, and our own
+    /// temporary directories.
+    fn sweep_temporary(&mut self, ours: &[&str]) -> Result<(), Error> {
+        let mut found = Vec::new();
+        for (at, place) in self.places.iter().enumerate() {
+            for (guards, _) in KINDS {
+                let Some(records) = place.records(guards) else { continue };
+                for name in records.names()? {
+                    if name.as_encoded_bytes().starts_with(b".tmp-") {
+                        self.done.removed += u64::from(records.unlink(&name)?);
+                    }
+                }
+            }
+            let of_records = place.records(Guards::Layers).map(|records| (records, TEMPDIRS_OF_RECORDS));
+            let of_driver = place.driver.as_ref().map(|driver| (driver, TEMPDIRS));
+            for (parent, holder) in of_driver.into_iter().chain(of_records) {
+                let Some(tempdirs) = parent.below(holder)? else { continue };
+                let names = tempdirs.names()?;
+                for number in bin::numbers(&names).into_iter().filter(|number| ours.contains(number)) {
+                    let directory = tempdirs.path().join(format!("temp-dir-{number}"));
+                    if let Some(bin) = Bin::adopt(parent, holder.as_ref(), number)? {
+                        found.push((at, directory, bin));
+                    }
+                }
+                if names.is_empty() {
+                    parent.remove_empty(holder);
+                }
+            }
+        }
+        for (place, path, bin) in found {
+            match self.prove_unmounted(&[mounted::Doomed { path: &path, words: Vec::new() }]) {
+                Ok(()) => self.adopt(place, bin),
+                Err(refusal) => tracing::info!(%refusal, "a temporary directory stays"),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_intent(&mut self, intent: &Intent, marks: &[Mark]) -> Result<(), Error> {
+        if let Some(image) = &intent.image {
+            if self.records.image(image).is_some() {
+                // It was killed before the first change, or the image has been pulled again.
+                return Ok(());
+            }
+            if directory::id_of(image.as_ref()).is_some() {
+                for place in 0..self.places.len() {
+                    self.remove_image_directory(place, image)?;
+                }
+            }
+        }
+        // Its record, which names the layer, keeps what is left of that.
+        if let Some(container) = &intent.container {
+            match self.finish_container(container) {
+                Err(Error::Refused(refusal)) => {
+                    tracing::info!(%refusal, container, "a container whose deletion was killed stays");
+                    return Ok(());
+                }
+                other => other?,
+            }
+        }
+        for (id, mark) in intent.layers.iter().zip(marks) {
+            if !mark.is_still(&self.mark(id)) {
+                tracing::info!(layer = id, "a layer of a deletion that was killed has come anew, and stays");
+                return Ok(());
+            }
+            match self.finish_layer(id) {
+                Err(Error::Refused(refusal)) => {
+                    tracing::info!(%refusal, layer = id, "a layer of a deletion that was killed stays");
+                    return Ok(());
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_layer(&mut self, id: &str) -> Result<(), Error> {
+        if self.records.layer(id).is_some() {
+            self.prove_unreferenced(id)?;
+            self.outside.prove_layers(&[id.to_owned()])?;
+            let doomed = self.prove_layers(&[id.to_owned()])?;
+            return self.delete_proven(&doomed);
+        }
+        // Its record went first (no marks): an orphan directory by now, or nothing.
+        for place in 0..self.places.len() {
+            let layers = self.places[place].layers.as_ref();
+            let there = layers.map_or(Ok(false), |layers| layers.has(id))?;
+            if there && directory::id_of(id.as_ref()).is_some() {
+                self.reclaim_layer_directory(place, id)?;
+            }
+        }
+        if directory::id_of(id.as_ref()).is_some() {
+            self.prove_layer_unnamed(id)?;
+            self.remove_layer_data(id)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! containerd: which roots there are, and what is read of each.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::model::Finding;
+use crate::stores::containerd::config::{self, RootConfig};
+use crate::stores::containerd::places::{Places, is_root};
+use crate::stores::containerd::store::Containerd;
+use crate::stores::containerd::{read, units};
+use crate::stores::reading::Reading;
+use crate::stores::request::{Error, Request};
+
+/// containerd roots that have been read.
+#[derive(Debug, Default)]
+pub(in crate::stores) struct Found {
+    stores: Vec<Containerd>,
+    pub(in crate::stores) findings: Vec<Finding>,
+    /// Configured places, whether or not there is a store.
+    pub(in crate::stores) looked: Vec<PathBuf>,
+    /// The first store that could not be read.
+    unreadable: Option<Error>,
+}
+
+impl Found {
+    /// The stores, and why the first of the others could not be read.
+    pub(in crate::stores) fn into_readings(self) -> (Vec<Box<dyn Reading>>, Option<Error>) {
+        let stores = self.stores.into_iter();
+        (stores.map(|store| Box::new(store) as Box<dyn Reading>).collect(), self.unreadable)
+    }
+
+    /// The same directory may be configured twice.
+    fn knows(&self, root: &Path) -> bool {
+        self.stores.iter().any(|known| known.snapshot.places.root == root)
+    }
+
+    /// Reads a root; `false` where there is none.
+    fn store(&mut self, request: &Request, config: &RootConfig) -> Result<bool, Error> {
+        let unreadable = |source| Error::Unreadable { path: config.root.clone(), source };
+        let places: Places = match config.places(&request.sysroot) {
+            Ok(places) => places,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(unreadable(error)),
+        };
+        if self.knows(&places.root) {
+            return Ok(true);
+        }
+        if !is_root(&places.root).map_err(unreadable)? {
+            return Ok(false);
+        }
+        let snapshot = read::read(&places, read::Patience::default()).map_err(unreadable)?;
+        self.stores.push(Containerd {
+            units: units::sort(&snapshot),
+            snapshot,
+            origin: config.origin.clone(),
+        });
+        Ok(true)
+    }
+}
+
+/// Reads the roots that the request names; without any name (of whatever kind of store),
+/// those that the configuration names and those in the usual places.
+///
+/// # Errors
+/// When a named root is none or cannot be read.
+pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
+    let mut found = Found::default();
+    if request.names_stores() {
+        for root in &request.containerd_roots {
+            if !found.store(request, &config::named(&request.sysroot, root))? {
+                return Err(Error::NotAStore {
+                    path: root.clone(),
+                    hint: "name the directory that holds `io.containerd.metadata.v1.bolt`",
+                });
+            }
+        }
+        return Ok(found);
+    }
+    let discovery = config::discover(&request.sysroot);
+    for (path, message) in discovery.problems {
+        found.findings.push(Finding { path, message, incomplete: false });
+    }
+    for config in discovery.roots {
+        match found.store(request, &config) {
+            Ok(_) => {}
+            Err(Error::Unreadable { path, source }) => {
+                let message = format!("cannot be read: {source}");
+                found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                found.unreadable.get_or_insert(Error::Unreadable { path, source });
+            }
+            Err(error) => return Err(error),
+        }
+        found.looked.push(config.root);
+    }
+    Ok(found)
+}

@@ -1,0 +1,530 @@
+//! containers/storage: which graphroots there are, and what is read of each.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::model::{Consistency, Finding};
+use crate::stores::additional::{self, Own, Place, Unread};
+use crate::stores::containers_storage::artifacts;
+use crate::stores::containers_storage::artifacts::store::Artifacts;
+use crate::stores::containers_storage::config::{self, Discovery, Pin, StoreConfig};
+use crate::stores::containers_storage::edit::{OutsideUse, Watch};
+use crate::stores::containers_storage::leftovers;
+use crate::stores::containers_storage::needs::{self, Need};
+use crate::stores::containers_storage::places::{self, Places};
+use crate::stores::containers_storage::snapshot::Snapshot;
+use crate::stores::containers_storage::store::{Graphroot, read};
+use crate::stores::containers_storage::units;
+use crate::stores::reading::Reading;
+use crate::stores::request::{Error, Request, Weigh};
+use crate::sys::quiet::Within;
+use crate::sys::root::Root;
+
+/// Graphroots that have been read. Additional image stores come before the stores that
+/// read from them.
+#[derive(Debug, Default)]
+pub(in crate::stores) struct Found {
+    stores: Vec<Graphroot>,
+    /// Stores that nobody asked for and that take images from those above: their records alone.
+    others: Vec<Graphroot>,
+    /// What lies beside the images.
+    artifacts: Vec<Artifacts>,
+    pub(in crate::stores) pins: Vec<Pin>,
+    pub(in crate::stores) findings: Vec<Finding>,
+    /// Configured places, whether or not there is a store.
+    pub(in crate::stores) looked: Vec<PathBuf>,
+    /// The stores that could not be read.
+    pub(in crate::stores) unread: Vec<Unread>,
+    /// Why the first of them could not be read.
+    unreadable: Option<Error>,
+}
+
+impl Found {
+    /// The stores, and why the first of the others could not be read.
+    pub(in crate::stores) fn into_readings(self) -> (Vec<Box<dyn Reading>>, Option<Error>) {
+        let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
+        let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
+        (stores.chain(artifacts).collect(), self.unreadable)
+    }
+
+    /// The stores that nobody asked for.
+    pub(in crate::stores) fn others(&mut self) -> Vec<Graphroot> {
+        std::mem::take(&mut self.others)
+    }
+}
+
+/// Reads the graphroots that the request names; without any name (of whatever kind of
+/// store), those that the configuration names. Stores that are not asked for are read as well if
+/// they take images from those: a name limits what is shown, never who is asked for use.
+///
+/// # Errors
+/// When a named store is none or cannot be read.
+pub(in crate::stores) fn find(request: &Request) -> Result<Found, Error> {
+    let named = request.names_stores();
+    let Discovery { stores, others, pins, artifact_stores, problems } = match named {
+        true => config::named(&request.sysroot, &request.environment, &request.graphroots),
+        false => config::discover(&request.sysroot, &request.environment),
+    };
+    let mut found = Found { pins, ..Found::default() };
+    for (path, message) in problems {
+        found.findings.push(Finding { path, message, incomplete: false });
+    }
+    let asked = stores.len();
+    let mut all = [stores, others].concat();
+    let bootc = bootc(request);
+    if request.environment.uid == 0 {
+        // Its quadlets name it on podman's command line, which no configuration tells of. Users
+        // cannot read it.
+        let of_root = all.iter_mut().filter(|store| placed_owner(request, store) == 0);
+        of_root.for_each(|store| store.additional_image_stores.extend(bootc.clone()));
+    }
+    let own = Own::new(&request.sysroot, &all);
+    let known = Configured { all: &all, asked, own: &own };
+    for at in own.additional_first(&request.sysroot, &all).into_iter().filter(|at| *at < asked) {
+        let store = &all[at];
+        let (before, beside) = (found.stores.len(), found.artifacts.len());
+        match found.store(request, at, known) {
+            Ok(()) => {}
+            Err(Error::Unreadable { path, source }) if !named => {
+                found.unread.push(unread(request, store, at));
+                // Root's is nothing that a user misses.
+                if !is_of_root(request, &path, &source) {
+                    let message = format!("cannot be read: {source}");
+                    found.findings.push(Finding { path: path.clone(), message, incomplete: true });
+                }
+                found.unreadable.get_or_insert(Error::Unreadable { path, source });
+            }
+            Err(error) => return Err(error),
+        }
+        let nothing = found.stores.len() == before && found.artifacts.len() == beside;
+        if named && nothing && !found.knows(request, &store.graphroot) {
+            return Err(Error::NotAStore {
+                path: store.graphroot.clone(),
+                hint: "name the directory that holds `overlay-layers` or `vfs-layers`; `podman info` calls \
+                       it graphRoot",
+            });
+        }
+        found.looked.push(store.graphroot.clone());
+    }
+    if !named {
+        found.additional_artifacts(request, &artifact_stores);
+    }
+    for at in asked..all.len() {
+        found.other(request, at, known);
+    }
+    Ok(found)
+}
+
+/// Where bootc keeps the images that its deployments are bound to (bootc `crates/lib/src/podstorage.rs`):
+/// through the link that quadlets use, then as ostree's and as composefs' backend have it.
+const BOOTC: [&str; 3] =
+    ["/usr/lib/bootc/storage", "/sysroot/ostree/bootc/storage", "/sysroot/composefs/bootc/storage"];
+
+/// bootc's own stores, each directory once. bootc prunes them itself, by what its deployments need.
+fn bootc(request: &Request) -> Vec<PathBuf> {
+    let mut found: Vec<(PathBuf, Root)> = Vec::new();
+    for path in BOOTC {
+        let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
+        if found.iter().all(|(_, known)| known.identity() != root.identity()) {
+            found.push((path.into(), root));
+        }
+    }
+    found.into_iter().map(|(path, _)| path).collect()
+}
+
+/// Whose directory a store's graphroot is, or will be.
+fn placed_owner(request: &Request, store: &StoreConfig) -> u32 {
+    let placed = placed(request, store);
+    let inside = |path: &Path| Path::new("/").join(path.strip_prefix(request.sysroot.root()).unwrap_or(path));
+    let mut opened = placed.ancestors().filter_map(|path| request.sysroot.open(&inside(path)).ok());
+    opened.next().map_or(0, |root| root.owner())
+}
+
+/// What is needed of the store at `places` by others, and by what is in none of its records: read
+/// now, and with the means to see that it has changed.
+pub(in crate::stores) fn outside(request: &Request, places: &Places) -> OutsideUse {
+    let mut outside = OutsideUse::default();
+    let discovered = config::discover(&request.sysroot, &request.environment).stores;
+    // The store itself comes first, as it was read: a shared imagestore is this one's.
+    let this = StoreConfig {
+        graphroot: places.graphroot.to_path_buf(),
+        imagestore: places.imagestores.first().map(|path| path.to_path_buf()),
+        ..StoreConfig::default()
+    };
+    let all = [vec![this], discovered].concat();
+    let own = Own::new(&request.sysroot, &all);
+    let known = Configured { all: &all, asked: 1, own: &own };
+    outside.add(Watch::beside_records(places), needs::beside(places));
+    let request = &records_of_another(request, places);
+    let areas: Vec<_> = places.areas().map(Place::opened).collect();
+    for (at, store) in all.iter().enumerate().skip(1) {
+        if own.find_graphroot(&areas[0], at) || !known.takes_from(request, at, &areas, &places.driver) {
+            continue;
+        }
+        let mut found = Found::default();
+        let absent = Watch::absent(&placed(request, store));
+        match found.drivers(request, at, known, false) {
+            Ok(()) if found.stores.is_empty() => outside.add(absent, Vec::new()),
+            Ok(()) => {}
+            Err(_) => outside.add_unknown(store.graphroot.clone()),
+        }
+        for store in found.stores.into_iter().filter(|store| store.snapshot.places.driver == places.driver) {
+            let places = &store.snapshot.places;
+            if all[at].has_more_lenders || !needs::knows_all(&store.snapshot) {
+                outside.add_unknown(places.graphroot.to_path_buf());
+            }
+            let needs = needs::elsewhere(&store.snapshot).into_iter();
+            let root = places.graphroot.display();
+            let needs = needs.map(|need| Need { by: format!("{} in the store {root}", need.by), ..need });
+            outside.add(store.watch, needs.collect());
+        }
+    }
+    outside
+}
+
+/// Whether the store has the image; `None` where it is not found and the records are damaged.
+pub(in crate::stores) fn has_image(request: &Request, places: &Places, id: &str) -> io::Result<Option<bool>> {
+    // One that was moved aside or exchanged tells nothing of what others find.
+    let in_place = |root: &Root| Root::open(root).is_ok_and(|now| now.identity() == root.identity());
+    if !places.areas().all(in_place) {
+        return Err(io::Error::other("it is not at its path any more"));
+    }
+    let Snapshot { images, consistency, .. } = read(places, request)?;
+    let has = images.iter().any(|image| image.id == id);
+    Ok((has || consistency != Consistency::Damaged).then_some(has))
+}
+
+/// How to look at a store that nobody asked for: no flag means it.
+fn records_of_another(request: &Request, asked: &Places) -> Request {
+    let graphroots = vec![asked.graphroot.to_path_buf()];
+    Request { graphroots, runroot: None, weigh: Weigh::Nothing, sizes: None, ..request.clone() }
+}
+
+/// All stores that the configuration names: those asked for, then the others.
+#[derive(Clone, Copy, Debug)]
+struct Configured<'a> {
+    all: &'a [StoreConfig],
+    asked: usize,
+    own: &'a Own,
+}
+
+impl Configured<'_> {
+    /// The imagestores that the store at position `at` writes to and nobody else does before it.
+    fn imagestores(&self, request: &Request, at: usize) -> Vec<Root> {
+        let store = &self.all[at];
+        let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));
+        let is_own = |root: &Root| self.own.find(&Place::opened(root)).is_none_or(|(owner, _)| owner == at);
+        found.retain(is_own);
+        found
+    }
+
+    /// Directories of other stores that its images may come from, as configured. One that is missing
+    /// is one that nothing comes from.
+    fn borrowed_as_named(&self, request: &Request, at: usize) -> Vec<(&PathBuf, Root)> {
+        let own = self.imagestores(request, at);
+        let named = additional::borrowed(&self.all[at]);
+        let placed = named.filter_map(|path| Some((path, request.sysroot.open(path).ok()?)));
+        placed.filter(|(_, placed)| own.iter().all(|one| one.identity() != placed.identity())).collect()
+    }
+
+    /// The same, without their names.
+    fn borrowed(&self, request: &Request, at: usize) -> Vec<Root> {
+        self.borrowed_as_named(request, at).into_iter().map(|(_, placed)| placed).collect()
+    }
+
+    /// Whether the store takes images from one in `areas`, and its owner can reach those.
+    fn takes_from(&self, request: &Request, at: usize, areas: &[Place], driver: &str) -> bool {
+        let borrowed: Vec<_> = self.borrowed(request, at).iter().map(Place::opened).collect();
+        let graphroot = placed(request, &self.all[at]);
+        areas
+            .iter()
+            .filter(|area| self.all[at].has_more_lenders || borrowed.iter().any(|place| place.is(area)))
+            .any(|area| additional::may_reach(&request.sysroot, &graphroot, (area.path(), driver)))
+    }
+}
+
+/// Where a store's graphroot is, as far as that can be told.
+fn placed(request: &Request, store: &StoreConfig) -> PathBuf {
+    request.sysroot.resolve(&store.graphroot).unwrap_or_else(|_| {
+        let below = store.graphroot.strip_prefix("/").unwrap_or(&store.graphroot);
+        request.sysroot.root().join(below)
+    })
+}
+
+fn unread(request: &Request, store: &StoreConfig, at: usize) -> Unread {
+    Unread {
+        at,
+        graphroot: placed(request, store),
+        borrows_from: paths(opened(request, additional::borrowed(store))),
+        borrows_from_any: store.has_more_lenders,
+    }
+}
+
+impl Found {
+    /// The same directory may be named twice, and may be another's imagestore.
+    fn known(&self, wanted: &Place) -> Option<&Graphroot> {
+        let is_it = |area: &Root| Place::opened(area).is(wanted);
+        self.stores.iter().find(|known| known.snapshot.places.areas().any(is_it))
+    }
+
+    fn knows(&self, request: &Request, graphroot: &Path) -> bool {
+        request.sysroot.resolve(graphroot).is_ok_and(|path| self.known(&Place::of(path)).is_some())
+    }
+
+    /// # Errors
+    /// When the store at position `lender`, whose images `store` may use, could not be read.
+    fn readable(&self, store: &StoreConfig, lender: usize) -> Result<(), Error> {
+        let Some(lender) = self.unread.iter().find(|unread| unread.at == lender) else { return Ok(()) };
+        let lender = lender.graphroot.display();
+        let source = io::Error::other(format!("its additional image store {lender} could not be read"));
+        Err(Error::Unreadable { path: store.graphroot.clone(), source })
+    }
+
+    /// Reads the store at position `at`, and those that it takes images from and that nobody has
+    /// asked for.
+    fn store(&mut self, request: &Request, at: usize, known: Configured<'_>) -> Result<(), Error> {
+        let store = &known.all[at];
+        let mut additional = Vec::new();
+        for (named, path) in known.borrowed_as_named(request, at) {
+            let place = Place::opened(&path);
+            match known.own.find(&place) {
+                // The library writes to its own graphroot, whatever else that is called.
+                Some((same, _)) if same == at => continue,
+                // Whoever else names it, somebody writes to it: it is read as that one's.
+                Some((lender, _)) if lender < known.asked => self.readable(store, lender)?,
+                _ => {
+                    let config = StoreConfig {
+                        graphroot: named.clone(),
+                        imagestore: None,
+                        other_imagestores: Vec::new(),
+                        additional_image_stores: Vec::new(),
+                        has_more_lenders: false,
+                        driver: None,
+                        origin: format!("additional image store of {}", store.graphroot.display()),
+                        ..store.clone()
+                    };
+                    self.drivers_of(request, &config, Vec::new(), true)?;
+                }
+            }
+            let lender = self.known(&place).map(|lender| lender.snapshot.places.graphroot.to_path_buf());
+            // In a circle the lender has yet to be read.
+            additional.push(lender.unwrap_or_else(|| path.to_path_buf()));
+        }
+        let first = self.stores.len();
+        self.drivers(request, at, known, false)?;
+        for store in &mut self.stores[first..] {
+            let Places { graphroot, driver, .. } = &store.snapshot.places;
+            let reach = |path: &&PathBuf| additional::may_reach(&request.sysroot, graphroot, (path, driver));
+            store.additional = additional.iter().filter(reach).cloned().collect();
+        }
+        Ok(())
+    }
+
+    /// Reads the store at position `at`, which nobody asked for, if it takes images from one that
+    /// was. Whatever is wrong with it is nobody's business but those images'.
+    fn other(&mut self, request: &Request, at: usize, known: Configured<'_>) {
+        let writable = |one: &&Graphroot| !one.snapshot.places.read_only;
+        let wanted = Place::of(placed(request, &known.all[at]));
+        let is_it = |one: &Graphroot| Place::opened(&one.snapshot.places.graphroot).is(&wanted);
+        if self.stores.iter().filter(writable).any(is_it) {
+            return;
+        }
+        let takes = self.stores.iter().find(|lender| {
+            let places = &lender.snapshot.places;
+            let areas: Vec<_> = places.areas().map(Place::opened).collect();
+            known.takes_from(request, at, &areas, &places.driver)
+        });
+        let Some(lender) = takes else { return };
+        let request = &records_of_another(request, &lender.snapshot.places);
+        let mut found = Self::default();
+        if found.drivers(request, at, known, false).is_err() {
+            self.unread.push(unread(request, &known.all[at], at));
+        }
+        let additional = paths(known.borrowed(request, at));
+        for store in &mut found.stores {
+            store.additional.clone_from(&additional);
+        }
+        self.others.append(&mut found.stores);
+    }
+
+    /// Directories with leftovers of the tools. They are nobody's store in particular, so
+    /// they are looked at where all stores are, and belong to the first.
+    fn temporary(&self, request: &Request, read_only: bool) -> Vec<Root> {
+        let first = self.stores.iter().all(|store| store.snapshot.places.read_only);
+        if request.names_stores() || read_only || !first {
+            return Vec::new();
+        }
+        let named = request.environment.tmpdir.clone();
+        let directory = named.unwrap_or_else(|| PathBuf::from(TEMPORARY));
+        let mut found = opened(request, [&directory]);
+        found.retain(|directory| {
+            let entries = Within::new([directory]).list(directory).unwrap_or_default();
+            entries.iter().any(leftovers::is_leftover)
+        });
+        found
+    }
+
+    /// Reads the store at position `at` once for each driver that has records in it.
+    fn drivers(
+        &mut self,
+        request: &Request,
+        at: usize,
+        known: Configured<'_>,
+        read_only: bool,
+    ) -> Result<(), Error> {
+        let imagestores = known.imagestores(request, at);
+        self.drivers_of(request, &known.all[at], imagestores, read_only)
+    }
+
+    fn drivers_of(
+        &mut self,
+        request: &Request,
+        store: &StoreConfig,
+        imagestores: Vec<Root>,
+        read_only: bool,
+    ) -> Result<(), Error> {
+        if self.knows(request, &store.graphroot) {
+            return Ok(());
+        }
+        let unreadable = |source| Error::Unreadable { path: store.graphroot.clone(), source };
+        let graphroot = match request.sysroot.open(&store.graphroot) {
+            Ok(root) => root,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let bootc = opened(request, &bootc(request));
+        let is_bootc = bootc.iter().any(|one| one.identity() == graphroot.identity());
+        // Whatever names it, nobody but bootc deletes from it.
+        let read_only = read_only || is_bootc;
+        let origin = if is_bootc { "bootc".to_owned() } else { store.origin.clone() };
+        let drivers = match places::drivers_in(&graphroot) {
+            Ok(drivers) => drivers,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+        };
+        let first = store.driver.as_ref().filter(|driver| drivers.contains(driver)).or(drivers.first());
+        for driver in &drivers {
+            let runroots = match (&request.runroot, read_only) {
+                (_, true) => Vec::new(),
+                (Some(named), false) => opened(request, [named]),
+                (None, false) => {
+                    opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
+                }
+            };
+            let blind = store.transient && runroots.is_empty() && !read_only;
+            let mut places = Places {
+                graphroot: graphroot.clone(),
+                imagestores: imagestores.clone(),
+                runroots,
+                databases: if read_only { Vec::new() } else { opened(request, &store.podman_dirs) },
+                temporary: self.temporary(request, read_only),
+                driver: driver.clone(),
+                other_drivers: drivers.iter().filter(|other| *other != driver).cloned().collect(),
+                primary: Some(driver) == first,
+                read_only,
+                foreign: request.sysroot.is_foreign(),
+            };
+            if artifacts::exists(&places) {
+                // Counted as a store of its own.
+                places.other_drivers.push(artifacts::DRIVER.into());
+            }
+            let watch = Watch::new(&places);
+            let mut snapshot = read(&places, request).map_err(unreadable)?;
+            if blind {
+                let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
+                snapshot.consistency = Consistency::Damaged;
+                snapshot.findings.push(Finding {
+                    path: runroot.clone(),
+                    message: "the store is transient, and this runroot is not there: its containers are \
+                              unknown"
+                        .into(),
+                    incomplete: true,
+                });
+            }
+            self.stores.push(Graphroot {
+                units: units::sort(&snapshot),
+                snapshot,
+                origin: origin.clone(),
+                additional: Vec::new(),
+                has_more_lenders: store.has_more_lenders,
+                watch,
+            });
+        }
+        self.artifacts_of(request, &graphroot, &origin, read_only);
+        Ok(())
+    }
+
+    /// Reads the artifacts in a graphroot. That they cannot be read is no reason to pass the images
+    /// by.
+    fn artifacts_of(&mut self, request: &Request, graphroot: &Root, origin: &str, read_only: bool) {
+        let places = Places {
+            graphroot: graphroot.clone(),
+            imagestores: Vec::new(),
+            runroots: Vec::new(),
+            databases: Vec::new(),
+            temporary: Vec::new(),
+            driver: artifacts::DRIVER.into(),
+            other_drivers: Vec::new(),
+            primary: false,
+            read_only,
+            foreign: request.sysroot.is_foreign(),
+        };
+        match Artifacts::find(&places, origin, request) {
+            Ok(found) => self.artifacts.extend(found),
+            Err(error) => self.findings.push(Finding {
+                path: artifacts::directory(graphroot),
+                message: format!("cannot be read: {error}"),
+                incomplete: true,
+            }),
+        }
+    }
+
+    /// Stores of artifacts that CRI-O may read and nobody writes to.
+    fn additional_artifacts(&mut self, request: &Request, named: &[Pin]) {
+        let own = std::mem::take(&mut self.artifacts);
+        for Pin { pattern: path, origin } in named {
+            let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
+            let place = Place::of(artifacts::directory(&root));
+            let mut known = own.iter().chain(&self.artifacts);
+            if !known.any(|known| Place::of(known.directory()).is(&place)) {
+                self.artifacts_of(request, &root, origin, true);
+            }
+        }
+        // CRI-O lists these first, and takes a name from the first that has it.
+        self.artifacts =
+            std::mem::take(&mut self.artifacts).into_iter().map(Artifacts::into_additional).collect();
+        self.artifacts.extend(own);
+    }
+}
+
+/// Where the containers tools leave big temporary files unless `TMPDIR` says otherwise.
+const TEMPORARY: &str = "/var/tmp";
+
+/// Those that exist, each once.
+fn opened<'a>(request: &Request, paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<Root> {
+    let roots = paths.into_iter().filter_map(|path| request.sysroot.open(path).ok());
+    let mut found: Vec<Root> = Vec::new();
+    for root in roots {
+        if found.iter().all(|known| known.identity() != root.identity()) {
+            found.push(root);
+        }
+    }
+    found
+}
+
+fn paths(roots: impl IntoIterator<Item = Root>) -> Vec<PathBuf> {
+    roots.into_iter().map(|root| root.to_path_buf()).collect()
+}
+
+/// Whether a user who is not root was kept out of what is not that user's.
+fn is_of_root(request: &Request, path: &Path, error: &io::Error) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());
+    request.environment.uid != 0
+        && error.kind() == ErrorKind::PermissionDenied
+        && found.next().is_some_and(|nearest| nearest.owner() != uid)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}

@@ -1,0 +1,145 @@
+//! What several units share: nodes of their own in the inventory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::disk::filesystem::CostModel;
+use crate::disk::inode_chunks::{ChunkGroup, InodeChunks};
+use crate::disk::{Fingerprint, Fingerprinter, SharedExtents, SharedInodes, Tally};
+use crate::model::{Inventory, Node, NodeIx, NodeKind, Size};
+
+/// What all walks of a scan found to be shared. Units are slots.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    pub(super) inodes: Vec<SharedInodes>,
+    pub(super) extents: Vec<SharedExtents>,
+}
+
+impl Shares {
+    /// A fingerprint of what is shared with somebody outside the trees that were walked together,
+    /// by whom, and how much; that of nothing where nothing is. `name` tells a unit from all others.
+    pub(super) fn outside(&self, name: &dyn Fn(usize) -> Fingerprint) -> Fingerprint {
+        let inodes = self.inodes.iter().filter(|group| group.outside).map(|group| {
+            let Tally { bytes, apparent_bytes, inodes, .. } = group.tally;
+            let holders = group.units.iter().map(|slot| (name(*slot), 0));
+            of_group("inodes", holders.collect(), [bytes, apparent_bytes, inodes])
+        });
+        let extents = self.extents.iter().filter(|group| group.outside).map(|group| {
+            let holders = group.counted.iter().map(|(slot, counted)| (name(*slot), *counted));
+            of_group("extents", holders.collect(), [group.physical_bytes, 0, 0])
+        });
+        let mut groups: Vec<_> = inodes.chain(extents).collect();
+        if groups.is_empty() {
+            return Fingerprint::default();
+        }
+        groups.sort_unstable();
+        let mut all = Fingerprinter::new("shared with others, 2");
+        for group in groups {
+            all.bytes(&group.0);
+        }
+        all.finish()
+    }
+
+    /// Adds what several units share as nodes of their own.
+    pub(super) fn share(
+        &self,
+        inventory: &mut Inventory,
+        nodes: &HashMap<usize, NodeIx>,
+        costs: &[CostModel],
+    ) {
+        // By who holds them, so that the same store gives the same inventory however much of it was
+        // measured this time.
+        let holders =
+            |group: &SharedInodes| distinct(group.units.iter().filter_map(|slot| nodes.get(slot).copied()));
+        let mut inodes: Vec<_> = self.inodes.iter().map(|group| (holders(group), group)).collect();
+        inodes.sort_by(|(a, one), (b, other)| (a, one.outside).cmp(&(b, other.outside)));
+        for (holders, group) in inodes {
+            let Some(first) = holders.first().copied() else { continue };
+            let cost = costs[inventory.nodes[first.get()].filesystem.get()];
+            let size = Size {
+                bytes: group.tally.bytes,
+                apparent_bytes: group.tally.apparent_bytes,
+                inodes: group.tally.inodes,
+                frees_bytes: cost.frees(&group.tally),
+            };
+            if holders.len() == 1 && !group.outside {
+                inventory.nodes[first.get()].size += size;
+            } else {
+                add_shared(inventory, NodeKind::SharedInodes, &holders, size, group.outside);
+            }
+        }
+        for group in &self.extents {
+            let mut holders = Vec::new();
+            for (slot, counted) in &group.counted {
+                let Some(node) = nodes.get(slot).copied() else { continue };
+                let size = &mut inventory.nodes[node.get()].size;
+                size.frees_bytes = size.frees_bytes.saturating_sub(*counted);
+                holders.push(node);
+            }
+            let holders = distinct(holders.into_iter());
+            let Some(first) = holders.first().copied() else { continue };
+            let size = Size { frees_bytes: group.physical_bytes, ..Size::default() };
+            if holders.len() == 1 && !group.outside {
+                inventory.nodes[first.get()].size += size;
+            } else {
+                add_shared(inventory, NodeKind::SharedExtents, &holders, size, group.outside);
+            }
+        }
+    }
+}
+
+/// Adds XFS's inode chunks: those that one node holds are freed with it; others wait for all
+/// their holders.
+pub(super) fn share_chunks(chunks: &InodeChunks, inventory: &mut Inventory, nodes: &HashMap<usize, NodeIx>) {
+    // Without the record files the holders of two groups may be the same.
+    let mut groups: BTreeMap<(Vec<NodeIx>, bool), u64> = BTreeMap::new();
+    for ChunkGroup { mut holders, outside, bytes } in chunks.groups(&|slot| nodes.get(&slot).copied()) {
+        // A deletion writes the record files anew, in another chunk or in this one: they do
+        // not keep it.
+        let is_rewritten = |node: &NodeIx| inventory.nodes[node.get()].kind == NodeKind::StoreRecords;
+        if !holders.iter().all(is_rewritten) {
+            holders.retain(|node| !is_rewritten(node));
+        }
+        *groups.entry((holders, outside)).or_default() += bytes;
+    }
+    for ((holders, outside), frees_bytes) in groups {
+        let size = Size { frees_bytes, ..Size::default() };
+        match holders.as_slice() {
+            [only] if !outside => inventory.nodes[only.get()].size += size,
+            _ => add_shared(inventory, NodeKind::SharedInodeChunks, &holders, size, outside),
+        }
+    }
+}
+
+fn of_group(kind: &str, mut holders: Vec<(Fingerprint, u64)>, amounts: [u64; 3]) -> Fingerprint {
+    holders.sort_unstable();
+    let mut all = Fingerprinter::new(kind);
+    for (name, counted) in holders {
+        all.bytes(&name.0).number(counted);
+    }
+    for amount in amounts {
+        all.number(amount);
+    }
+    all.finish()
+}
+
+fn distinct(nodes: impl Iterator<Item = NodeIx>) -> Vec<NodeIx> {
+    let mut nodes: Vec<_> = nodes.collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+fn add_shared(inventory: &mut Inventory, kind: NodeKind, holders: &[NodeIx], size: Size, outside: bool) {
+    let Some(first) = holders.first() else { return };
+    let at = NodeIx::from(inventory.nodes.len());
+    let first = &inventory.nodes[first.get()];
+    let (store, filesystem, path) = (first.store, first.filesystem, first.path.clone());
+    let id = format!("{} nodes share", holders.len());
+    inventory.nodes.push(Node { kind, id, store, filesystem, path, size, needs: Vec::new(), layer: None });
+    for holder in holders {
+        inventory.nodes[holder.get()].needs.push(at);
+    }
+    if outside {
+        inventory.anchored.push(at);
+    }
+}

@@ -1,0 +1,195 @@
+use std::fs;
+use std::io;
+
+use super::*;
+use crate::disk::TreeScope;
+use crate::disk::filesystem::CostModel;
+use crate::model::{Consistency, FilesystemIx, Store, StoreIx, StoreKind};
+use crate::stores::containers_storage::config::Environment;
+use crate::stores::containers_storage::snapshot::Patience;
+use crate::stores::reading::{Filling, UnitView};
+use crate::stores::unit::Part;
+use crate::sys::sysroot::Sysroot;
+
+/// A store whose units are the directories below its root, and what is done to it before
+/// each new reading.
+#[derive(Debug)]
+struct Moving {
+    root: PathBuf,
+    units: Vec<(String, Vec<Part>)>,
+    writes: Vec<fn(&Path) -> io::Result<()>>,
+}
+
+impl Moving {
+    fn new(root: &Path, writes: &[fn(&Path) -> io::Result<()>]) -> Self {
+        let mut store = Self { root: root.to_path_buf(), units: Vec::new(), writes: writes.to_vec() };
+        store.list();
+        store
+    }
+
+    fn list(&mut self) {
+        self.units = vec![("top".into(), vec![(0, PathBuf::new(), TreeScope::EntryOnly)])];
+        for entry in fs::read_dir(&self.root).unwrap() {
+            let name = entry.unwrap().file_name();
+            self.units.push((name.to_str().unwrap().into(), vec![(0, name.into(), TreeScope::Whole)]));
+        }
+    }
+}
+
+impl Reading for Moving {
+    fn store(&self, filesystem: FilesystemIx) -> Store {
+        Store {
+            kind: StoreKind::ContainersStorage,
+            root: self.root.clone(),
+            driver: "overlay".into(),
+            filesystem,
+            read_only: false,
+            origin: "test".into(),
+            consistency: Consistency::Consistent,
+        }
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        vec![self.root.clone()]
+    }
+
+    fn units(&self) -> Vec<UnitView<'_>> {
+        self.units.iter().map(|(id, parts)| UnitView { tag: "layer", id, parts }).collect()
+    }
+
+    fn copies_by_reflink(&self) -> bool {
+        false
+    }
+
+    fn moved(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    fn read_again(&mut self, _: &Request) -> io::Result<()> {
+        self.writes.remove(0)(&self.root)?;
+        self.list();
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        _: &mut Filling<'_>,
+        _: StoreIx,
+        _: &[(FilesystemIx, CostModel)],
+        _: &[Tally],
+    ) -> Vec<NodeIx> {
+        unreachable!("only measured")
+    }
+}
+
+fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
+    let request = Request {
+        sysroot: Sysroot::live(),
+        graphroots: Vec::new(),
+        containerd_roots: Vec::new(),
+        runroot: None,
+        environment: Environment::default(),
+        threads: 2,
+        patience: Patience::default(),
+        weigh: Weigh::Everything,
+        labels: crate::model::LabelsOf::Nobody,
+        now: jiff::Timestamp::now(),
+        leaps: Vec::new(),
+        sizes: None,
+        full: false,
+    };
+    let mut measurement = Measurement::new(vec![Box::new(store)]);
+    let mut findings = Vec::new();
+    let wanted = Wanted { extents: Extents::Off, inode_chunks: false };
+    measurement.run(&request, wanted, &Progress::default(), &mut findings);
+    (measurement, findings)
+}
+
+/// Allocated bytes of all units, and of what they share.
+fn total(measurement: &Measurement) -> u64 {
+    let alone: u64 = measurement.tallies(0).iter().map(|tally| tally.bytes).sum();
+    alone + measurement.shares.inodes.iter().map(|group| group.tally.bytes).sum::<u64>()
+}
+
+/// What `du` says of a store of directories of files.
+fn du(root: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut inodes = HashMap::new();
+    let mut directories = vec![root.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        let facts = fs::metadata(&directory).unwrap();
+        inodes.insert(facts.ino(), facts.blocks() * 512);
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let facts = fs::metadata(&path).unwrap();
+            inodes.insert(facts.ino(), facts.blocks() * 512);
+            directories.extend(facts.is_dir().then_some(path));
+        }
+    }
+    inodes.values().sum()
+}
+
+fn link(root: &Path, from: &str, to: &str) -> io::Result<()> {
+    fs::create_dir(root.join(to))?;
+    fs::hard_link(root.join(from).join("file"), root.join(to).join("file"))
+}
+
+fn unlink_b(root: &Path) -> io::Result<()> {
+    fs::remove_file(root.join("b/file"))?;
+    fs::remove_dir(root.join("b"))
+}
+
+#[test]
+fn links_between_what_was_there_and_what_came_count_once() {
+    type Case<'a> = (&'a str, &'a [fn(&Path) -> io::Result<()>], usize);
+    let cases: [Case<'_>; 6] = [
+        ("still", &[], 0),
+        ("to what was there", &[|root| link(root, "a", "b")], 0),
+        ("twice", &[|root| link(root, "a", "b"), |root| link(root, "b", "c")], 0),
+        ("gone again", &[|root| link(root, "a", "b"), unlink_b], 0),
+        (
+            "until the last walk",
+            &[
+                |root| link(root, "a", "b"),
+                |root| link(root, "a", "c"),
+                |root| link(root, "a", "d"),
+                |root| link(root, "a", "e"),
+            ],
+            0,
+        ),
+        (
+            "after the last walk",
+            &[
+                |root| link(root, "a", "b"),
+                |root| link(root, "a", "c"),
+                |root| link(root, "a", "d"),
+                |root| link(root, "a", "e"),
+                |root| link(root, "a", "f"),
+            ],
+            1,
+        ),
+    ];
+    for (what, writes, expected) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("a/file"), vec![1; 1_000_000]).unwrap();
+        let (measurement, findings) = measure(Moving::new(dir.path(), writes));
+        assert_eq!(findings.len(), expected, "{what}: {findings:?}");
+        assert!(findings.iter().all(|finding| finding.incomplete), "{what}");
+        if expected == 0 {
+            assert_eq!(total(&measurement), du(dir.path()), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_read_again_is_incomplete() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Moving::new(dir.path(), &[|_| Err(io::Error::other("no more"))]);
+    store.units.push(("gone".into(), vec![(0, "gone".into(), TreeScope::Whole)]));
+    let (_, findings) = measure(store);
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(findings.iter().all(|finding| finding.incomplete));
+    assert!(findings[0].path == dir.path() && findings[0].message.contains("no more"), "{findings:?}");
+    assert_eq!(findings[1].path, dir.path().join("gone"));
+}

@@ -1,0 +1,99 @@
+//! The largest log files, by name: the one that runs away fills a disk alone.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::places::pod_name;
+use super::types::{BigFile, Place, TenantKind};
+use crate::node::places::Places;
+use crate::sys::quiet;
+use crate::sys::sysroot::Sysroot;
+
+/// So many are named.
+const MOST: usize = 20;
+
+/// The largest log files on the filesystems of a survey, the journal's left out: its size is its
+/// own to keep.
+pub(super) fn logs(sysroot: &Sysroot, places: &[Place], known: &Places) -> Vec<BigFile> {
+    let mut largest = Largest::default();
+    let journal: Vec<_> =
+        places.iter().filter(|place| place.kind == TenantKind::Journal).map(|place| &place.path).collect();
+    let logs = |place: &&Place| matches!(place.kind, TenantKind::PodLogs | TenantKind::Logs);
+    for place in places.iter().filter(logs) {
+        let Some(filesystem) = place.filesystem else { continue };
+        let is_journal = |path: &Path| journal.iter().any(|journal| *journal == path);
+        let found = quiet::files_below(&place.path, &is_journal, &mut |path, facts, bytes| {
+            let inode = (facts.device, facts.inode);
+            largest.add(inode, BigFile { filesystem, path, bytes, pod: None, container: None });
+        });
+        // The walk, which measures the same place, tells of what cannot be read.
+        if let Err(error) = found {
+            tracing::debug!("looking for log files in {}: {error}", place.path.display());
+        }
+    }
+    let mut found = largest.sorted();
+    for file in &mut found {
+        let inside = sysroot.display(&file.path);
+        if let Ok(below) = inside.strip_prefix(&known.pod_logs) {
+            let mut names = below.iter();
+            file.pod = names.next().map(pod_name);
+            file.container = names.next().map(|name| name.to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+/// The largest of many, each inode once: no more than these are kept.
+#[derive(Debug, Default)]
+struct Largest(BTreeMap<(Reverse<u64>, PathBuf), (Inode, BigFile)>);
+
+/// Device and inode number.
+type Inode = (u64, u64);
+
+impl Largest {
+    fn add(&mut self, inode: Inode, file: BigFile) {
+        // What was left out before was smaller than all that is here, and is so again.
+        if self.0.values().any(|(known, _)| *known == inode) {
+            return;
+        }
+        self.0.insert((Reverse(file.bytes), file.path.clone()), (inode, file));
+        if self.0.len() > MOST {
+            self.0.pop_last();
+        }
+    }
+
+    /// The largest first.
+    fn sorted(self) -> Vec<BigFile> {
+        self.0.into_values().map(|(_, file)| file).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::FilesystemIx;
+
+    #[test]
+    fn only_the_largest_are_kept_each_once() {
+        let mut largest = Largest::default();
+        let file = |bytes: u64, path: String| BigFile {
+            filesystem: FilesystemIx::from(0),
+            path: path.into(),
+            bytes,
+            pod: None,
+            container: None,
+        };
+        for at in 0..1000_u64 {
+            // In no order, each under two names.
+            let bytes = at * 7919 % 1000;
+            largest.add((1, bytes), file(bytes, format!("/a/{bytes}")));
+            largest.add((1, bytes), file(bytes, format!("/b/{bytes}")));
+            assert!(largest.0.len() <= MOST);
+        }
+        let found: Vec<_> = largest.sorted().into_iter().map(|file| (file.bytes, file.path)).collect();
+        let expected: Vec<_> =
+            (980..1000).rev().map(|bytes| (bytes, PathBuf::from(format!("/a/{bytes}")))).collect();
+        assert_eq!(found, expected);
+    }
+}

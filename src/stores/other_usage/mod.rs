@@ -1,0 +1,260 @@
+//! Who else holds bytes on the filesystems of the stores: logs, the journal, volumes of pods,
+//! leftovers, and everything else by its top-level directory. Only reads; never crosses a mount.
+//!
+//! Stores are measured by the survey and left out here. What has hard links or shared extents
+//! in a store and outside of it counts with the store alone, so that no byte counts twice.
+
+mod big;
+mod places;
+mod types;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::Survey;
+use crate::disk::{Extents, Measured, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
+use crate::model::{Filesystem, FilesystemIx, Finding};
+use crate::sys::deleted::{self, DeletedFile, Lies};
+use crate::sys::{mounts, quiet};
+
+pub use places::filesystem_of;
+use types::Place;
+pub use types::{BigFile, Known, PodShare, Tenant, TenantKind, Tenants};
+
+/// What a unit of the walk is.
+#[derive(Clone, Debug)]
+struct Unit {
+    kind: TenantKind,
+    /// Where its kind begins: the key that units of one tenant share.
+    tenant: PathBuf,
+    /// The pod whose share this is.
+    pod: Option<String>,
+    path: PathBuf,
+}
+
+/// Measures the other users of the filesystems of a survey.
+#[must_use]
+pub fn measure(survey: &Survey, known: &Known, progress: &Progress) -> Tenants {
+    let mut all = Tenants::default();
+    let places = places::find(survey, known, &mut all.findings);
+    for at in 0..survey.inventory.filesystems.len() {
+        of_filesystem(survey, at.into(), &places, (known, progress), &mut all);
+    }
+    if !survey.sysroot.is_foreign() {
+        deleted_files(survey, &mut all);
+    }
+    places::name_by_uid(&mut all.pods);
+    all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    all.logs = big::logs(&survey.sysroot, &places, &known.places);
+    all
+}
+
+fn of_filesystem(
+    survey: &Survey,
+    at: FilesystemIx,
+    places: &[Place],
+    (known, progress): (&Known, &Progress),
+    all: &mut Tenants,
+) {
+    let facts = &survey.inventory.filesystems[at.get()];
+    let here: Vec<_> = places.iter().filter(|place| place.filesystem == Some(at)).collect();
+    let mut roots = vec![facts.mount.clone()];
+    let mut units: Vec<Unit> = Vec::new();
+    let mut trees = Vec::new();
+    // What lies directly on the top, the top itself included, is no directory's.
+    let top = Unit {
+        kind: TenantKind::Directory,
+        tenant: facts.mount.clone(),
+        pod: None,
+        path: facts.mount.clone(),
+    };
+    let below = match mounts::below(&facts.mount) {
+        Ok(below) => below,
+        Err(error) => {
+            let message =
+                format!("what is mounted below it is not known ({error}): its other users count as `other`");
+            all.findings.push(Finding { path: facts.mount.clone(), message, incomplete: true });
+            return;
+        }
+    };
+    add(&mut units, &mut trees, 0, top, &below, all);
+    for place in &here {
+        roots.push(place.path.clone());
+        let unit = Unit { kind: place.kind, tenant: place.path.clone(), pod: None, path: place.path.clone() };
+        match place.is_store {
+            true => {}
+            false if place.by_pod => add(&mut units, &mut trees, roots.len() - 1, unit, &below, all),
+            false => {
+                trees.push(tree(roots.len() - 1, PathBuf::new(), units.len(), TreeScope::Whole));
+                units.push(unit);
+            }
+        }
+    }
+    let apart: Vec<usize> = (1..roots.len()).collect();
+    let reflinks = filesystem::of(&facts.mount).is_ok_and(|(_, cost)| cost.reflinks);
+    let options = WalkOptions {
+        threads: known.threads,
+        extents: if reflinks { Extents::Probe } else { Extents::Off },
+        apart: &apart,
+        progress: Some(progress),
+        ..WalkOptions::default()
+    };
+    let measured = walk(&roots, &trees, &options);
+    all.inodes += measured.units.iter().map(|unit| unit.inodes).sum::<u64>();
+    note_errors(&measured, &facts.mount, all);
+    let bytes = bytes_by_unit(&measured, units.len());
+    gather(at, units, &bytes, all);
+    for tenant in &mut all.tenants {
+        let place = here.iter().find(|place| place.holder.is_some() && place.path == tenant.path);
+        tenant.holder = tenant.holder.take().or_else(|| place?.holder.clone());
+    }
+}
+
+/// A tree for each entry of a directory, and one for the directory's own entry: units that share
+/// one tenant.
+fn add(
+    units: &mut Vec<Unit>,
+    trees: &mut Vec<Tree>,
+    root: usize,
+    unit: Unit,
+    mounts: &[PathBuf],
+    all: &mut Tenants,
+) {
+    trees.push(tree(root, PathBuf::new(), units.len(), TreeScope::EntryOnly));
+    units.push(unit.clone());
+    let entries = match quiet::list(&unit.path) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let message = format!("listing it: {error}; what lies in it counts as `other`");
+            all.findings.push(Finding { path: unit.path, message, incomplete: true });
+            return;
+        }
+    };
+    for entry in entries {
+        let path = unit.path.join(&entry.name);
+        if mounts.contains(&path) {
+            continue;
+        }
+        trees.push(tree(root, PathBuf::from(&entry.name), units.len(), TreeScope::Whole));
+        units.push(match unit.kind {
+            TenantKind::Directory => {
+                Unit { kind: places::kind_on_top(&entry), tenant: path.clone(), path, pod: None }
+            }
+            _ => Unit { pod: Some(places::pod_name(&entry.name)), path, ..unit.clone() },
+        });
+    }
+}
+
+fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree {
+    Tree { root, path, unit, scope }
+}
+
+/// Bytes of each unit: inodes and extents that several share count once, with the first of them;
+/// those that somebody outside of all units shares (a store) with nobody here.
+fn bytes_by_unit(measured: &Measured, units: usize) -> Vec<u64> {
+    let mut bytes: Vec<u64> = measured.units.iter().map(|tally| tally.bytes).collect();
+    bytes.resize(units, 0);
+    for shared in measured.shared_inodes.iter().filter(|shared| !shared.outside) {
+        if let Some(first) = shared.units.first().and_then(|first| bytes.get_mut(*first)) {
+            *first += shared.tally.bytes;
+        }
+    }
+    for shared in &measured.shared_extents {
+        let mut stays = if shared.outside { 0 } else { shared.physical_bytes };
+        for (unit, counted) in &shared.counted {
+            let keeps = stays.min(*counted);
+            stays -= keeps;
+            if let Some(bytes) = bytes.get_mut(*unit) {
+                *bytes = bytes.saturating_sub(counted - keeps);
+            }
+        }
+    }
+    bytes
+}
+
+fn gather(filesystem: FilesystemIx, units: Vec<Unit>, bytes: &[u64], all: &mut Tenants) {
+    let mut sums: HashMap<PathBuf, usize> = HashMap::new();
+    for (unit, bytes) in units.into_iter().zip(bytes) {
+        if let Some(pod) = unit.pod {
+            let (kind, path) = (unit.kind, unit.path);
+            all.pods.push(PodShare { kind, filesystem, pod, path, bytes: *bytes });
+        }
+        let next = all.tenants.len();
+        let at = *sums.entry(unit.tenant.clone()).or_insert(next);
+        match all.tenants.get_mut(at) {
+            Some(tenant) => tenant.bytes += bytes,
+            None => all.tenants.push(Tenant {
+                kind: unit.kind,
+                filesystem,
+                path: unit.tenant,
+                bytes: *bytes,
+                holder: None,
+            }),
+        }
+    }
+}
+
+fn note_errors(measured: &Measured, mount: &Path, all: &mut Tenants) {
+    /// More say nothing more.
+    const MOST: usize = 10;
+    let unread = measured.errors.iter().filter(|error| !error.vanished);
+    let finding = |error: &crate::disk::WalkError| Finding {
+        path: error.path.clone(),
+        message: format!("{}; what lies there counts as `other`", error.message),
+        incomplete: true,
+    };
+    all.findings.extend(unread.clone().take(MOST).map(finding));
+    let more = unread.count().saturating_sub(MOST);
+    if more > 0 {
+        let message = format!("{more} more could not be read; they count as `other`");
+        all.findings.push(Finding { path: mount.to_path_buf(), message, incomplete: true });
+    }
+}
+
+/// Files that have no name any more, on filesystems of the survey.
+fn deleted_files(survey: &Survey, all: &mut Tenants) {
+    let files = match deleted::files() {
+        Ok(files) => files,
+        Err(error) => {
+            let message = format!("which deleted files are held open is not known: {error}");
+            return all.findings.push(Finding { path: "/proc".into(), message, incomplete: false });
+        }
+    };
+    let here = files.into_iter().filter(|file| file.bytes > 0);
+    all.tenants.extend(here.filter_map(|file| {
+        Some(Tenant {
+            kind: TenantKind::DeletedOpen,
+            filesystem: holder_of(survey, &file)?,
+            path: file.path,
+            bytes: file.bytes,
+            holder: Some(file.holder),
+        })
+    }));
+}
+
+/// The filesystem of the survey that the bytes of a deleted file lie on.
+fn holder_of(survey: &Survey, file: &DeletedFile) -> Option<FilesystemIx> {
+    let filesystems = &survey.inventory.filesystems;
+    let by_source = |source: &str| {
+        let is_it = |one: &Filesystem| source.starts_with("/dev/") && one.device == source;
+        filesystems.iter().position(is_it).map(FilesystemIx::from)
+    };
+    let by_number = || {
+        let number = |one: &Filesystem| quiet::facts(&one.mount).ok().map(|facts| facts.device);
+        filesystems.iter().position(|one| number(one) == Some(file.device)).map(FilesystemIx::from)
+    };
+    match &file.lies {
+        Some(Lies::Upper(upper)) if upper.is_absolute() => filesystem_of(survey, upper),
+        // Storage drivers mount from within their own directory, since options are short.
+        Some(Lies::Upper(upper)) => {
+            let stores = survey.inventory.stores.iter();
+            let mut places = stores.map(|store| store.root.join(&store.driver).join(upper));
+            places.find_map(|place| filesystem_of(survey, &place))
+        }
+        Some(Lies::Source(source)) => by_source(source).or_else(by_number),
+        None => by_number(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

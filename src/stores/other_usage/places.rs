@@ -1,0 +1,122 @@
+//! Where the usual users of a node's disk keep what they keep.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::types::{Known, Place, PodShare, TenantKind};
+use crate::disk::filesystem;
+use crate::model::{FilesystemIx, Finding};
+use crate::stores::Survey;
+use crate::sys::{quiet, root};
+
+/// Directories of known use, and those of the stores. A place that exists only as part of another
+/// one of the same use is not named again.
+pub(super) fn find(survey: &Survey, known: &Known, findings: &mut Vec<Finding>) -> Vec<Place> {
+    use TenantKind::{CoreDumps, Journal, KubeletVolumes, Layersweep, Logs, PodLogs, Swap, VarTmp};
+    let mut seen = HashSet::new();
+    let mut places = Vec::new();
+    let mut add = |kind, path: PathBuf, by_pod, is_store, holder: Option<String>| {
+        if seen.insert(path.clone()) {
+            let filesystem = filesystem_of(survey, &path);
+            places.push(Place { kind, path, filesystem, by_pod, is_store, holder });
+        }
+    };
+    let roots = survey.inventory.stores.iter().map(|store| store.root.clone());
+    for directory in roots.chain(survey.areas.iter().flatten().cloned()) {
+        // The kind of a store's place says nothing.
+        add(TenantKind::Directory, directory, false, true, None);
+    }
+    for (name, directory) in survey.snapshotters.iter().cloned() {
+        add(TenantKind::Snapshotter, directory, false, false, Some(name));
+    }
+    let kubelet = known.places.roots.iter().map(|root| (KubeletVolumes, root.join("pods"), true));
+    let usual = [
+        (PodLogs, known.places.pod_logs.clone(), true),
+        (Journal, "/var/log/journal".into(), false),
+        (Logs, known.places.container_logs.clone(), false),
+        (Logs, "/var/log".into(), false),
+        (VarTmp, "/var/tmp".into(), false),
+        (CoreDumps, "/var/lib/systemd/coredump".into(), false),
+        (CoreDumps, "/var/crash".into(), false),
+        (Layersweep, known.state_dir.clone(), false),
+        (Swap, "/swap".into(), false),
+    ];
+    for (kind, path, by_pod) in kubelet.chain(usual) {
+        // What a server keeps is on none of these disks, and it need never answer.
+        let found = match survey.sysroot.is_foreign() {
+            true => survey.sysroot.resolve(&path),
+            false => root::find_at_hand(&path).map(|(_, path)| path),
+        };
+        let resolved = match found {
+            Ok(resolved) => resolved,
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                findings.push(Finding {
+                    path,
+                    message: format!("{error}; not looked at"),
+                    incomplete: false,
+                });
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let is_directory = quiet::facts(&resolved).is_ok_and(|facts| facts.kind == quiet::Kind::Directory);
+        // Swap files lie on the top: see `kind_on_top`.
+        if is_directory {
+            add(kind, resolved, by_pod, false, None);
+        }
+    }
+    places
+}
+
+/// The filesystem of the survey that holds a path; `None` where it is none of them.
+#[must_use]
+pub fn filesystem_of(survey: &Survey, path: &Path) -> Option<FilesystemIx> {
+    let (facts, _) = filesystem::of(path).ok()?;
+    let number = |path: &Path| quiet::facts(path).ok().map(|facts| facts.device);
+    let here = number(path);
+    let same = survey.inventory.filesystems.iter().position(|one| {
+        match one.device.starts_with("/dev/") && facts.device.starts_with("/dev/") {
+            true => one.device == facts.device,
+            false => here.is_some() && number(&one.mount) == here,
+        }
+    });
+    same.map(FilesystemIx::from)
+}
+
+/// `<namespace>/<name>` of the directory of a pod's logs, `<namespace>_<name>_<uid>`; of its
+/// volumes there is only the uid.
+pub(super) fn pod_name(directory: &OsStr) -> String {
+    let name = directory.to_string_lossy();
+    match name.split('_').collect::<Vec<_>>().as_slice() {
+        [namespace, pod, _] if !namespace.is_empty() && !pod.is_empty() => format!("{namespace}/{pod}"),
+        _ => name.into_owned(),
+    }
+}
+
+/// The kind of an entry on the top of a filesystem.
+pub(super) fn kind_on_top(entry: &quiet::Entry) -> TenantKind {
+    let is_swap = ["swapfile", "swap.img", "swap"].iter().any(|name| entry.name == *name);
+    match entry.kind == quiet::Kind::File && is_swap {
+        true => TenantKind::Swap,
+        false => TenantKind::Directory,
+    }
+}
+
+/// Gives volumes of pods the names that the directories of their logs have beside the uid.
+pub(super) fn name_by_uid(pods: &mut [PodShare]) {
+    let names: std::collections::HashMap<String, String> = pods
+        .iter()
+        .filter(|pod| pod.kind == TenantKind::PodLogs)
+        .filter_map(|pod| {
+            let (_, uid) = pod.path.file_name()?.to_str()?.rsplit_once('_')?;
+            Some((uid.to_owned(), pod.pod.clone()))
+        })
+        .collect();
+    for pod in pods.iter_mut().filter(|pod| pod.kind == TenantKind::KubeletVolumes) {
+        if let Some(name) = names.get(&pod.pod) {
+            pod.pod.clone_from(name);
+        }
+    }
+}

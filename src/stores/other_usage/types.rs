@@ -1,0 +1,121 @@
+//! Who else uses a disk, and for what.
+
+use std::path::PathBuf;
+
+use crate::model::{FilesystemIx, Finding};
+use crate::node::places::Places;
+
+/// What kind of use it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TenantKind {
+    /// Logs of pods.
+    PodLogs,
+    /// The journal of systemd.
+    Journal,
+    /// Other logs.
+    Logs,
+    /// What the kubelet keeps for pods: volumes on this disk, plugins' files.
+    KubeletVolumes,
+    /// Temporary files that outlive a reboot.
+    VarTmp,
+    /// Our own records.
+    Layersweep,
+    /// Dumps of programs that crashed, and of the kernel.
+    CoreDumps,
+    /// Swap files.
+    Swap,
+    /// Files of a snapshotter that runs beside containerd.
+    Snapshotter,
+    /// Files without a name that a process holds open.
+    DeletedOpen,
+    /// Anything else, by its top-level directory.
+    Directory,
+}
+
+/// A use of a filesystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// What kind.
+    pub kind: TenantKind,
+    /// The filesystem.
+    pub filesystem: FilesystemIx,
+    /// Where it lies for us; for deleted files the name that they had.
+    pub path: PathBuf,
+    /// Allocated bytes, each once.
+    pub bytes: u64,
+    /// What holds it, where that is known: the process of a deleted file, the name of a snapshotter.
+    pub holder: Option<String>,
+}
+
+/// What one pod holds of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodShare {
+    /// [`TenantKind::PodLogs`] or [`TenantKind::KubeletVolumes`].
+    pub kind: TenantKind,
+    /// The filesystem.
+    pub filesystem: FilesystemIx,
+    /// `<namespace>/<name>`, else its uid.
+    pub pod: String,
+    /// Where it lies for us.
+    pub path: PathBuf,
+    /// Allocated bytes, part of the kind's.
+    pub bytes: u64,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Tenants {
+    /// By filesystem and kind; several of kind [`TenantKind::Directory`] and
+    /// [`TenantKind::DeletedOpen`].
+    pub tenants: Vec<Tenant>,
+    /// Shares of pods, the largest first.
+    pub pods: Vec<PodShare>,
+    /// The largest log files, the largest first.
+    pub logs: Vec<BigFile>,
+    /// What could not be read, and mounts that were not entered.
+    pub findings: Vec<Finding>,
+    /// Inodes that were looked at.
+    pub inodes: u64,
+}
+
+/// Where to look besides the usual places.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Our own state directory, as a path inside the sysroot.
+    pub state_dir: PathBuf,
+    /// The kubelet's places.
+    pub places: Places,
+    /// Threads; 0 for the default.
+    pub threads: usize,
+}
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BigFile {
+    /// Its filesystem.
+    pub filesystem: FilesystemIx,
+    /// Where it lies for us.
+    pub path: PathBuf,
+    /// Allocated bytes.
+    pub bytes: u64,
+    /// The pod that it belongs to, `<namespace>/<name>`.
+    pub pod: Option<String>,
+    /// The container of that pod.
+    pub container: Option<String>,
+}
+
+/// A place with a known use.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) kind: TenantKind,
+    /// Where it lies for us, without symlinks.
+    pub(super) path: PathBuf,
+    /// Its filesystem, if it is one of the survey's.
+    pub(super) filesystem: Option<FilesystemIx>,
+    /// Each entry is a pod's.
+    pub(super) by_pod: bool,
+    /// A store, which the survey has measured.
+    pub(super) is_store: bool,
+    /// Whose it is, where the kind does not say.
+    pub(super) holder: Option<String>,
+}

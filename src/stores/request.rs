@@ -1,0 +1,125 @@
+//! What is asked of a scan, and why there may be nothing to show.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::disk::size_cache::SizeCache;
+use crate::model::{Finding, LabelsOf};
+use crate::stores::containers_storage::config::Environment;
+use crate::stores::containers_storage::snapshot::Patience;
+use crate::sys::clock::Leap;
+use crate::sys::sysroot::Sysroot;
+
+/// What to survey.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The root that every path is taken in.
+    pub sysroot: Sysroot,
+    /// Graphroots by name; no name of any kind means: find all stores.
+    pub graphroots: Vec<PathBuf>,
+    /// containerd roots by name.
+    pub containerd_roots: Vec<PathBuf>,
+    /// A runroot that overrides the configured one.
+    pub runroot: Option<PathBuf>,
+    /// What of the process's environment matters.
+    pub environment: Environment,
+    /// Walker threads; 0 for the default.
+    pub threads: usize,
+    /// How long to wait for writers.
+    pub patience: Patience,
+    /// Whether to measure at all.
+    pub weigh: Weigh,
+    /// Whose labels to read: a file or two for every image.
+    pub labels: LabelsOf,
+    /// The time that ages are counted to.
+    pub now: Timestamp,
+    /// Leaps of the wall clock, which dates on the disk are corrected by.
+    pub leaps: Vec<Leap>,
+    /// Sizes that earlier scans measured. Without it (not: with nothing in it) all is measured,
+    /// and nothing is left for later scans.
+    pub sizes: Option<Arc<SizeCache>>,
+    /// Measure everything, whatever is cached.
+    pub full: bool,
+}
+
+/// How much a survey measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weigh {
+    /// Everything: who holds how many bytes.
+    Everything,
+    /// Nothing: every size is 0, and no leaks are looked for. Who uses and keeps what comes
+    /// from the records alone, in milliseconds, and can be asked right before a deletion.
+    Nothing,
+}
+
+impl Weigh {
+    pub(super) fn finds_leaks(self) -> bool {
+        self == Self::Everything
+    }
+}
+
+impl Request {
+    /// Naming any store switches discovery off.
+    pub(super) fn names_stores(&self) -> bool {
+        !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
+    }
+}
+
+/// How much work a survey was.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Effort {
+    /// From start to end.
+    pub seconds: f64,
+    /// Inodes examined.
+    pub inodes: u64,
+    /// Layers measured on the disk.
+    pub measured_layers: usize,
+    /// Layers whose size came from the records of an earlier scan.
+    pub cached_layers: usize,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A store was named that is none.
+    #[error("{} holds no image store", path.display())]
+    NotAStore {
+        /// The path as named.
+        path: PathBuf,
+        /// What to name instead.
+        hint: &'static str,
+    },
+    /// A store was named that cannot be read.
+    #[error("reading the store {}", path.display())]
+    Unreadable {
+        /// The path as named.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No store was named and none was found.
+    #[error("no image store found{}; looked in {}", below(sysroot.as_deref()), join(looked))]
+    NoneFound {
+        /// The mounted root that was looked in; `None` for the running system.
+        sysroot: Option<PathBuf>,
+        /// The configured places, none of which holds a store; inside of the root.
+        looked: Vec<PathBuf>,
+        /// What is wrong with the configuration.
+        findings: Vec<Finding>,
+    },
+}
+
+fn below(sysroot: Option<&Path>) -> String {
+    sysroot.map_or_else(String::new, |path| format!(" inside of --sysroot {}", path.display()))
+}
+
+fn join(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// A warning that figures are lower bounds.
+pub(super) fn incomplete(path: &Path, message: String) -> Finding {
+    Finding { path: path.to_path_buf(), message, incomplete: true }
+}

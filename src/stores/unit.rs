@@ -1,0 +1,41 @@
+//! What is counted together: the same for every kind of store.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+
+use crate::disk::TreeScope;
+
+/// A tree to walk: position of the root that its path is below, that path, how much of it.
+pub type Part = (usize, PathBuf, TreeScope);
+
+/// What a unit is, in one kind of store.
+pub trait UnitKind: Clone + Debug {
+    /// A word for it. With id and parts it tells one unit from another.
+    fn tag(&self) -> &'static str;
+}
+
+/// Something whose bytes are counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit<K> {
+    /// What it is.
+    pub what: K,
+    /// Its id or name.
+    pub id: String,
+    /// Its main directory or file, absolute.
+    pub path: PathBuf,
+    /// What to walk.
+    pub parts: Vec<Part>,
+}
+
+/// A unit of any kind of store, for whoever measures it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnitView<'a> {
+    pub(super) tag: &'static str,
+    pub(super) id: &'a str,
+    pub(super) parts: &'a [Part],
+}
+
+pub(super) fn views<K: UnitKind>(units: &[Unit<K>]) -> Vec<UnitView<'_>> {
+    let units = units.iter();
+    units.map(|unit| UnitView { tag: unit.what.tag(), id: &unit.id, parts: &unit.parts }).collect()
+}

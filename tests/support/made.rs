@@ -1,0 +1,71 @@
+//! Stores that were made once and lie below `target/`: each test that wants such a store gets a copy, dated as
+//! if its tools had made it just now.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use jiff::{SignedDuration, Timestamp};
+use nix::fcntl::{Flock, FlockArg};
+use regex::{Captures, Regex};
+use sha2::{Digest, Sha256};
+
+use super::store::succeed;
+
+/// Copies a graphroot to `root`, where nothing is yet; `make` makes it the first time, in a directory of its own.
+/// `what` is all that it depends on.
+pub fn copy(what: &str, driver: &str, root: &Path, make: impl FnOnce(&Path)) {
+    let kept = kept(&format!("{driver} {what}"), make);
+    std::fs::create_dir_all(root).expect("making a graphroot");
+    succeed(Command::new("cp").args(["-a", "--reflink=auto"]).arg(kept.join(".")).arg(root));
+    date(root, driver);
+}
+
+fn kept(what: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let tools = ["/usr/bin/podman", "/usr/bin/buildah"]
+        .map(|path| Path::new(path).metadata().map(|facts| facts.modified().ok()).ok());
+    let digest = Sha256::digest(format!("{tools:?} {what}"));
+    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stores");
+    std::fs::create_dir_all(&all).expect("a directory for stores");
+    let lock = File::create(all.join(format!("{name}.lock"))).expect("making a lock file");
+    let _alone = Flock::lock(OwnedFd::from(lock), FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .expect("a lock");
+    let place = all.join(name);
+    if !place.exists() {
+        let work = tempfile::Builder::new().prefix("making-").tempdir_in(&all).expect("a directory");
+        let root = work.path().join("root");
+        make(&root);
+        // Podman's own database holds the paths of the store, and is made anew where it is copied to.
+        succeed(Command::new("rm").args(["-rf", "--one-file-system"]).arg(root.join("libpod")));
+        std::fs::rename(&root, &place).expect("keeping a store");
+    }
+    place
+}
+
+/// Moves the times at which layers came, and those of all files that the tools made, to now. What comes from an
+/// archive has times of its own, long ago.
+fn date(root: &Path, driver: &str) {
+    let records = root.join(format!("{driver}-layers/layers.json"));
+    let text = std::fs::read_to_string(&records).expect("records of layers");
+    let created = Regex::new(r#""created":"([^"]+)""#).expect("an expression");
+    let time = |found: &Captures<'_>| found[1].parse::<Timestamp>().expect("a time");
+    let newest = created.captures_iter(&text).map(|found| time(&found)).max().expect("layers");
+    let since: SignedDuration = Timestamp::now().duration_since(newest);
+    let text = created.replace_all(&text, |found: &Captures<'_>| {
+        format!(r#""created":"{}""#, time(found).checked_add(since).expect("a time"))
+    });
+    std::fs::write(&records, text.as_bytes()).expect("writing records");
+    let mut touch = Command::new("find");
+    succeed(touch.arg(root).args([
+        "-newermt",
+        "2024-01-01",
+        "-exec",
+        "touch",
+        "--no-dereference",
+        "{}",
+        "+",
+    ]));
+}
