@@ -17,7 +17,7 @@ if cargo nextest --version >/dev/null 2>&1; then
     if [ "$(id -u)" = 0 ] && [ $# = 0 ]; then
         # All of them do not depend on the machine; that is shown with a few that ask it most.
         tests/hermetic.sh cargo nextest run --locked --profile "$profile" \
-            -E 'test(/^(diff_command|fixtures_read|protection)::/)'
+            --test history --test stores --test gc -E 'test(/^(diff_command|fixtures_read|protection)::/)'
     fi
     exec cargo nextest run --locked --profile "$profile" "$@"
 fi

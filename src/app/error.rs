@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use crate::config;
 use crate::execute::PreconditionError;
 use crate::history;
+use crate::model::words::with_causes;
 use crate::stores;
 use crate::stores::lookup;
 
@@ -145,16 +146,7 @@ impl Error {
     /// The message with its causes. Some errors name theirs themselves; each stands there once.
     #[must_use]
     pub fn line(&self) -> String {
-        let mut line = self.message.clone();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            if !line.ends_with(&text) {
-                line = format!("{line}: {text}");
-            }
-            cause = error.source();
-        }
-        line
+        with_causes(self)
     }
 }
 

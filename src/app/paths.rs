@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::config::Config;
 use crate::model::Inventory;
+use crate::node::kubelet::Kubelet;
+use crate::node::places;
 use crate::stores::Survey;
+use crate::sys::sysroot::Sysroot;
 
 /// A path of the disk that is looked at, as the node itself names it.
 pub fn own_path(survey: &Survey, path: &Path) -> PathBuf {
@@ -18,4 +22,11 @@ pub fn own_paths(survey: &Survey) -> Inventory {
         store.root = own_path(survey, &store.root);
     }
     inventory
+}
+
+/// Where the kubelet's own directory is, or would be: what exists of it.
+pub(super) fn nodefs(config: &Config, kubelet: &Kubelet, sysroot: &Sysroot) -> Option<PathBuf> {
+    let said = kubelet.flag_in_effect("--root-dir").map(|setting| PathBuf::from(setting.value));
+    let root = config.kubelet.root_dir.clone().or(said).unwrap_or_else(|| places::ROOT.into());
+    root.ancestors().find_map(|path| sysroot.resolve(path).ok())
 }

@@ -15,6 +15,7 @@ use crate::execute::{PolicyContext, Recalled};
 use crate::history::ages::ImageAge;
 use crate::model::rules::Ruling;
 use crate::model::space::Space;
+use crate::model::words::with_causes;
 use crate::model::{Attempt, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{NamedImage, Unreadable, pulls, static_pods};
 use crate::policy::input::Quadlet;
@@ -84,21 +85,13 @@ fn key(inventory: &Inventory, image: ImageIx) -> (StoreId, String) {
 /// When one of them cannot be read: then nothing may be deleted.
 pub fn protect(observer: &dyn Observer, config: &mut Config, request: &stores::Request) -> Result<(), Error> {
     read_protection(observer, config, request).map_err(|unreadable| {
-        Error::refused(told(&unreadable)).hint(match unreadable.names {
+        Error::refused(with_causes(&unreadable)).hint(match unreadable.names {
             "static pods" => {
                 "mend it, or set protect.static_pods = \"off\" if static pods are not to protect images"
             }
             _ => "make it readable, or move it away if it is of no use",
         })
     })
-}
-
-/// With its cause.
-fn told(unreadable: &Unreadable) -> String {
-    match std::error::Error::source(unreadable) {
-        Some(cause) => format!("{unreadable}: {cause}"),
-        None => unreadable.to_string(),
-    }
 }
 
 fn read_protection(
@@ -180,7 +173,7 @@ fn planned<T>(
     // Whoever only asks is told what a run would do about it: keep everything.
     let unknown = read_protection(observer, &mut config, &request.stores()?).err();
     let unknown: Vec<_> =
-        unknown.iter().map(|why| format!("{} may name it: {}", why.names, told(why))).collect();
+        unknown.iter().map(|why| format!("{} may name it: {}", why.names, with_causes(why))).collect();
     let context = NodeContext::new(request, &scanned.state, &config)?;
     let inventory = &survey.inventory;
     let ages: Vec<_> = (0..inventory.images.len()).map(|at| ages_of(scanned.ages.of(at.into()))).collect();
@@ -261,7 +254,7 @@ impl PolicyContext for NodeContext<'_> {
                             .map(|pod| format!("the static pod {}, which is new", pod.source)),
                     ),
                     Err(unreadable) => {
-                        pinned_by.push(format!("static pods may name it: {}", told(unreadable)))
+                        pinned_by.push(format!("static pods may name it: {}", with_causes(unreadable)))
                     }
                 }
                 let store = &inventory.stores[image.store.get()];
@@ -272,7 +265,9 @@ impl PolicyContext for NodeContext<'_> {
                             .filter(|one| one.means(store, image))
                             .map(|one| format!("the quadlet {}, which is new", one.named.source)),
                     ),
-                    Err(unreadable) => pinned_by.push(format!("quadlets may name it: {}", told(unreadable))),
+                    Err(unreadable) => {
+                        pinned_by.push(format!("quadlets may name it: {}", with_causes(unreadable)))
+                    }
                 }
                 let mut pulls = pulls.iter();
                 let means = |pull: &&NamedImage| names::means(&pull.reference, &image.names, &image.digests);

@@ -1,15 +1,16 @@
 //! The arguments of every command, as clap parses them.
 
 mod deleting;
+mod metrics;
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 pub(super) use deleting::{GcArgs, PolicyName, RmArgs, SweepArgs};
+pub(super) use metrics::MetricsArgs;
 
 use super::filter::{Filter, SortKey};
-use super::metrics::MetricsArgs;
 use super::values::Since;
 use crate::config::Flag;
 use crate::history::runs::Kind;

@@ -1,6 +1,5 @@
 //! `layersweep diff A B`
 
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
@@ -10,48 +9,23 @@ use super::args::{DiffArgs, Format};
 use super::global::Global;
 use super::values::Since;
 use super::{output, terminal};
-use crate::app::database::Database;
+use crate::app::diff::{self, Source};
 use crate::app::error::{Error, Exit};
-use crate::app::kept_scans;
-use crate::app::scan;
-use crate::history::Access;
-use crate::history::pictures::{self, Missing, Name};
-use crate::model::picture::{Place, Taken};
+use crate::history::pictures::Name;
+use crate::model::picture::Taken;
 use crate::report::{json, text};
 
 /// What is compared unless it is named.
 const BEFORE: &str = "last~1";
 const AFTER: &str = "last";
-/// Looks, and keeps nothing.
-const NOW: &str = "now";
-/// No longer file is read; a scan of 20,000 layers is some 20 MB.
+/// No document of a scan is longer.
 const FILE_MIB: u64 = 256;
 
-/// Where a scan is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    File,
-    Now,
-    Records,
-}
-
 pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Error> {
-    let mut open = None;
-    let (mut before, first) = taken(global, own.before.as_deref().unwrap_or(BEFORE), &mut open)?;
-    let (mut after, second) = taken(global, own.after.as_deref().unwrap_or(AFTER), &mut open)?;
-    let is = |source: Source| first == source || second == source;
-    let part = is(Source::Now) && global.request.names_stores;
-    // The scans of one node are of that node, even if no store of the first is left.
-    if is(Source::File) || part {
-        same_node(&before, &after)?;
-    }
-    // What was not looked at has not gone.
-    if part && first == Source::Now {
-        after.picture.only_what_is_in(&before.picture);
-    } else if part {
-        before.picture.only_what_is_in(&after.picture);
-    }
-    let document = json::diff(Timestamp::now(), &before, &after);
+    let before = source(own.before.as_deref().unwrap_or(BEFORE))?;
+    let after = source(own.after.as_deref().unwrap_or(AFTER))?;
+    let pair = diff::pair(&global.request, global, before, after)?;
+    let document = json::diff(Timestamp::now(), &pair.before, &pair.after);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => output::text(&text::diff(&document, &terminal::screen()))?,
@@ -59,69 +33,22 @@ pub(super) fn run(global: &Global, own: &DiffArgs) -> Result<Exit, Error> {
     Ok(if document.complete { Exit::Done } else { Exit::Incomplete })
 }
 
-fn same_node(before: &Taken, after: &Taken) -> Result<(), Error> {
-    let (here, there) = (before.picture.places(), after.picture.places());
-    if !here.is_disjoint(&there) {
-        return Ok(());
+/// The scan that a word means: a file, the present, or one that is kept. A file whose name is such a
+/// word is named by its path: `./last`.
+fn source(word: &str) -> Result<Source, Error> {
+    if word == "now" {
+        return Ok(Source::Now);
     }
-    let roots = |places: BTreeSet<&Place>| {
-        let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
-        if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
-    };
-    Err(Error::usage(format!(
-        "{} and {} have no store in common: the first has {}, the second {}",
-        before.id,
-        after.id,
-        roots(here),
-        roots(there)
+    if let Some(name) = name(word) {
+        return Ok(Source::Kept(word.to_owned(), name));
+    }
+    if word == "-" || word.contains('/') || Path::new(word).is_file() {
+        return of_file(word).map(Source::Read);
+    }
+    Err(Error::usage(format!("{word:?} names no scan")).hint(
+        "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
+         2026-11-20T10:00, or a file of `layersweep scan --format json`",
     ))
-    .hint("name two scans of the same node"))
-}
-
-/// The scan that a word means: a file, the present, or one of the records, which are opened for the
-/// first. A file whose name is such a word is named by its path: `./last`.
-fn taken(global: &Global, word: &str, open: &mut Option<Database>) -> Result<(Taken, Source), Error> {
-    if word == NOW {
-        let surveyed = scan::scan(&global.request, global)?;
-        let survey = &surveyed.survey;
-        let taken = Taken { id: NOW.into(), at: survey.taken_at, picture: kept_scans::of(survey) };
-        return Ok((taken, Source::Now));
-    }
-    let is_file = || Path::new(word).is_file();
-    let Some(name) = name(word) else {
-        if word == "-" || word.contains('/') || is_file() {
-            return Ok((of_file(word)?, Source::File));
-        }
-        return Err(Error::usage(format!("{word:?} names no scan")).hint(
-            "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
-                   2026-11-20T10:00, or a file of `layersweep scan --format json`",
-        ));
-    };
-    let open = match open {
-        Some(open) => open,
-        none => none.insert(Database::open(&global.request, global, Access::Read)?),
-    };
-    let scans = open.read(pictures::all)?;
-    let found = pictures::find(&scans, &name).map_err(|missing| {
-        let (why, hint) = match missing {
-            _ if open.unreadable => {
-                ("the records cannot be read".to_owned(), "`layersweep doctor` tells what is wrong with them")
-            }
-            Missing::None => (
-                missing.to_string(),
-                "`layersweep scan` keeps one; `layersweep scan --format json` writes one to a file",
-            ),
-            Missing::Later(at) => (
-                format!("the oldest kept scan is of {}", terminal::screen().minute(at)),
-                "`layersweep history --scans` lists the scans that are kept",
-            ),
-            missing => (missing.to_string(), "`layersweep history --scans` lists the scans that are kept"),
-        };
-        let file = if is_file() { format!("; the file is named ./{word}") } else { String::new() };
-        Error::failed(format!("{word}: {why}")).hint(format!("{hint}{file}"))
-    })?;
-    let taken = open.read(|connection| pictures::load(connection, found))?;
-    Ok((taken, Source::Records))
 }
 
 /// What is meant by a word that is no file.

@@ -6,26 +6,19 @@ use super::{filter, output, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::observer::Observer as _;
 use crate::app::scan;
-use crate::report::json::{self, ImagesDoc};
+use crate::report::json;
 use crate::report::text;
 
 pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
-    let surveyed = scan::scan(&global.request, global)?;
-    let survey = &surveyed.survey;
+    let result = scan::scan(&global.request, global)?;
+    let survey = &result.survey;
     let now = survey.taken_at;
     let all = survey.inventory.images.len();
-    let mut images: Vec<_> = json::known_images(&surveyed)
+    let mut images: Vec<_> = json::known_images(&result)
         .filter(|image| own.filter.iter().all(|filter| filter.passes(image, now)))
         .collect();
     filter::sort(&mut images, own.sort);
-    let document = ImagesDoc {
-        schema_version: json::SCHEMA_VERSION,
-        kind: "images",
-        generated_at: now,
-        complete: survey.is_complete(),
-        images,
-        warnings: json::warnings(survey),
-    };
+    let document = json::images(&result, images);
     match global.format {
         Format::Json => output::json(&document)?,
         Format::Table => {
@@ -39,7 +32,7 @@ pub(super) fn run(global: &Global, own: &ImagesArgs) -> Result<Exit, Error> {
             }
         }
     }
-    Ok(surveyed.exit())
+    Ok(result.exit())
 }
 
 /// Why there is no row, of so many images.

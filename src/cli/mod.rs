@@ -1,5 +1,6 @@
 //! The command line: arguments in, one call, one rendering out.
 
+mod address;
 mod args;
 mod ask;
 mod completions;
@@ -21,9 +22,12 @@ mod output;
 mod pin;
 mod progress;
 mod report;
+mod report_page;
 mod rm;
 mod scan;
+mod serve;
 mod settings;
+mod shared;
 mod stop;
 mod sweep;
 mod terminal;

@@ -31,25 +31,36 @@ pub(super) fn listen_once() -> Result<(), Error> {
 pub(super) fn listen() -> Result<(), Error> {
     let failed = |error| Error::usage(format!("catching signals: {error}"));
     let asked = stop::flag();
-    let (heard, rings) = UnixStream::pair().map_err(failed)?;
-    watch(heard).map_err(failed)?;
     // First the one that ends it if the flag was set before, then the one that sets it.
     flag::register_conditional_default(SIGINT, Arc::clone(asked)).map_err(failed)?;
-    let ignored = ignored();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // Whoever said nohup means it.
-        if ignored & (1 << (signal - 1)) == 0 {
-            flag::register(signal, Arc::clone(asked)).map_err(failed)?;
-            low_level::pipe::register(signal, rings.try_clone().map_err(failed)?).map_err(failed)?;
-        }
+    for signal in heard() {
+        flag::register(signal, Arc::clone(asked)).map_err(failed)?;
     }
-    Ok(())
+    signals().and_then(watch).map_err(failed)
+}
+
+/// From now on each SIGTERM, SIGINT and SIGHUP writes a byte that can be read here, and does not end
+/// the process.
+pub(super) fn signals() -> std::io::Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    for signal in heard() {
+        low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    reader.set_nonblocking(true)?;
+    Ok(reader)
+}
+
+/// The signals that are listened to: all but those that nohup(1) has made us ignore.
+fn heard() -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    [SIGINT, SIGTERM, SIGHUP].into_iter().filter(move |signal| ignored & (1 << (signal - 1)) == 0)
 }
 
 /// Ends the process when a signal came and the deadline has passed. It records nothing: that what
 /// is in flight has begun is in the journal before it is asked for, and the next run looks what came
 /// of it.
 fn watch(mut heard: UnixStream) -> std::io::Result<()> {
+    heard.set_nonblocking(false)?;
     let wait = move || {
         if heard.read_exact(&mut [0]).is_err() {
             return;

@@ -68,7 +68,7 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree]) -> Result<Fing
         let directory = match directory {
             Ok(directory) => directory,
             // A file, written once with the layer's record.
-            Err(Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(Errno::NOTDIR) => continue,
             Err(error) => return Err(error),
         };
         take(&mut all, &rustix::fs::fstat(&directory)?);

@@ -6,19 +6,7 @@ use jiff::Timestamp;
 
 use super::ids::{NodeIx, StoreIx};
 use super::leak_class::LeakClass;
-
-/// What should happen to a leak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// Nothing uses it and its proof is complete: its bytes can be taken back.
-    Reclaim,
-    /// The records are wrong: an edit mends them.
-    Repair,
-    /// It looks like a leak but is not, or may be work in progress.
-    Keep,
-    /// A person has to look at it.
-    Report,
-}
+use super::verdict::Verdict;
 
 /// Something that nothing uses, or that does not fit together.
 #[derive(Clone, Debug)]

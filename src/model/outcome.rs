@@ -1,11 +1,11 @@
 //! What a run did, and how it ended.
 
-use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use super::outcome_kind::OutcomeKind;
 use super::plan::{Plan, Problem, Step, Target};
 use super::space::Measured;
 
@@ -95,87 +95,9 @@ impl Outcome {
     }
 }
 
-/// How a run, or its part on one filesystem, ended: what documents say, records keep and exit codes
-/// come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum OutcomeKind {
-    /// It did what was asked.
-    Done,
-    /// Something could not be read: figures are lower bounds.
-    Incomplete,
-    /// It was only to tell.
-    Reported,
-    /// There was nothing to do.
-    NotNeeded,
-    /// The target was reached.
-    Reached,
-    /// The target was not reached though everything worked.
-    NotReached,
-    /// A failure on the way.
-    Failed,
-    /// A precondition was not proven.
-    Refused,
-}
-
-impl OutcomeKind {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Done,
-        Self::Incomplete,
-        Self::Reported,
-        Self::NotNeeded,
-        Self::Reached,
-        Self::NotReached,
-        Self::Failed,
-        Self::Refused,
-    ];
-
-    /// How all of it ended, where something else was done `first`: a failure counts whatever else was
-    /// reached, and what was not reached is not made up for.
-    #[must_use]
-    pub fn after(self, first: Self) -> Self {
-        match (self, first) {
-            (_, Self::Failed) => Self::Failed,
-            (own, Self::NotNeeded) => own,
-            (Self::NotNeeded | Self::Reached, first) => first,
-            (own, _) => own,
-        }
-    }
-
-    /// Its name in documents and records.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Incomplete => "incomplete",
-            Self::Reported => "reported",
-            Self::NotNeeded => "not_needed",
-            Self::Reached => "reached",
-            Self::NotReached => "not_reached",
-            Self::Failed => "failed",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-impl fmt::Display for OutcomeKind {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(self.as_str())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_those_of_the_documents() {
-        for outcome in OutcomeKind::ALL {
-            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome.as_str());
-        }
-    }
 
     #[test]
     fn noise_is_no_difference() {

@@ -48,6 +48,27 @@ impl ContainerState {
     }
 }
 
+/// An error with its causes in one line. Some errors name theirs themselves; each stands there once.
+#[must_use]
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.ends_with(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line
+}
+
+/// A number rounded to two decimals, as documents print percentages.
+#[must_use]
+pub fn two_decimals(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
 /// Bytes with an IEC unit and one decimal: `84.1 MiB`. Exact below 1024.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod rules;
 pub mod scenario;
 pub mod space;
+pub mod thresholds;
 
 pub use input::{Ages, Attempt, Input, Known, Pattern, Policy, Protect};
 pub use plan::{Answer, Next, Planner, Task};

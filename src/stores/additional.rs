@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::reading::{Borrower, Reading};
+use super::store::{Borrower, Store};
 use crate::model::{ImageIx, Inventory, Lent, StoreIx, Use};
 use crate::stores::containers_storage::config::StoreConfig;
 use crate::stores::containers_storage::fill::Ids;
@@ -154,7 +154,7 @@ struct Lender<'a> {
 pub(super) fn note(
     inventory: &mut Inventory,
     sysroot: &Sysroot,
-    readings: &[Box<dyn Reading>],
+    readings: &[Box<dyn Store>],
     ids: &HashMap<(PathBuf, String), Ids>,
     borrowers: &[Borrower<'_>],
     unread: &[Unread],

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::reading::{Reading, UnitView};
 use super::request::{Request, Weigh, incomplete};
+use super::store::{Store, UnitView};
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
 use crate::disk::size_cache::StoreSizes;
@@ -38,7 +38,7 @@ const MOST_ERRORS: usize = 20;
 
 /// The sizes of all units of all stores. A unit keeps its *slot* when its records are read again.
 pub(super) struct Measurement {
-    readings: Vec<Box<dyn Reading>>,
+    readings: Vec<Box<dyn Store>>,
     stores: Vec<StoreId>,
     /// By name.
     slots: HashMap<Fingerprint, usize>,
@@ -58,8 +58,8 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    pub(super) fn new(readings: Vec<Box<dyn Reading>>) -> Self {
-        let stores = readings.iter().map(|reading| StoreId::of(&reading.store(FilesystemIx::from(0))));
+    pub(super) fn new(readings: Vec<Box<dyn Store>>) -> Self {
+        let stores = readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0))));
         Self {
             stores: stores.collect(),
             readings,
@@ -87,7 +87,7 @@ impl Measurement {
         shares::share_chunks(&self.chunks, inventory, nodes);
     }
 
-    pub(super) fn readings(&self) -> &[Box<dyn Reading>] {
+    pub(super) fn readings(&self) -> &[Box<dyn Store>] {
         &self.readings
     }
 
@@ -440,7 +440,7 @@ impl Measurement {
 }
 
 /// What tells each unit of a reading from all others of the node, as long as it is the same.
-fn names(reading: &dyn Reading, store: &StoreId) -> Vec<Fingerprint> {
+fn names(reading: &dyn Store, store: &StoreId) -> Vec<Fingerprint> {
     let mut of_store = Fingerprinter::new("unit, 1");
     of_store.bytes(store.kind().word().as_bytes());
     of_store.bytes(store.root().as_os_str().as_bytes()).bytes(store.driver().as_bytes());

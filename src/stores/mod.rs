@@ -11,8 +11,8 @@ pub mod lookup;
 mod measurement;
 pub mod other_usage;
 mod pulled;
-mod reading;
 mod request;
+mod store;
 pub mod unit;
 
 use std::collections::{HashMap, HashSet};
@@ -37,8 +37,8 @@ use discovery::{containerds, graphroots};
 pub use discovery::{directories, sandbox_images};
 use measurement::{Measurement, Wanted};
 pub use pulled::note_pulls;
-use reading::{Filling, Reading};
 pub use request::{Effort, Error, Request, Weigh};
+use store::{Filling, Store};
 
 /// What a survey found.
 #[derive(Clone, Debug)]
@@ -106,8 +106,8 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let looked = [graphroots.looked.clone(), containerds.looked.clone()].concat();
     let pins = graphroots.pins.clone();
     let (unread, others) = (graphroots.unread.clone(), graphroots.others());
-    let (mut readings, mut unreadable) = graphroots.into_readings();
-    let (more, failed) = containerds.into_readings();
+    let (mut readings, mut unreadable) = graphroots.into_stores();
+    let (more, failed) = containerds.into_stores();
     readings.extend(more);
     unreadable = unreadable.or(failed);
     if readings.is_empty() {
@@ -139,7 +139,7 @@ pub fn run(request: &Request, progress: &Progress) -> Result<Survey, Error> {
     let mut nodes = HashMap::new();
     for (position, reading) in measurement.readings().iter().enumerate() {
         let store = StoreIx::from(filling.inventory.stores.len());
-        filling.inventory.stores.push(reading.store(areas[position][0].0));
+        filling.inventory.stores.push(reading.entry(areas[position][0].0));
         let filled = reading.fill(&mut filling, store, &areas[position], &measurement.tallies(position));
         nodes.extend(measurement.slots(position).iter().copied().zip(filled));
     }
@@ -204,7 +204,7 @@ impl Filesystems {
     /// The filesystem of each of a store's roots.
     fn of_roots(
         &mut self,
-        reading: &dyn Reading,
+        reading: &dyn Store,
         inventory: &mut Inventory,
     ) -> Result<Vec<(FilesystemIx, CostModel)>, Error> {
         let mut areas: Vec<(FilesystemIx, CostModel)> = Vec::new();
@@ -222,7 +222,7 @@ impl Filesystems {
     fn of(
         &mut self,
         path: &Path,
-        reading: &dyn Reading,
+        reading: &dyn Store,
         inventory: &mut Inventory,
     ) -> std::io::Result<(FilesystemIx, CostModel)> {
         let held = reading.places().map(|places| places.within().handle(path)).transpose()?;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use crate::support;
 use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
-use layersweep::model::ContainerState;
 use layersweep::cri::in_use::Names;
 use layersweep::cri::{Client, CriError, Endpoint, Options, Problem, RuntimeImage, StoreType};
 use layersweep::execute::runtime_match::{ContainerMatch, ImageMatch, RuntimeStores};
+use layersweep::model::ContainerState;
 use support::containerd::{self, Rig};
 use tonic::transport::{Channel, Uri};
 

@@ -94,7 +94,9 @@ fn the_article_for_real() {
 #[track_caller]
 fn assert_told(article: &ArticleNode, model: &Story, told: &Value, names: &HashMap<String, String>) {
     let expected = model.runs.iter().flat_map(|run| &run.deleted);
-    let expected: Vec<_> = expected.map(|at| article.made.images[at.get()].name.as_str()).collect();
+    // The model's ids are numbers.
+    let at = |id: &String| usize::from_str_radix(id, 16).unwrap();
+    let expected: Vec<_> = expected.map(|id| article.made.images[at(id)].name.as_str()).collect();
     let ids = list(told, "/runs").iter().flat_map(|run| list(run, "/deleted"));
     let told_names: Vec<_> = ids.map(|id| names[id.as_str().unwrap()].as_str()).collect();
     let common = expected.len().min(told_names.len());

@@ -203,8 +203,12 @@ fn one_run_leaves_exactly_what_should_stand() {
     let now = policy(SignedDuration::ZERO);
     let planned = node.dry(&now);
     assert_eq!(planned.notes, Vec::<String>::new());
-    let containers: Vec<_> =
-        planned.steps.iter().filter(|one| one.target.kind == Kind::Container).map(|one| &one.target.id).collect();
+    let containers: Vec<_> = planned
+        .steps
+        .iter()
+        .filter(|one| one.target.kind == Kind::Container)
+        .map(|one| &one.target.id)
+        .collect();
     assert_eq!(containers, [&restarts[0], &restarts[1], &first], "no more than the newest of each stays");
 
     kubelet.forget(&old);
@@ -250,7 +254,9 @@ fn one_run_leaves_exactly_what_should_stand() {
     for id in [&restarts[2], &app, &side, &made, &by_hand] {
         assert!(expected.contains(id));
     }
-    let rule = |id: &str| ran.plan.kept.iter().find(|kept| kept.target.id.contains(id)).map(|kept| kept.rule.as_str());
+    let rule = |id: &str| {
+        ran.plan.kept.iter().find(|kept| kept.target.id.contains(id)).map(|kept| kept.rule.as_str())
+    };
     for (id, expected) in [
         (restarts[2].as_str(), "within-limits"),
         (&app, "running"),

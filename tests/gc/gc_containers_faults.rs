@@ -73,7 +73,12 @@ impl Node {
         (sandbox, dead)
     }
 
-    fn run_with(&self, policy: &Policy, told: &mut Told, stop: &AtomicBool) -> Result<Outcome, PreconditionError> {
+    fn run_with(
+        &self,
+        policy: &Policy,
+        told: &mut Told,
+        stop: &AtomicBool,
+    ) -> Result<Outcome, PreconditionError> {
         let request = Request {
             sysroot: Sysroot::live(),
             graphroots: vec![self.store.root().to_path_buf()],

@@ -19,11 +19,13 @@ use layersweep::cri::{Client, Options};
 use layersweep::disk::Progress;
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::Patience;
-use layersweep::execute::{Gauges, Looked, Means, Observer, PolicyContext, PreconditionError, Remover, Run, images};
+use layersweep::execute::{
+    Gauges, Looked, Means, Observer, PolicyContext, PreconditionError, Remover, Run, images,
+};
 use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::model::plan::Reason;
-use layersweep::model::{Deletion, Image, Inventory, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
 use layersweep::model::space::Measured;
+use layersweep::model::{Deletion, Image, Inventory, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
 use layersweep::policy::Ages;
 use layersweep::policy::Known;
 use layersweep::policy::Marks;
@@ -341,8 +343,7 @@ fn a_dry_run_is_the_run_to_come() {
     let policy = policy(75, 74);
     let survey = node.survey();
     let plan = node.plan(&policy, Task::Policy, &mut node.remover(), &survey);
-    let planned: Vec<_> =
-        plan.steps.iter().flat_map(|step| step.target.names.clone()).collect();
+    let planned: Vec<_> = plan.steps.iter().flat_map(|step| step.target.names.clone()).collect();
     assert!(!planned.is_empty());
     assert_eq!(node.names().len(), IMAGES, "a dry run deletes nothing");
     let mut told = Told::default();
@@ -472,7 +473,8 @@ fn named_images_go_and_protected_ones_stay() {
     assert_eq!(node.names().len(), IMAGES - 2);
     for plan in [&plan, &ran.plan] {
         assert!(plan.steps.iter().all(|step| step.cause.reason() == Reason::Request));
-        let kept: Vec<_> = plan.kept.iter().map(|kept| (kept.target.names.clone(), kept.rule.as_str())).collect();
+        let kept: Vec<_> =
+            plan.kept.iter().map(|kept| (kept.target.names.clone(), kept.rule.as_str())).collect();
         assert_eq!(kept, [(vec![name(IN_USE)], "in-use")]);
         assert_eq!(plan.outcome, OutcomeKind::NotReached);
     }

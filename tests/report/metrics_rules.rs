@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support;
+use layersweep::app::metrics::{Database, Facts, Remembered};
 use layersweep::history::counters::{Counter, LastRun};
 use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
 use layersweep::history::runs::{self, OutcomeKind};
@@ -14,7 +15,7 @@ use layersweep::model::{Filesystem, StoreId, StoreKind};
 use layersweep::policy::FreeFloor;
 use layersweep::policy::Marks;
 use layersweep::policy::Targets;
-use layersweep::report::metrics::{self, Database, FAMILIES, Facts, Remembered};
+use layersweep::report::metrics::{self, FAMILIES};
 use regex::Regex;
 use serde_json::Value;
 use support::metrics::{Scrape, check};

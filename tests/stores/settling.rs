@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support;
-use layersweep::model::outcome::NOISE_BYTES;
 use layersweep::execute::measure::{Ended, Gauge, Patience};
+use layersweep::model::outcome::NOISE_BYTES;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, list, number};

@@ -40,6 +40,8 @@ pub fn tool(name: impl AsRef<OsStr>) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let home = std::env::var("HOME").unwrap_or_else(|_| "/root".into());
     command.env("PATH", format!("{path}:{home}/.cargo/bin:/usr/sbin:/sbin")).current_dir(sources());
+    // Nobody fetches them over a network.
+    command.env("XZ_LEVEL", "0");
     // Of the build of this test; the build of the packages is one of its own.
     // Nobody fetches them over a network.
     command.env("XZ_LEVEL", "0");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::app::diagnosis::{Cause, CauseKind, Divided, Hands, PartKind};
+use crate::app::diagnosis::{Action, Cause, CauseKind, Divided, PartKind};
 use crate::history::ages::Ages;
 use crate::model::refs::{self, Live, Root, Standing};
 use crate::model::words::span;
@@ -134,7 +134,7 @@ fn unused_images(context: &Context<'_>, at: FilesystemIx) -> Option<Cause> {
         bytes,
         id: None,
         path: None,
-        hands: Hands::Ours,
+        action: Action::Layersweep,
     })
 }
 
@@ -164,7 +164,7 @@ fn pinned_images(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             bytes,
             id: Some(facts.id.to_string()),
             path: None,
-            hands: Hands::Operator,
+            action: Action::Operator,
         })
     };
     images_of(context, Standing::Pinned).into_iter().filter_map(cause).collect()
@@ -217,7 +217,7 @@ fn containers(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             bytes,
             id: Some(container.id.to_string()),
             path: layer.map(|node| context.inside(&node.path)),
-            hands: if dead { Hands::Operator } else { Hands::Nobody },
+            action: if dead { Action::Operator } else { Action::Nobody },
         });
     }
     found
@@ -250,12 +250,12 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             Fate::Stay(stay) => Some(stay),
             Fate::Delete(_) | Fate::Repair => None,
         });
-        let (hands, remedy) = match leak.verdict {
+        let (action, remedy) = match leak.verdict {
             Verdict::Reclaim if by_containerd => {
-                (Hands::Operator, "containerd removes it by itself; docs/leaks.md says when".to_owned())
+                (Action::Operator, "containerd removes it by itself; docs/leaks.md says when".to_owned())
             }
             Verdict::Reclaim if matches!(stays, Some(Stay::Young(_))) => (
-                Hands::Ours,
+                Action::Layersweep,
                 format!(
                     "`layersweep sweep --delete --class {}` removes it once it is {} old",
                     leak.class,
@@ -264,19 +264,20 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             ),
             Verdict::Reclaim => match stays {
                 Some(stay) => {
-                    (Hands::Operator, format!("it stays: {}", plan::reason(leak, stay, context.min_age)))
+                    (Action::Operator, format!("it stays: {}", plan::reason(leak, stay, context.min_age)))
                 }
-                None => {
-                    (Hands::Ours, format!("`layersweep sweep --delete --class {}` removes it", leak.class))
-                }
+                None => (
+                    Action::Layersweep,
+                    format!("`layersweep sweep --delete --class {}` removes it", leak.class),
+                ),
             },
             Verdict::Repair => {
-                (Hands::Operator, format!("`layersweep sweep --repair {}` mends it", leak.class))
+                (Action::Operator, format!("`layersweep sweep --repair {}` mends it", leak.class))
             }
             // It looks like a leak and is none.
-            Verdict::Keep => (Hands::Nobody, String::new()),
+            Verdict::Keep => (Action::Nobody, String::new()),
             Verdict::Report => {
-                (Hands::Operator, "a person has to look at it; docs/leaks.md says how".to_owned())
+                (Action::Operator, "a person has to look at it; docs/leaks.md says how".to_owned())
             }
         };
         found.push(Cause {
@@ -288,7 +289,7 @@ fn leaks(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             bytes,
             id: Some(leak.id.clone()),
             path: Some(context.inside(&leak.path)),
-            hands,
+            action,
         });
     }
     found
@@ -319,7 +320,7 @@ fn logs(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             bytes: log.bytes,
             id: log.pod.clone(),
             path: Some(path),
-            hands: Hands::Operator,
+            action: Action::Operator,
         }
     })
     .collect()
@@ -338,7 +339,7 @@ fn volumes(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             bytes: pod.bytes,
             id: Some(pod.pod.clone()),
             path: Some(context.inside(&pod.path)),
-            hands: Hands::Operator,
+            action: Action::Operator,
         })
         .collect()
 }
@@ -393,7 +394,7 @@ fn tenants(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
             bytes,
             id: None,
             path: Some(path),
-            hands: Hands::Operator,
+            action: Action::Operator,
         })
     })
     .collect()
@@ -423,7 +424,7 @@ fn others(context: &Context<'_>, at: FilesystemIx) -> Vec<Cause> {
                 bytes: part.bytes,
                 id: None,
                 path,
-                hands: Hands::Nobody,
+                action: Action::Nobody,
             }
         })
         .collect()

@@ -1,17 +1,19 @@
-//! The story of a disk: who holds its bytes, what filled it, what can be done. Pure: whoever
-//! calls has read the disk.
+//! The diagnosis of a disk: who holds its bytes, what filled it, what can be done. Pure: the caller has
+//! read the disk.
 
 mod causes;
 mod parts;
+mod summary;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 pub use causes::{Context, causes};
 pub use parts::{Divided, divide};
-pub use verdict::verdict;
+pub use summary::summary;
 
-use crate::model::{FilesystemIx, Size};
+use crate::model::words::two_decimals;
+use crate::model::{Filesystem, FilesystemIx, Size};
+use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// A part of what is used on a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,97 +146,32 @@ pub struct Cause {
     pub id: Option<String>,
     /// Where it lies, as the node itself names it.
     pub path: Option<String>,
-    /// Who takes it away.
-    pub hands: Hands,
+    /// Who can free it.
+    pub action: Action,
 }
 
-/// Who can take something away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Hands {
-    /// `layersweep gc` or `layersweep sweep --delete`, without asking anybody.
-    Ours,
-    /// The operator, who has to decide.
-    Operator,
-    /// It is in use: nobody.
-    Nobody,
-}
-
-/// A share in use at which something happens.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mark {
-    /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
-    /// `hard eviction (imagefs.available)`.
-    pub name: String,
-    /// Percent of what [`Self::of`] says that is not available.
-    pub percent: f64,
-    /// `layersweep`, `kubelet` or `eviction`.
-    pub source: &'static str,
-    /// What it counts.
-    pub of: Counted,
-}
-
-/// What a mark counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counted {
-    /// Bytes.
-    #[default]
-    Bytes,
-    /// Inodes.
-    Inodes,
-}
-
-impl Counted {
-    /// As the documents have it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Inodes => "inodes",
-        }
+kinds! {
+    /// Who can free it.
+    Action {
+        /// `layersweep gc` or `layersweep sweep --delete`, without asking anybody.
+        Layersweep = "layersweep",
+        /// The operator, who has to decide.
+        Operator = "operator",
+        /// It is in use: nobody.
+        Nobody = "nobody",
     }
 }
 
-impl Mark {
-    /// Something happens when it is passed on the way up; collections only end at their low marks.
-    #[must_use]
-    pub fn acts(&self) -> bool {
-        !self.name.ends_with(" low")
-    }
-
-    /// For people: `the kubelet's image GC at 85%`.
-    #[must_use]
-    pub fn words(&self) -> String {
-        let what = match (self.source, self.name.strip_suffix(" high").unwrap_or(&self.name)) {
-            ("layersweep", name) => format!("layersweep's {name}"),
-            ("kubelet", name) => format!("the kubelet's {name}"),
-            (_, name) => name.to_owned(),
-        };
-        format!("{what} at {:.0}%", self.percent)
-    }
-}
-
-/// A filesystem of the story.
+/// A filesystem that is diagnosed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
-    /// Where it is mounted, as the documents have it.
-    pub mount: String,
-    /// Size.
-    pub capacity_bytes: u64,
-    /// Bytes that are not free.
-    pub used_bytes: u64,
-    /// Bytes that an unprivileged user can still write.
-    pub available_bytes: u64,
-    /// Percent of the capacity that is not available; `None`: the numbers contradict each other.
-    pub used_percent: Option<f64>,
-    /// Inodes in all; 0 where the filesystem has no fixed number.
-    pub inodes: u64,
-    /// Inodes that are free.
-    pub inodes_free: u64,
+    /// Its numbers.
+    pub filesystem: Filesystem,
     /// Its parts: their sum is `used_bytes`.
     pub parts: Vec<Part>,
     /// What happens when.
-    pub marks: Vec<Mark>,
-    /// What would go now.
+    pub thresholds: Vec<DiskThreshold>,
+    /// What would be deleted now.
     pub planned: Planned,
 }
 
@@ -273,28 +210,43 @@ pub struct Planned {
 }
 
 impl Disk {
+    /// Percent of the capacity that is not available, two decimals; `None`: the numbers contradict each
+    /// other.
+    #[must_use]
+    pub fn used_percent(&self) -> Option<f64> {
+        self.filesystem.used_percent().map(two_decimals)
+    }
+
     /// Percent of the inodes that are taken; `None` without a fixed number, or where the numbers
     /// contradict each other.
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // shown with one decimal
     pub fn inodes_percent(&self) -> Option<f64> {
-        let taken = self.inodes.checked_sub(self.inodes_free)?;
-        (self.inodes > 0).then(|| taken as f64 * 100.0 / self.inodes as f64)
+        let Filesystem { inodes, inodes_free, .. } = self.filesystem;
+        let taken = inodes.checked_sub(inodes_free)?;
+        (inodes > 0).then(|| taken as f64 * 100.0 / inodes as f64)
     }
 
-    /// Percent of what a mark counts that are taken.
+    /// Bytes that are neither used nor available: reserved for root, as a rule.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        let Filesystem { capacity_bytes, used_bytes, available_bytes, .. } = self.filesystem;
+        capacity_bytes.saturating_sub(used_bytes).saturating_sub(available_bytes)
+    }
+
+    /// Percent of what a threshold counts that are taken.
     #[must_use]
     pub fn percent_of(&self, counted: Counted) -> Option<f64> {
         match counted {
-            Counted::Bytes => self.used_percent,
+            Counted::Bytes => self.used_percent(),
             Counted::Inodes => self.inodes_percent(),
         }
     }
 
-    /// The marks at which something happens and that are passed (or not).
-    fn acting(&self, passed: bool) -> impl Iterator<Item = &Mark> {
-        self.marks.iter().filter(move |mark| {
-            mark.acts() && self.percent_of(mark.of).is_some_and(|percent| (mark.percent <= percent) == passed)
+    /// The thresholds at which something happens and that are passed (or not).
+    fn acting(&self, passed: bool) -> impl Iterator<Item = &DiskThreshold> {
+        self.thresholds.iter().filter(move |one| {
+            one.acts() && self.percent_of(one.of).is_some_and(|percent| (one.percent <= percent) == passed)
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::app::diagnosis::*;
 use crate::model::Size;
+use crate::policy::thresholds::{Counted, DiskThreshold, Source};
 
 const GIB: u64 = 1 << 30;
 
@@ -16,23 +17,30 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
         measured_bytes: gib * GIB,
         store: None,
     };
-    let mark = |name: &str, percent, source| Mark { name: name.into(), percent, source, of: Counted::Bytes };
+    let threshold = |name: &str, percent, source| DiskThreshold {
+        name: name.into(),
+        percent,
+        source,
+        of: Counted::Bytes,
+    };
     let available = 100 * GIB - used;
     Disk {
-        mount: "/var".into(),
-        capacity_bytes: 100 * GIB,
-        used_bytes: used,
-        available_bytes: available,
-        #[allow(clippy::cast_precision_loss)]
-        used_percent: Some(100.0 - available as f64 / GIB as f64),
-        inodes: 1000,
-        inodes_free: 700,
+        filesystem: Filesystem {
+            mount: "/var".into(),
+            device: "/dev/x".into(),
+            fstype: "ext4".into(),
+            capacity_bytes: 100 * GIB,
+            used_bytes: used,
+            available_bytes: available,
+            inodes: 1000,
+            inodes_free: 700,
+        },
         parts: parts.iter().map(part).collect(),
-        marks: vec![
-            mark("gc low", 70.0, "layersweep"),
-            mark("gc high", 75.0, "layersweep"),
-            mark("image GC high", 85.0, "kubelet"),
-            mark("hard eviction (imagefs.available)", 85.0, "eviction"),
+        thresholds: vec![
+            threshold("gc low", 70.0, Source::Layersweep),
+            threshold("gc high", 75.0, Source::Layersweep),
+            threshold("image GC high", 85.0, Source::Kubelet),
+            threshold("hard eviction (imagefs.available)", 85.0, Source::Eviction),
         ],
         planned: Planned {
             command: "layersweep gc",
@@ -45,7 +53,7 @@ fn disk(parts: &[(PartKind, u64)]) -> Disk {
 
 /// The plans take all that is ours, as on a disk past its marks.
 fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
-    for cause in causes.iter().filter(|cause| cause.hands == Hands::Ours) {
+    for cause in causes.iter().filter(|cause| cause.action == Action::Layersweep) {
         let planned = &mut disk.planned;
         let back = if cause.kind == CauseKind::Leak { &mut planned.sweep } else { &mut planned.gc };
         back.add(Size { frees_bytes: cause.bytes, inodes: 10, ..Size::default() });
@@ -53,7 +61,7 @@ fn all_goes(mut disk: Disk, causes: &[Cause]) -> Disk {
     disk
 }
 
-fn cause(kind: CauseKind, hands: Hands, gib: u64, title: &str) -> Cause {
+fn cause(kind: CauseKind, action: Action, gib: u64, title: &str) -> Cause {
     Cause {
         kind,
         filesystem: FilesystemIx::from(0),
@@ -63,7 +71,7 @@ fn cause(kind: CauseKind, hands: Hands, gib: u64, title: &str) -> Cause {
         bytes: gib * GIB,
         id: None,
         path: None,
-        hands,
+        action,
     }
 }
 
@@ -73,8 +81,8 @@ type Case = (&'static str, Vec<(PartKind, u64)>, Vec<Cause>, bool, [&'static [&'
 #[test]
 #[allow(clippy::too_many_lines)] // a table
 fn which_disk_gets_which_sentences() {
+    use Action::{Layersweep, Nobody, Operator};
     use CauseKind as C;
-    use Hands::{Nobody, Operator, Ours};
     use PartKind as P;
     let cases: Vec<Case> = vec![
         (
@@ -91,7 +99,7 @@ fn which_disk_gets_which_sentences() {
         (
             "full of unused images",
             vec![(P::Images, 20), (P::ImagesUnused, 60), (P::Other, 10)],
-            vec![cause(C::UnusedImages, Ours, 60, "images not in use")],
+            vec![cause(C::UnusedImages, Layersweep, 60, "images not in use")],
             true,
             [
                 &[
@@ -106,8 +114,8 @@ fn which_disk_gets_which_sentences() {
             "full of leaks",
             vec![(P::Images, 20), (P::Leaks, 60)],
             vec![
-                cause(C::Leak, Ours, 40, "leak orphan-dir 1"),
-                cause(C::Leak, Ours, 20, "leak orphan-dir 2"),
+                cause(C::Leak, Layersweep, 40, "leak orphan-dir 1"),
+                cause(C::Leak, Layersweep, 20, "leak orphan-dir 2"),
             ],
             true,
             [
@@ -191,7 +199,7 @@ fn which_disk_gets_which_sentences() {
         (
             "not all could be read",
             vec![(P::Images, 40), (P::Other, 40)],
-            vec![cause(C::UnusedImages, Ours, 1, "images not in use")],
+            vec![cause(C::UnusedImages, Layersweep, 1, "images not in use")],
             false,
             [&["80.0% full"], &["images in use"], &["gives back up to 1.0 GiB", "figures are lower bounds"]],
         ),
@@ -199,8 +207,8 @@ fn which_disk_gets_which_sentences() {
             "images and leaks and more",
             vec![(P::Images, 10), (P::ImagesUnused, 30), (P::Leaks, 20), (P::Logs, 20)],
             vec![
-                cause(C::UnusedImages, Ours, 30, "images not in use"),
-                cause(C::Leak, Ours, 20, "leak"),
+                cause(C::UnusedImages, Layersweep, 30, "images not in use"),
+                cause(C::Leak, Layersweep, 20, "leak"),
                 cause(C::Leak, Nobody, 1, "kept"),
                 cause(C::Log, Operator, 9, "l1"),
                 cause(C::Log, Operator, 8, "l2"),
@@ -218,7 +226,7 @@ fn which_disk_gets_which_sentences() {
         ),
     ];
     for (name, parts, causes, complete, expected) in cases {
-        let sentences = verdict(&[all_goes(disk(&parts), &causes)], &causes, complete, false);
+        let sentences = summary(&[all_goes(disk(&parts), &causes)], &causes, complete, false);
         for (sentence, expected) in sentences.iter().zip(expected) {
             for words in expected {
                 assert!(sentence.contains(words), "{name}: {words:?} is not in {sentence:?}");
@@ -231,24 +239,26 @@ fn which_disk_gets_which_sentences() {
 #[test]
 fn numbers_that_contradict_each_other_and_no_disk_at_all() {
     let mut broken = disk(&[(PartKind::Images, 10)]);
-    broken.used_percent = None;
-    let sentences = verdict(&[broken], &[], true, false);
+    broken.filesystem.available_bytes = 101 * GIB;
+    let sentences = summary(&[broken], &[], true, false);
     assert!(sentences[0].contains("contradict"), "{sentences:?}");
     assert!(!sentences[2].contains('%'), "{sentences:?}");
-    assert!(verdict(&[], &[], true, false)[0].contains("No filesystem"));
-    let empty = verdict(&[disk(&[])], &[], true, false);
+    assert!(summary(&[], &[], true, false)[0].contains("No filesystem"));
+    let empty = summary(&[disk(&[])], &[], true, false);
     assert!(empty[1].contains("Nobody"), "{empty:?}");
 }
 
 #[test]
 fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
     let (calm, mut full) = (disk(&[(PartKind::Images, 10)]), disk(&[(PartKind::Leaks, 90)]));
-    full.mount = "/data".into();
-    let elsewhere = cause(CauseKind::Leak, Hands::Ours, 5, "leak elsewhere");
-    let here =
-        Cause { filesystem: FilesystemIx::from(1), ..cause(CauseKind::Leak, Hands::Ours, 80, "leak here") };
+    full.filesystem.mount = "/data".into();
+    let elsewhere = cause(CauseKind::Leak, Action::Layersweep, 5, "leak elsewhere");
+    let here = Cause {
+        filesystem: FilesystemIx::from(1),
+        ..cause(CauseKind::Leak, Action::Layersweep, 80, "leak here")
+    };
     let full = all_goes(full, std::slice::from_ref(&here));
-    let sentences = verdict(&[calm, full], &[here, elsewhere], true, true);
+    let sentences = summary(&[calm, full], &[here, elsewhere], true, true);
     assert!(sentences[0].starts_with("/data (the fullest of 2 filesystems"), "{sentences:?}");
     assert!(sentences[1].contains("leak here"), "{sentences:?}");
     assert!(
@@ -259,26 +269,14 @@ fn the_fullest_disk_is_the_story_and_other_disks_causes_are_not_its() {
 }
 
 #[test]
-fn marks_in_words() {
-    let mark = |name: &str, source| Mark { name: name.into(), percent: 85.4, source, of: Counted::Bytes };
-    assert_eq!(mark("gc high", "layersweep").words(), "layersweep's gc at 85%");
-    assert_eq!(mark("image GC high", "kubelet").words(), "the kubelet's image GC at 85%");
-    assert_eq!(
-        mark("hard eviction (nodefs.available)", "eviction").words(),
-        "hard eviction (nodefs.available) at 85%"
-    );
-    assert!(!mark("image GC low", "kubelet").acts() && mark("gc high", "layersweep").acts());
-}
-
-#[test]
 fn inodes_run_out_before_bytes() {
     let mut disk = disk(&[(PartKind::Images, 30)]);
     let mut calm = disk.clone();
-    calm.mount = "/calm".into();
-    calm.used_percent = Some(74.0);
-    disk.inodes = 2128;
-    disk.inodes_free = 0;
-    let sentences = verdict(&[calm, disk.clone()], &[], true, false);
+    calm.filesystem.mount = "/calm".into();
+    calm.filesystem.available_bytes = 26 * GIB;
+    disk.filesystem.inodes = 2128;
+    disk.filesystem.inodes_free = 0;
+    let sentences = summary(&[calm, disk.clone()], &[], true, false);
     assert!(
         sentences[0].starts_with(
             "/var (the fullest of 2 filesystems with stores) has no inode left: all 2128 inodes are used"
@@ -289,36 +287,36 @@ fn inodes_run_out_before_bytes() {
     assert!(sentences[1].starts_with("Its bytes are held by"), "{sentences:?}");
     assert!(sentences[2].contains("Nothing of it can be taken back"), "{sentences:?}");
     // Past a mark that somebody set, and below it.
-    let mark = |percent| Mark {
+    let threshold = |percent| DiskThreshold {
         name: "gc by inodes high".into(),
         percent,
-        source: "layersweep",
+        source: Source::Layersweep,
         of: Counted::Inodes,
     };
-    disk.inodes_free = 528;
-    disk.marks.push(mark(70.0));
-    let sentence = |disk: &Disk| verdict(std::slice::from_ref(disk), &[], true, false)[0].clone();
+    disk.filesystem.inodes_free = 528;
+    disk.thresholds.push(threshold(70.0));
+    let sentence = |disk: &Disk| summary(std::slice::from_ref(disk), &[], true, false)[0].clone();
     assert!(sentence(&disk).starts_with("/var has used 75.2% of its 2128 inodes"), "{}", sentence(&disk));
     assert!(sentence(&disk).contains(", past layersweep's gc by inodes at 70%."), "{}", sentence(&disk));
-    disk.marks.pop();
-    disk.marks.push(mark(80.0));
+    disk.thresholds.pop();
+    disk.thresholds.push(threshold(80.0));
     let below = sentence(&disk);
     assert!(below.starts_with("/var is 30.0% in use"), "{below}");
     assert!(below.contains("below every mark (next: layersweep's gc by inodes at 80%)"), "{below}");
     // btrfs counts none.
-    (disk.inodes, disk.inodes_free) = (0, 0);
+    (disk.filesystem.inodes, disk.filesystem.inodes_free) = (0, 0);
     assert!(sentence(&disk).contains("next: layersweep's gc at 75%"), "{}", sentence(&disk));
 }
 
 #[test]
 fn nothing_is_promised_that_the_plans_do_not_keep() {
     let causes = [
-        cause(CauseKind::UnusedImages, Hands::Ours, 20, "images not in use"),
-        cause(CauseKind::Leak, Hands::Ours, 5, "leak"),
+        cause(CauseKind::UnusedImages, Action::Layersweep, 20, "images not in use"),
+        cause(CauseKind::Leak, Action::Layersweep, 5, "leak"),
     ];
     let parts = [(PartKind::ImagesUnused, 20), (PartKind::Leaks, 5)];
     let calm = disk(&parts);
-    let last = |disk: &Disk| verdict(std::slice::from_ref(disk), &causes, true, false)[2].clone();
+    let last = |disk: &Disk| summary(std::slice::from_ref(disk), &causes, true, false)[2].clone();
     assert_eq!(
         last(&calm),
         "`layersweep gc` would delete no image now, since the disk is below its marks: 20.0 GiB unused; leaks \
@@ -334,17 +332,16 @@ fn nothing_is_promised_that_the_plans_do_not_keep() {
         "{}",
         last(&part)
     );
-    part.inodes_free = 0;
+    part.filesystem.inodes_free = 0;
     assert!(last(&part).contains("gives back up to 3.0 GiB and 7 inodes"), "{}", last(&part));
 }
 
 #[test]
 fn what_is_reserved_explains_the_percentage() {
     let mut disk = disk(&[(PartKind::Images, 20)]);
-    let sentence = |disk: &Disk| verdict(std::slice::from_ref(disk), &[], true, false)[0].clone();
+    let sentence = |disk: &Disk| summary(std::slice::from_ref(disk), &[], true, false)[0].clone();
     assert!(!sentence(&disk).contains("reserved"), "{}", sentence(&disk));
-    disk.available_bytes -= 65 * GIB;
-    disk.used_percent = Some(85.0);
+    disk.filesystem.available_bytes -= 65 * GIB;
     let told = sentence(&disk);
     assert!(told.contains("15.0 GiB available, 65.0 GiB reserved for root or not available, past"), "{told}");
 }

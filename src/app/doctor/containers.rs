@@ -1,6 +1,6 @@
 //! Our container collection beside the kubelet's, which runs every minute.
 
-use crate::app::doctor::{Check, Status};
+use crate::app::doctor::check::{Check, Status};
 use crate::node::thresholds::Thresholds;
 use crate::policy::containers::Policy;
 

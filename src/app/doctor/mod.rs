@@ -1,71 +1,296 @@
-//! What `doctor` says of a node. Pure: whoever calls has read the node.
+//! `doctor`: checks the node, and changes nothing.
 
+mod check;
 mod containers;
-mod marks;
+mod examination;
+mod kubelet;
+mod runtime;
+mod state;
+mod thresholds;
+mod timers;
 
-pub use containers::containers;
-pub use marks::{Disk, Ours, marks};
+use std::path::PathBuf;
 
-/// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
-    /// Looked at, nothing wrong.
-    Ok,
-    /// Worth knowing, nothing to do.
-    Note,
-    /// Something does not work as it could, or will not at a bad time.
-    Warning,
-    /// Pods get evicted, or we cannot do our work.
-    Error,
+use super::error::Error;
+use super::request::Request;
+use crate::config::{Config, Problem};
+use crate::disk::Progress;
+use crate::model::{Consistency, StoreKind};
+use crate::node::kubelet::Kubelet;
+use crate::node::static_pods;
+use crate::stores::containers_storage::config::crio_start;
+use crate::stores::{self, Survey, Weigh};
+use crate::sys::processes::Processes;
+
+pub use check::{Check, Status};
+use examination::{AS_ROOT, Examination};
+
+/// Of the findings in the stores' records so many are shown; `scan` has them all.
+const MOST_FINDINGS: usize = 5;
+
+/// What an examination found.
+#[derive(Debug)]
+pub struct Findings {
+    /// In the order in which things were looked at.
+    pub checks: Vec<Check>,
+    /// Everything could be read.
+    pub complete: bool,
 }
 
-impl Status {
-    /// As the documents have it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Note => "note",
-            Self::Warning => "warning",
-            Self::Error => "error",
+/// Examines the node. `problems`: what is wrong with the configuration.
+///
+/// # Errors
+/// When the request itself cannot be used.
+pub fn doctor(request: &Request, config: &Config, problems: &[Problem]) -> Result<Findings, Error> {
+    let stores = stores::Request { weigh: Weigh::Nothing, ..request.stores()? };
+    let mut examination = Examination { request, config, stores: &stores, checks: Vec::new(), unread: false };
+    examination.run(problems);
+    Ok(Findings { checks: examination.checks, complete: !examination.unread })
+}
+
+impl Examination<'_> {
+    fn run(&mut self, problems: &[Problem]) {
+        self.configuration(problems);
+        let processes = self.processes();
+        let survey = self.stores();
+        let kubelet = match &processes {
+            Some(processes) => Kubelet::read_running(&self.stores.sysroot, processes),
+            None => Kubelet::read(&self.stores.sysroot),
+        };
+        let own = self.runtime(&kubelet, survey.as_ref());
+        self.kubelet(&kubelet, processes.as_ref(), survey.as_ref(), own);
+        self.crio();
+        self.static_pods();
+        self.state(survey.as_ref());
+        self.timers();
+    }
+
+    fn configuration(&mut self, problems: &[Problem]) {
+        const NAME: &str = "configuration";
+        for problem in problems {
+            let message = match problem.field.is_empty() {
+                true => problem.message.clone(),
+                false => format!("{}: {}", problem.field, problem.message),
+            };
+            let remedy = match problem.remedy.is_empty() {
+                true => "mend it: until then every other command refuses to run".to_owned(),
+                false => problem.remedy.clone(),
+            };
+            self.error(NAME, problem.origin.to_string(), message, remedy);
+        }
+        if problems.is_empty() {
+            let files: Vec<_> = self.config.files.iter().map(|file| file.display().to_string()).collect();
+            let message = match files.is_empty() {
+                true => "no file: the built-in defaults hold".to_owned(),
+                false => format!("read from {}", files.join(", ")),
+            };
+            self.note(Check::ok(NAME, "", message));
+        }
+    }
+
+    /// What runs, and what we may see.
+    fn processes(&mut self) -> Option<Processes> {
+        const NAME: &str = "permissions";
+        if self.is_foreign() {
+            return None;
+        }
+        let may_read = reads_everything();
+        match may_read {
+            Ok(true) => self.note(Check::ok(NAME, "", "every file can be read")),
+            Ok(false) => self.warning(
+                NAME,
+                "",
+                "files of other users cannot be read: stores of root and most of the node's settings are out of reach",
+                AS_ROOT,
+            ),
+            Err(error) => self.unread(NAME, "/proc/self/status", &error),
+        }
+        match Processes::read_with_kubelet() {
+            Ok(processes) => {
+                if !processes.sees_all() {
+                    self.note(Check::note(
+                        NAME,
+                        "/proc",
+                        "not all processes can be seen (another namespace, or hidepid): what one of them may hold \
+                         open is not taken for a leak",
+                    ));
+                }
+                Some(processes)
+            }
+            Err(error) => {
+                self.unread(NAME, "/proc", &error);
+                None
+            }
+        }
+    }
+
+    fn stores(&mut self) -> Option<Survey> {
+        const NAME: &str = "store";
+        let survey = match stores::run(self.stores, &Progress::default()) {
+            Ok(survey) => survey,
+            Err(stores::Error::Unreadable { path, source }) => {
+                self.unread(NAME, path.display().to_string(), &source);
+                return None;
+            }
+            Err(error) => {
+                let (object, remedy) = match &error {
+                    stores::Error::NotAStore { path, hint } => (path.display().to_string(), *hint),
+                    _ => (String::new(), "name a store with --graphroot DIR or --containerd-root DIR"),
+                };
+                self.error(NAME, object, error.to_string(), remedy);
+                return None;
+            }
+        };
+        let inventory = &survey.inventory;
+        for (at, store) in inventory.stores.iter().enumerate() {
+            let images = inventory.images.iter().filter(|image| image.store.get() == at).count();
+            let kind = match store.kind {
+                StoreKind::ContainersStorage => "containers-storage",
+                StoreKind::Containerd => "containerd",
+            };
+            let read_only = if store.read_only { ", read-only" } else { "" };
+            let what =
+                format!("{kind}, {}{read_only}, {images} images, named by {}", store.driver, store.origin);
+            let object = self.shown(&store.root);
+            match store.consistency {
+                Consistency::Consistent => self.note(Check::ok(NAME, object, what)),
+                Consistency::WriterActive => {
+                    self.note(Check::note(
+                        NAME,
+                        object,
+                        format!("{what}; somebody wrote to it all the time"),
+                    ));
+                }
+                Consistency::Damaged => self.error(
+                    NAME,
+                    object,
+                    format!("{what}; a record file cannot be read in full: nothing is deleted from it"),
+                    "see what `layersweep scan` says of it, and docs/recovery.md",
+                ),
+            }
+        }
+        let findings = &inventory.findings;
+        for finding in findings.iter().take(MOST_FINDINGS) {
+            self.unread |= finding.incomplete;
+            let object = self.shown(&finding.path);
+            self.warning(
+                "store-finding",
+                object,
+                finding.message.clone(),
+                "mend it, or run as who may read it",
+            );
+        }
+        if let Some(more @ 1..) = findings.len().checked_sub(MOST_FINDINGS) {
+            self.unread |= findings.iter().any(|finding| finding.incomplete);
+            self.warning("store-finding", "", format!("and {more} more"), "see `layersweep scan`");
+        }
+        Some(survey)
+    }
+
+    /// What CRI-O does to its store when it starts.
+    fn crio(&mut self) {
+        const NAME: &str = "crio-start";
+        let Some(start) = crio_start(&self.stores.sysroot) else { return };
+        let source = |set: &Option<(bool, PathBuf)>| {
+            set.as_ref().map_or_else(|| "CRI-O's default".to_owned(), |(_, file)| file.display().to_string())
+        };
+        let set = |set: &Option<(bool, PathBuf)>| set.as_ref().map(|(value, _)| *value);
+        match (set(&start.repair), &start.clean_shutdown_file) {
+            (Some(false), _) => {
+                let message = "internal_repair is off: a damaged store is left as it is";
+                self.note(Check::ok(NAME, source(&start.repair), message));
+            }
+            (_, Some((named, file))) if named.as_os_str().is_empty() => {
+                let message = "clean_shutdown_file is empty: CRI-O checks its store after no shutdown";
+                self.note(Check::ok(NAME, file.display().to_string(), message));
+            }
+            (repair, _) => {
+                let how = match repair {
+                    Some(_) => "is on",
+                    None => "is on by default from CRI-O 1.31 on",
+                };
+                self.note(Check::note(
+                    NAME,
+                    source(&start.repair),
+                    format!(
+                        "internal_repair {how}: after an unclean shutdown CRI-O checks its store, and where the repair \
+                         fails (as on a full disk) it wipes it with all images; so make room before CRI-O is started \
+                         again (docs/recovery.md)"
+                    ),
+                ));
+            }
+        }
+        if set(&start.wipe) == Some(false) {
+            let message = "internal_wipe is off: containers and images of before a reboot or an upgrade stay";
+            self.note(Check::note(NAME, source(&start.wipe), message));
+        }
+    }
+
+    fn static_pods(&mut self) {
+        const NAME: &str = "static-pods";
+        let Some(place) = self.config.static_pods.as_deref() else {
+            let message = "protect.static_pods is off: images of static pods are not protected";
+            self.note(Check::note(NAME, "", message));
+            return;
+        };
+        match static_pods::read(&self.stores.sysroot, place) {
+            Ok(found) => {
+                for finding in &found.findings {
+                    let object = finding.path.display().to_string();
+                    self.warning(NAME, object, finding.message.clone(), "mend the manifest");
+                }
+                let message = format!("{} images are named by static pods, and stay", found.images.len());
+                self.note(Check::ok(NAME, place.display().to_string(), message));
+            }
+            Err(unreadable) => {
+                self.unread = true;
+                let object = unreadable.path.display().to_string();
+                let message = format!(
+                    "it cannot be read ({}): which images static pods name is unknown, and gc refuses to delete any",
+                    unreadable.source
+                );
+                let remedy = match unreadable.source.kind() {
+                    std::io::ErrorKind::PermissionDenied => AS_ROOT.to_owned(),
+                    _ => {
+                        "mend it, or set protect.static_pods = \"off\" if static pods are to protect nothing"
+                            .to_owned()
+                    }
+                };
+                self.warning(NAME, object, message, remedy);
+            }
         }
     }
 }
 
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
-    /// What kind of check; a word that stays the same.
-    pub name: &'static str,
-    /// How it is.
-    pub status: Status,
-    /// What was looked at: a file, a socket, a mount point; empty for the node as a whole.
-    pub object: String,
-    /// What was found.
-    pub message: String,
-    /// What to do about it; empty where there is nothing to do.
-    pub remedy: String,
+/// Whether permissions of files do not stop us: `CAP_DAC_OVERRIDE` or `CAP_DAC_READ_SEARCH`.
+fn reads_everything() -> std::io::Result<bool> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    Ok(may_read(&status))
 }
 
-impl Check {
-    /// A check with any outcome.
-    pub fn new(
-        name: &'static str,
-        status: Status,
-        object: impl Into<String>,
-        message: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self { name, status, object: object.into(), message: message.into(), remedy: remedy.into() }
-    }
+/// Bits of `capabilities(7)` in the effective set of `proc_pid_status(5)`.
+fn may_read(status: &str) -> bool {
+    const OVERRIDE_OR_SEARCH: u64 = 1 << 1 | 1 << 2;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    effective
+        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
+        .is_some_and(|set| set & OVERRIDE_OR_SEARCH != 0)
+}
 
-    /// Nothing wrong.
-    pub fn ok(name: &'static str, object: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(name, Status::Ok, object, message, "")
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Worth knowing.
-    pub fn note(name: &'static str, object: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(name, Status::Note, object, message, "")
+    #[test]
+    fn capabilities_that_read_everything() {
+        for (status, expected) in [
+            ("Name:\tx\nCapInh:\t0000000000000004\nCapEff:\t0000000000000000\n", false),
+            ("CapEff:\t0000000000000004\n", true),
+            ("CapEff:\t000001ffffffffff\n", true),
+            ("CapEff:\t0000000000000008\n", false),
+            ("", false),
+        ] {
+            assert_eq!(may_read(status), expected, "{status}");
+        }
     }
 }

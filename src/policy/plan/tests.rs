@@ -1,12 +1,12 @@
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
+use crate::model::plan::Reason;
 use crate::model::refs::Refs;
 use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, Node, NodeKind, Owner,
     Store, StoreKind, Use,
 };
-use crate::model::plan::Reason;
 use crate::policy::input::{Ages, Attempt, Known, NamedBy, Pattern, Policy, Protect};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;

@@ -7,6 +7,7 @@ use super::parts::{
     SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, WarningDoc,
 };
 use crate::model::refs::{self, Refs, Root, RowKind, Standing};
+use crate::model::words::two_decimals;
 use crate::model::{
     Consistency, ContainerIx, Filesystem, FilesystemIx, Finding, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx,
     Verdict,
@@ -33,7 +34,7 @@ pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
         capacity_bytes: filesystem.capacity_bytes,
         used_bytes: filesystem.used_bytes,
         available_bytes: filesystem.available_bytes,
-        used_percent: filesystem.used_percent().map(|percent| (percent * 100.0).round() / 100.0),
+        used_percent: filesystem.used_percent().map(two_decimals),
         inodes: filesystem.inodes,
         inodes_free: filesystem.inodes_free,
     }
@@ -266,7 +267,7 @@ pub fn leak(survey: &Survey, at: LeakIx) -> LeakDoc {
     let leak = &inventory.leaks[at.get()];
     let age = leak.since.map(|since| survey.taken_at.duration_since(since).as_secs());
     LeakDoc {
-        class: leak.class,
+        class: leak.class.as_str(),
         store: root(survey, leak.store),
         path: path(&leak.path),
         id: leak.id.clone(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::SCHEMA_VERSION;
+use super::header::Header;
 use crate::model::ARTIFACTS;
 use crate::model::picture::{
     Change, Entry, Picture, Place, Sums, Taken, Turn, What, compare, difference, parted,
@@ -15,13 +15,9 @@ use crate::model::picture::{
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DiffDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `diff`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `diff`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Both scans could read everything: figures are exact.
     pub complete: bool,
     /// The earlier scan, or what was named first.
@@ -192,9 +188,7 @@ pub fn diff(now: Timestamp, before: &Taken, after: &Taken) -> DiffDoc {
     // Reference counts of layers follow from the images; alone they are no news.
     let news = |change: &&Change| change.turn != Turn::Altered;
     DiffDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "diff",
-        generated_at: now,
+        header: Header::new("diff", now),
         complete: before.picture.complete && after.picture.complete,
         before: taken(before),
         after: taken(after),

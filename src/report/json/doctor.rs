@@ -3,20 +3,16 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::SCHEMA_VERSION;
+use super::header::Header;
 use crate::app::doctor::{Check, Status};
 
 /// `layersweep doctor`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoctorDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `doctor`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `doctor`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Everything that was to be looked at could be read.
     pub complete: bool,
     /// The worst status of all checks: `ok`, `note`, `warning` or `error`.
@@ -76,9 +72,7 @@ pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
         remedy: check.remedy,
     };
     DoctorDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "doctor",
-        generated_at: now,
+        header: Header::new("doctor", now),
         complete,
         status: worst.word(),
         counts,

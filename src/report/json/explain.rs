@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::build::{container, image, layer, leak, user, warnings};
-use super::{
-    CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, LayerDoc, RememberedDoc, RuleDoc, SCHEMA_VERSION,
-};
+use super::{CopiesDoc, DifferenceDoc, ExplainDoc, FateDoc, Header, LayerDoc, RememberedDoc, RuleDoc};
 use crate::history::ages::ImageAge;
 use crate::history::known::Life;
 use crate::model::Plan;
@@ -21,9 +19,7 @@ use crate::stores::lookup::Subject;
 pub fn explain(survey: &Survey, subject: Subject) -> ExplainDoc {
     let inventory = &survey.inventory;
     let mut document = ExplainDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "explain",
-        generated_at: survey.taken_at,
+        header: Header::new("explain", survey.taken_at),
         complete: survey.is_complete(),
         subject: "other",
         id: String::new(),

@@ -5,23 +5,20 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::SCHEMA_VERSION;
-use crate::history::pictures::Kept;
-use crate::history::runs::{Act, Certainty, Deletion, Event, OutcomeKind, Quiet, RunError};
+use super::header::Header;
+use crate::app::history::{KeptScans, PastRuns, PastUsage};
+use crate::history::runs::{Act, Certainty, Deletion, Event, OutcomeKind, RunError};
 use crate::history::usage::{Point, Range, Series};
 use crate::model::outcome::differs;
+use crate::model::words::two_decimals;
 
 /// `layersweep history`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `history`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `history`.
+    #[serde(flatten)]
+    pub header: Header,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
     /// The database could be read, or there is none; if false, what it says is unknown.
@@ -184,13 +181,9 @@ pub struct QuietDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryUsageDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `history-usage`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `history-usage`.
+    #[serde(flatten)]
+    pub header: Header,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
     /// The database could be read, or there is none; if false, what it says is unknown.
@@ -228,13 +221,9 @@ pub struct SeriesDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryScansDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `history-scans`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `history-scans`.
+    #[serde(flatten)]
+    pub header: Header,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
     /// The database could be read, or there is none; if false, what it says is unknown.
@@ -265,7 +254,8 @@ pub struct KeptScanDoc {
 
 /// The document of kept scans; they come the oldest first.
 #[must_use]
-pub fn history_scans(origin: Origin, kept: Vec<Kept>) -> HistoryScansDoc {
+pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
+    let KeptScans { origin, scans: kept } = past;
     let name = |back: usize| if back == 0 { "last".into() } else { format!("last~{back}") };
     let scans = kept.into_iter().rev().enumerate().map(|(back, scan)| KeptScanDoc {
         run_id: scan.run_id,
@@ -275,9 +265,7 @@ pub fn history_scans(origin: Origin, kept: Vec<Kept>) -> HistoryScansDoc {
         bytes: scan.bytes,
     });
     HistoryScansDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "history-scans",
-        generated_at: origin.now,
+        header: Header::new("history-scans", now),
         database: origin.database,
         complete: origin.complete,
         since: origin.since,
@@ -334,28 +322,12 @@ pub struct PercentRangeDoc {
     pub max: f64,
 }
 
-/// What was found in the records.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// When the document is made.
-    pub now: Timestamp,
-    /// The database, where there is one.
-    pub database: Option<String>,
-    /// It could be read, or there is none.
-    pub complete: bool,
-    /// Only what happened since then was asked for.
-    pub since: Option<Timestamp>,
-    /// Ids of runs that wait to be saved.
-    pub unsaved: HashSet<String>,
-}
-
 /// The document of runs.
 #[must_use]
-pub fn history(origin: Origin, (runs, more): (Vec<Act>, bool), quiet: &Quiet) -> HistoryDoc {
+pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
+    let PastRuns { origin, runs, more, quiet } = past;
     HistoryDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "history",
-        generated_at: origin.now,
+        header: Header::new("history", now),
         database: origin.database,
         complete: origin.complete,
         since: origin.since,
@@ -373,7 +345,8 @@ pub fn history(origin: Origin, (runs, more): (Vec<Act>, bool), quiet: &Quiet) ->
 
 /// The document of the usage series.
 #[must_use]
-pub fn history_usage(origin: Origin, series: Vec<Series>, acts: Vec<Act>) -> HistoryUsageDoc {
+pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
+    let PastUsage { origin, series, runs: acts } = past;
     let of = |series: Series| SeriesDoc {
         mount: series.filesystem.mount,
         device: series.filesystem.device,
@@ -383,9 +356,7 @@ pub fn history_usage(origin: Origin, series: Vec<Series>, acts: Vec<Act>) -> His
         points: series.points.iter().map(point).collect(),
     };
     HistoryUsageDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "history-usage",
-        generated_at: origin.now,
+        header: Header::new("history-usage", now),
         database: origin.database,
         complete: origin.complete,
         since: origin.since,
@@ -462,8 +433,4 @@ fn point(point: &Point) -> PointDoc {
         inodes: point.inodes,
         inodes_free: range(point.inodes_free),
     }
-}
-
-fn two_decimals(percent: f64) -> f64 {
-    (percent * 100.0).round() / 100.0
 }

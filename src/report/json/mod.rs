@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod gc;
 mod gc_containers;
+mod header;
 mod history;
 mod parts;
 mod pins;
@@ -16,7 +17,6 @@ mod scan;
 mod scan_file;
 mod sweep;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 pub use build::{
@@ -32,10 +32,10 @@ pub use gc::{
     ComparisonDoc, DeletedDoc, EventDoc, GcDoc, GcErrorDoc, GcFilesystemDoc, KeptDoc, RunStoryDoc, StoryDoc,
     gc,
 };
+pub use header::{Header, SCHEMA_VERSION};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, Origin, PercentRangeDoc,
-    PointDoc, QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history, history_scans,
-    history_usage,
+    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PercentRangeDoc, PointDoc,
+    QuietDoc, RangeDoc, RunDoc, RunErrorDoc, SeriesDoc, TriggerDoc, history, history_scans, history_usage,
 };
 pub use parts::{
     BytesDoc, ContainerDoc, EffortDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
@@ -45,29 +45,22 @@ pub use parts::{
 pub use pins::{PinDoc, PinsDoc, pins};
 pub use remembered::{EvidenceDoc, LifeDoc, RememberedDoc, evidence_kind};
 pub use report::{
-    CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFacts, ReportFilesystemDoc,
-    TopDoc, UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
+    CauseDoc, LogDoc, MarkDoc, MeasuredDoc, PartDoc, PodDoc, ReportDoc, ReportFilesystemDoc, TopDoc,
+    UsagePointDoc, UsageSeriesDoc, VerdictDoc, report,
 };
-pub use scan::{known_image, known_images, scan};
+pub use scan::{explanation, images, known_image, known_images, layers, scan, usage};
 pub use scan_file::scan_of;
 pub use sweep::{
     RepairedDoc, SpareDoc, SweepDoc, SweepErrorDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused,
 };
 
-/// Version of the documents' shape; a field is never renamed or removed within one.
-pub const SCHEMA_VERSION: u32 = 1;
-
 /// `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScanDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `scan`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `scan`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Everything was read: figures are exact. If false, they are lower bounds.
     pub complete: bool,
     /// The mounted root that was looked in, in front of all its paths; null for the running system.
@@ -96,13 +89,9 @@ pub struct ScanDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImagesDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `images`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `images`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Everything was read.
     pub complete: bool,
     /// Images, in the order asked for.
@@ -115,13 +104,9 @@ pub struct ImagesDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LayersDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `layers`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `layers`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Everything was read.
     pub complete: bool,
     /// Layers, the largest first.
@@ -134,13 +119,9 @@ pub struct LayersDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `usage`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `usage`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Everything was read.
     pub complete: bool,
     /// Filesystems that hold a store.
@@ -157,13 +138,9 @@ pub struct UsageDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `explain`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `explain`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Everything was read.
     pub complete: bool,
     /// `image`, `layer`, `container`, `leak`, `metadata` or `other`.

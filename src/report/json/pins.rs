@@ -3,20 +3,17 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::SCHEMA_VERSION;
+use super::header::Header;
+use crate::app::pins::PinList;
 use crate::history::pins::Pin;
 
 /// `layersweep pin list`; `pin add` and `pin remove` print it with what they changed.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PinsDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `pins`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `pins`.
+    #[serde(flatten)]
+    pub header: Header,
     /// The database; null where nothing was ever recorded.
     pub database: Option<String>,
     /// The database could be read, or there is none; if false, the list is unknown.
@@ -44,16 +41,14 @@ pub struct PinDoc {
 
 /// The document.
 #[must_use]
-pub fn pins(now: Timestamp, database: Option<String>, complete: bool, pins: Vec<Pin>) -> PinsDoc {
+pub fn pins(now: Timestamp, list: PinList) -> PinsDoc {
     let entry = |pin: Pin| PinDoc { pattern: pin.pattern, note: pin.note, added_at: pin.added };
     PinsDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "pins",
-        generated_at: now,
-        database,
-        complete,
-        pins: pins.into_iter().map(entry).collect(),
-        added: Vec::new(),
-        removed: Vec::new(),
+        header: Header::new("pins", now),
+        database: list.database,
+        complete: list.complete,
+        pins: list.pins.into_iter().map(entry).collect(),
+        added: list.added,
+        removed: list.removed,
     }
 }

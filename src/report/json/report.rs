@@ -1,22 +1,23 @@
 //! The document of `layersweep report`: the whole story of a node's disk.
 
+use std::path::Path;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{FilesystemDoc, HistoryDoc, RangeDoc, RunDoc, SCHEMA_VERSION, ScanDoc, SeriesDoc, WarningDoc};
-use crate::app::diagnosis::{Cause, Disk, Hands, Part};
+use super::{FilesystemDoc, Header, RangeDoc, RunDoc, ScanDoc, SeriesDoc, WarningDoc};
+use crate::app::diagnosis::{Cause, Part};
+use crate::app::report::Report;
+use crate::policy::thresholds::DiskThreshold;
+use crate::stores::other_usage::{self, TenantKind, Tenants};
 
 /// `layersweep report`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReportDoc {
-    /// Version of this document's shape.
-    pub schema_version: u32,
-    /// `report`.
-    pub kind: &'static str,
-    /// When the document was made, RFC 3339 UTC.
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub generated_at: Timestamp,
+    /// What every document begins with; its kind is `report`.
+    #[serde(flatten)]
+    pub header: Header,
     /// Version of the program.
     pub program_version: &'static str,
     /// Everything was read: figures are exact. If false, they are lower bounds.
@@ -223,86 +224,110 @@ pub struct MeasuredDoc {
     pub warnings: Vec<WarningDoc>,
 }
 
-/// What a report is made of besides the scan.
-#[derive(Clone, Debug)]
-pub struct ReportFacts {
-    /// The mounted root, as it was named.
-    pub sysroot: Option<String>,
-    /// The node's name.
-    pub host: Option<String>,
-    /// Everything was read.
-    pub complete: bool,
-    /// Three sentences.
-    pub sentences: [String; 3],
-    /// What fills the filesystems.
-    pub causes: Vec<Cause>,
-    /// The filesystems, as in the scan.
-    pub disks: Vec<Disk>,
-    /// Their readings.
-    pub series: Vec<SeriesDoc>,
-    /// Past runs.
-    pub history: HistoryDoc,
-    /// The records could be read, if there are any.
-    pub history_complete: bool,
-    /// Log files.
-    pub logs: Vec<LogDoc>,
-    /// Pods.
-    pub pods: Vec<PodDoc>,
-    /// How it was measured.
-    pub how: Vec<String>,
-    /// What is wrong besides what the scan says.
-    pub warnings: Vec<WarningDoc>,
-}
-
 /// So many of the largest things are named.
 const TOP: usize = 20;
 
-/// The document. `inside` turns a path of ours into the node's own.
+/// The document.
 #[must_use]
-pub fn report(scan: ScanDoc, facts: ReportFacts, inside: &dyn Fn(&std::path::Path) -> String) -> ReportDoc {
+pub fn report(report: Report) -> ReportDoc {
+    let scan = super::scan(&report.result);
+    let survey = &report.result.survey;
+    let inside = |path: &Path| survey.sysroot.display(path).to_string_lossy().into_owned();
     let root = |store: usize| scan.stores.get(store).map(|store| store.root.clone());
     let mounts: Vec<_> = scan.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect();
-    let filesystems = scan.filesystems.iter().zip(&facts.disks);
+    let filesystems = scan.filesystems.iter().zip(&report.disks);
     let filesystems = filesystems.map(|(filesystem, disk)| ReportFilesystemDoc {
-        reserved_bytes: filesystem
-            .capacity_bytes
-            .saturating_sub(filesystem.used_bytes)
-            .saturating_sub(filesystem.available_bytes),
+        reserved_bytes: disk.reserved_bytes(),
         filesystem: filesystem.clone(),
-        parts: disk.parts.iter().map(|part| part_doc(part, root, inside)).collect(),
-        marks: disk
-            .marks
-            .iter()
-            .map(|mark| MarkDoc {
-                name: mark.name.clone(),
-                percent: mark.percent,
-                source: mark.source,
-                of: mark.of.word(),
-            })
-            .collect(),
+        parts: disk.parts.iter().map(|part| part_doc(part, root, &inside)).collect(),
+        marks: disk.thresholds.iter().map(mark_doc).collect(),
     });
     let filesystems = filesystems.collect();
-    let all = scan.warnings.iter().chain(&facts.warnings).cloned();
+    let all = scan.warnings.iter().cloned().chain(report.findings.iter().map(super::warning));
     let (skipped, warnings) = all.partition(|warning| warning.incomplete);
+    let (logs, pods) = (logs(&report.tenants, &inside), pods(&report.tenants, &inside));
+    let how = how(&report);
+    let now = scan.header.generated_at;
     ReportDoc {
-        schema_version: SCHEMA_VERSION,
-        kind: "report",
-        generated_at: scan.generated_at,
+        header: Header::new("report", now),
         program_version: env!("CARGO_PKG_VERSION"),
-        complete: facts.complete,
-        history_complete: facts.history_complete,
-        sysroot: facts.sysroot,
-        host: facts.host,
+        complete: report.complete,
+        history_complete: report.unread.is_none(),
+        sysroot: report.sysroot.map(|path| path.to_string_lossy().into_owned()),
+        host: report.host,
         verdict: VerdictDoc {
-            sentences: facts.sentences.into(),
-            causes: facts.causes.into_iter().map(|cause| cause_doc(cause, &mounts)).collect(),
+            sentences: report.sentences.into(),
+            causes: report.causes.into_iter().map(|cause| cause_doc(cause, &mounts)).collect(),
         },
         filesystems,
-        usage: facts.series.into_iter().map(series).collect(),
-        runs: facts.history.runs,
-        top: top(&scan, facts.logs, facts.pods),
-        measured: MeasuredDoc { how: facts.how, skipped, warnings },
+        usage: super::history_usage(now, report.usage).filesystems.into_iter().map(series).collect(),
+        runs: super::history(now, report.runs).runs,
+        top: top(&scan, logs, pods),
+        measured: MeasuredDoc { how, skipped, warnings },
         scan,
+    }
+}
+
+fn logs(tenants: &Tenants, inside: &dyn Fn(&Path) -> String) -> Vec<LogDoc> {
+    let log = |log: &other_usage::BigFile| LogDoc {
+        path: inside(&log.path),
+        pod: log.pod.clone(),
+        container: log.container.clone(),
+        bytes: log.bytes,
+    };
+    tenants.logs.iter().filter(|log| log.bytes > 0).map(log).collect()
+}
+
+fn pods(tenants: &Tenants, inside: &dyn Fn(&Path) -> String) -> Vec<PodDoc> {
+    let pod = |pod: &other_usage::PodShare| PodDoc {
+        pod: pod.pod.clone(),
+        kind: if pod.kind == TenantKind::PodLogs { "logs" } else { "volumes" },
+        path: inside(&pod.path),
+        bytes: pod.bytes,
+    };
+    tenants.pods.iter().filter(|pod| pod.bytes > 0).map(pod).collect()
+}
+
+/// How it was measured, in sentences.
+fn how(report: &Report) -> Vec<String> {
+    let survey = &report.result.survey;
+    let effort = &survey.effort;
+    let mut how = vec![
+        format!(
+            "Stores: {} inodes examined; sizes of {} layers measured now, of {} taken from an earlier scan that \
+             proved them unchanged.",
+            effort.inodes, effort.measured_layers, effort.cached_layers
+        ),
+        format!(
+            "Other users of the same filesystems: {} inodes examined, no mount crossed, each hard link once; what \
+             a store shares with them counts with the store.",
+            report.tenants.inodes
+        ),
+        "Bytes are allocated ones (512-byte blocks in use). The parts of a filesystem add up to what it says is \
+         used; `other` is the rest: small directories, what could not be read, and the filesystem's own."
+            .into(),
+    ];
+    how.push(match (&report.runs.origin.database, &report.unread) {
+        (_, Some(unread)) => format!(
+            "The records in {unread} cannot be read: ages are from the disk, and there is no history here."
+        ),
+        (Some(database), None) => format!("History, ages and uses are from {database}."),
+        (None, None) => {
+            "There are no records of layersweep: ages are from the disk, and there is no history.".into()
+        }
+    });
+    if survey.sysroot.is_foreign() {
+        how.push("The disk is that of a node that does not run; nothing on it was written.".into());
+    }
+    how
+}
+
+fn mark_doc(threshold: &DiskThreshold) -> MarkDoc {
+    MarkDoc {
+        name: threshold.name.clone(),
+        percent: threshold.percent,
+        source: threshold.source.word(),
+        of: threshold.of.word(),
     }
 }
 
@@ -331,11 +356,7 @@ fn cause_doc(cause: Cause, mounts: &[String]) -> CauseDoc {
         filesystem: mounts.get(cause.filesystem.get()).cloned().unwrap_or_default(),
         id: cause.id,
         path: cause.path,
-        taken_by: match cause.hands {
-            Hands::Ours => "layersweep",
-            Hands::Operator => "operator",
-            Hands::Nobody => "nobody",
-        },
+        taken_by: cause.action.word(),
     }
 }
 

@@ -13,56 +13,14 @@ pub use textfile::{FILE_NAME, WriteError, file, write};
 
 use families as family;
 
+use crate::app::metrics::Facts;
 use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
-use crate::history::figures::{BigImage, CONTAINER_STATES, StoreFigures};
+use crate::history::figures::{CONTAINER_STATES, StoreFigures};
 use crate::history::runs::{Command, Kind, OutcomeKind};
 use crate::model::refs::Standing;
 use crate::model::{ARTIFACTS, Filesystem, StoreId};
 use crate::policy::Marks;
 use crate::policy::Targets;
-
-/// All that is told.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// Version of the program.
-    pub version: &'static str,
-    /// What is remembered.
-    pub remembered: Remembered,
-    /// The filesystem of each store of [`Remembered::stores`], as it is now; `None` where it cannot
-    /// be asked.
-    pub filesystems: Vec<Option<Filesystem>>,
-    /// When `gc` deletes, as configured.
-    pub targets: Targets,
-    /// Our own state.
-    pub database: Database,
-}
-
-/// What the records say.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Remembered {
-    /// Stores and what their last scans found.
-    pub stores: Vec<StoreFigures>,
-    /// Images that are to be told one by one.
-    pub biggest: Vec<BigImage>,
-    /// Sums; `None`: they cannot be read, and nothing is said of them. 0 would look like a new
-    /// beginning.
-    pub counters: Option<Vec<Counter>>,
-    /// The last run of each command.
-    pub last_runs: Vec<LastRun>,
-}
-
-/// The state of our own records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Database {
-    /// They can be read and are sound.
-    pub ok: bool,
-    /// Length of the database and its log; `None` where there is none.
-    pub bytes: Option<u64>,
-    /// Damaged ones that were set aside.
-    pub set_aside: Option<u64>,
-    /// Files that wait to be saved.
-    pub waiting: Option<u64>,
-}
 
 /// The metrics as text.
 #[must_use]

@@ -17,7 +17,7 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         (Some(image), _) => {
             out.push_str(&image_lines(image, document));
             if let Some(known) = &document.remembered {
-                out.push_str(&remembered(known, document.generated_at, screen));
+                out.push_str(&remembered(known, document.header.generated_at, screen));
             }
         }
         (None, Some(container)) => {
@@ -127,7 +127,7 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     }
     out.push_str(&format!(
         "  created {} ago; total {}, shared {}, exclusive {}; the runtime lists {}\n",
-        age(image.created_at, document.generated_at),
+        age(image.created_at, document.header.generated_at),
         bytes(image.total_bytes),
         bytes(image.shared_bytes),
         bytes(image.exclusive_bytes),

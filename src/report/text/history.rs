@@ -256,7 +256,7 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen, levels
         high: point.used_percent.max,
     };
     let samples: Vec<_> = series.points.iter().map(sample).collect();
-    let (first, to) = window(&samples, document.generated_at);
+    let (first, to) = window(&samples, document.header.generated_at);
     let from = document.since.map_or(first, |since| since.min(to));
     let runs: Vec<_> = document
         .runs

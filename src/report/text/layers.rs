@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::format::{bytes, safe, short_id};
 use super::table::Table;
+use crate::model::{Inventory, StoreIx};
 use crate::report::json::LayerDoc;
 
 /// What images and containers are called.
@@ -13,6 +14,36 @@ pub struct Names {
     pub by_id: HashMap<String, String>,
     /// Those whose top layer a layer is, by its store and id.
     pub on_top: HashMap<(String, String), Vec<String>>,
+}
+
+impl Names {
+    /// Of everything in an inventory.
+    #[must_use]
+    pub fn of(inventory: &Inventory) -> Self {
+        let mut names = Self::default();
+        let root = |store: StoreIx| inventory.stores[store.get()].root.to_string_lossy().into_owned();
+        for image in &inventory.images {
+            let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
+            for name in image.names.iter().chain(image.names.is_empty().then_some(&name)) {
+                if let Some(top) = image.layers.first() {
+                    let top = (root(image.store), top.to_string());
+                    names.on_top.entry(top).or_default().push(name.clone());
+                }
+            }
+            names.by_id.insert(image.id.to_string(), name);
+        }
+        for container in &inventory.containers {
+            let name = format!("container {}", container.name);
+            for node in &container.holds {
+                let node = &inventory.nodes[node.get()];
+                if node.layer.is_some() {
+                    names.on_top.entry((root(node.store), node.id.clone())).or_default().push(name.clone());
+                }
+            }
+            names.by_id.insert(container.id.to_string(), name);
+        }
+        names
+    }
 }
 
 /// The table of layers.

@@ -38,6 +38,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::app::pins::PinList;
     use crate::history::pins::Pin;
     use crate::report::json;
 
@@ -49,14 +50,22 @@ mod tests {
             added: Timestamp::UNIX_EPOCH,
         };
         let screen = Screen { width: Some(60), unicode: true, zone: TimeZone::UTC };
-        let document = json::pins(Timestamp::UNIX_EPOCH, None, true, vec![pin]);
+        let list = |pins| PinList {
+            database: None,
+            complete: true,
+            pins,
+            added: Vec::new(),
+            removed: Vec::new(),
+            missing: None,
+        };
+        let document = json::pins(Timestamp::UNIX_EPOCH, list(vec![pin]));
         let shown = anstream::adapter::strip_str(&pins(&document, &screen)).to_string();
         assert_eq!(
             shown,
             "PATTERN    SINCE             NOTE\nquay.io/*  1970-01-01 00:00  a\\u{1b}[31m\\u{202e}\n"
         );
         assert_eq!(
-            pins(&json::pins(Timestamp::UNIX_EPOCH, None, true, vec![]), &screen),
+            pins(&json::pins(Timestamp::UNIX_EPOCH, list(Vec::new())), &screen),
             "No pattern is pinned.\n"
         );
     }

@@ -47,7 +47,7 @@ fn title(document: &ReportDoc, screen: &Screen) -> String {
     let host = document.host.as_deref().map_or_else(|| "this node".into(), safe);
     let disk = document.sysroot.as_deref();
     let disk = disk.map_or_else(String::new, |path| format!(", its disk mounted on {}", safe(path)));
-    format!("{host}{disk}, {}", screen.minute(document.generated_at))
+    format!("{host}{disk}, {}", screen.minute(document.header.generated_at))
 }
 
 /// A filesystem as one bar, its parts, and how full it was.

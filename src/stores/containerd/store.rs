@@ -11,10 +11,10 @@ use super::units::{self, Unit};
 use super::{committed, fill};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Tally};
-use crate::model::{FilesystemIx, NodeIx, Store, StoreIx, StoreKind};
+use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
-use crate::stores::reading::{Filling, Reading, UnitView};
 use crate::stores::request::Request;
+use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
 
 /// What changed more recently than this is work in progress: containerd writes files before
@@ -29,9 +29,9 @@ pub struct Containerd {
     pub(in crate::stores) origin: String,
 }
 
-impl Reading for Containerd {
-    fn store(&self, filesystem: FilesystemIx) -> Store {
-        Store {
+impl Store for Containerd {
+    fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store {
+        crate::model::Store {
             kind: StoreKind::Containerd,
             root: self.snapshot.places.root.clone(),
             driver: self.snapshot.driver().to_owned(),

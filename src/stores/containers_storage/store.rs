@@ -14,10 +14,10 @@ use super::units::{self, Unit, What};
 use super::{committed, fill};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Tally};
-use crate::model::{FilesystemIx, NodeIx, Store, StoreIx, StoreKind};
+use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
-use crate::stores::reading::{Borrower, Filling, Guest, Reading, UnitView};
 use crate::stores::request::{Request, Weigh};
+use crate::stores::store::{Borrower, Filling, Guest, Store, UnitView};
 use crate::stores::unit::views;
 
 /// A graphroot, read with one driver.
@@ -52,9 +52,9 @@ impl Graphroot {
     }
 }
 
-impl Reading for Graphroot {
-    fn store(&self, filesystem: FilesystemIx) -> Store {
-        Store {
+impl Store for Graphroot {
+    fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store {
+        crate::model::Store {
             kind: StoreKind::ContainersStorage,
             root: self.snapshot.places.graphroot.to_path_buf(),
             driver: self.snapshot.places.driver.clone(),

@@ -8,8 +8,8 @@ use crate::stores::containerd::config::{self, RootConfig};
 use crate::stores::containerd::places::{Places, is_root};
 use crate::stores::containerd::store::Containerd;
 use crate::stores::containerd::{read, units};
-use crate::stores::reading::Reading;
 use crate::stores::request::{Error, Request};
+use crate::stores::store::Store;
 
 /// containerd roots that have been read.
 #[derive(Debug, Default)]
@@ -24,9 +24,9 @@ pub(in crate::stores) struct Found {
 
 impl Found {
     /// The stores, and why the first of the others could not be read.
-    pub(in crate::stores) fn into_readings(self) -> (Vec<Box<dyn Reading>>, Option<Error>) {
+    pub(in crate::stores) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
         let stores = self.stores.into_iter();
-        (stores.map(|store| Box::new(store) as Box<dyn Reading>).collect(), self.unreadable)
+        (stores.map(|store| Box::new(store) as Box<dyn Store>).collect(), self.unreadable)
     }
 
     /// The same directory may be configured twice.

@@ -15,8 +15,8 @@ use crate::stores::containers_storage::places::{self, Places};
 use crate::stores::containers_storage::snapshot::Snapshot;
 use crate::stores::containers_storage::store::{Graphroot, read};
 use crate::stores::containers_storage::units;
-use crate::stores::reading::Reading;
 use crate::stores::request::{Error, Request, Weigh};
+use crate::stores::store::Store;
 use crate::sys::quiet::Within;
 use crate::sys::root::Root;
 
@@ -41,9 +41,9 @@ pub(in crate::stores) struct Found {
 
 impl Found {
     /// The stores, and why the first of the others could not be read.
-    pub(in crate::stores) fn into_readings(self) -> (Vec<Box<dyn Reading>>, Option<Error>) {
-        let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
-        let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Reading>);
+    pub(in crate::stores) fn into_stores(self) -> (Vec<Box<dyn Store>>, Option<Error>) {
+        let stores = self.stores.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
+        let artifacts = self.artifacts.into_iter().map(|store| Box::new(store) as Box<dyn Store>);
         (stores.chain(artifacts).collect(), self.unreadable)
     }
 

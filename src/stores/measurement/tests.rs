@@ -4,10 +4,10 @@ use std::io;
 use super::*;
 use crate::disk::TreeScope;
 use crate::disk::filesystem::CostModel;
-use crate::model::{Consistency, FilesystemIx, Store, StoreIx, StoreKind};
+use crate::model::{Consistency, FilesystemIx, StoreIx, StoreKind};
 use crate::stores::containers_storage::config::Environment;
 use crate::stores::containers_storage::snapshot::Patience;
-use crate::stores::reading::{Filling, UnitView};
+use crate::stores::store::{Filling, UnitView};
 use crate::stores::unit::Part;
 use crate::sys::sysroot::Sysroot;
 
@@ -36,9 +36,9 @@ impl Moving {
     }
 }
 
-impl Reading for Moving {
-    fn store(&self, filesystem: FilesystemIx) -> Store {
-        Store {
+impl Store for Moving {
+    fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store {
+        crate::model::Store {
             kind: StoreKind::ContainersStorage,
             root: self.root.clone(),
             driver: "overlay".into(),

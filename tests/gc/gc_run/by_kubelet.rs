@@ -15,10 +15,10 @@ use layersweep::policy::compare::kubelet_policy;
 use layersweep::policy::kubelet::{Event, Failure, Gates, Report};
 
 use super::ByName;
+use super::GO_ON;
 use super::IMAGES;
 use super::IN_USE;
 use super::Node;
-use super::GO_ON;
 use super::Told;
 use super::assert_exact;
 use super::name;
@@ -41,8 +41,7 @@ impl Node {
         let means = Means { request: &self.request(), policy, context: &ByName };
         let mut run = Run::new(Gauges::open(&survey.inventory, None), Patience::default(), told, stop);
         let before = run.measure();
-        let (plan, report) =
-            kubelet::run(&mut run, &survey, &means, &mut self.remover(), theirs(policy))?;
+        let (plan, report) = kubelet::run(&mut run, &survey, &means, &mut self.remover(), theirs(policy))?;
         Ok((run.finish(plan, before), report))
     }
 

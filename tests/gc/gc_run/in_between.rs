@@ -1,7 +1,6 @@
 //! What happens while it is scanned, and from the preparation of a deletion to the proof that the image
 //! is gone.
 
-use std::sync::Arc;
 use jiff::Timestamp;
 use layersweep::execute::cri::CriRemover;
 use layersweep::execute::kubelet::{self, Theirs};
@@ -14,6 +13,7 @@ use layersweep::model::refs::Refs;
 use layersweep::model::{ImageIx, Inventory, Outcome, Stopped};
 use layersweep::policy::kubelet::Listing;
 use layersweep::policy::{Ages, Known, Task, compare};
+use std::sync::Arc;
 
 use super::support::archive::{ImageSpec, LayerSpec};
 use super::support::loopfs::{Fs, MIB};

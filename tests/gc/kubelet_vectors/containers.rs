@@ -187,7 +187,11 @@ pub fn link(decides: Decides, row: &LogSymlinksRow) -> Result<(), String> {
         }
     };
     same("removed", &row.expected.removed, &removed)?;
-    if row.expected.rule.is_some() { same("rule", &row.expected.rule, &rule) } else { Ok(()) }
+    if row.expected.rule.is_some() {
+        same("rule", &row.expected.rule, &rule.map(|rule| rule.to_string()))
+    } else {
+        Ok(())
+    }
 }
 
 pub fn container_loop(row: &LoopRow) -> Result<(), String> {
@@ -304,6 +308,6 @@ fn each_is_judged<'a>(ids: impl Iterator<Item = &'a str>, verdicts: &Verdicts) -
 
 fn kept(expected: Option<&BTreeMap<String, String>>, kept: &[Kept]) -> Result<(), String> {
     let Some(expected) = expected else { return Ok(()) };
-    let kept: BTreeMap<_, _> = kept.iter().map(|one| (one.id.clone(), one.rule.to_owned())).collect();
+    let kept: BTreeMap<_, _> = kept.iter().map(|one| (one.id.clone(), one.rule.to_string())).collect();
     same("kept", expected, &kept)
 }

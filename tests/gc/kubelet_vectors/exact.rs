@@ -12,10 +12,10 @@ use layersweep::model::{
     Owner, Plan, Size, Store, StoreKind,
 };
 use layersweep::policy::Ages;
+use layersweep::policy::Answer;
 use layersweep::policy::Input;
 use layersweep::policy::Known;
 use layersweep::policy::Next;
-use layersweep::policy::Answer;
 use layersweep::policy::Planner;
 use layersweep::policy::Policy;
 use layersweep::policy::Task;
@@ -62,8 +62,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
             scanned: now,
         };
         let (plan, attempted) = drive(input, &images, measure(fs));
-        images
-            .retain(|image| !plan.steps.iter().any(|step| image.id == step.target.id));
+        images.retain(|image| !plan.steps.iter().any(|step| image.id == step.target.id));
         check(&step.expect, &plan, &attempted, &inventory, &images)
             .map_err(|error| format!("step {}: {error}", number + 1))?;
     }
@@ -220,7 +219,6 @@ fn check(
     if unknown.contains(&true) {
         return Err("policy exact tells outcome, kept and attempted".into());
     }
-    let id = |at: model::ImageIx| inventory.images[at.get()].id.to_string();
     let deleted: Vec<_> = plan.steps.iter().map(|step| step.target.id.clone()).collect();
     let remaining: Vec<_> = images.iter().map(|image| image.id.clone()).collect();
     lists(expect, &deleted, &remaining)?;

@@ -1,8 +1,9 @@
 use jiff::tz::TimeZone;
 
 use super::*;
+use crate::app::history::{Origin, PastRuns};
 use crate::history::runs::{Act, Certainty, Command, Deletion, Event, Kind, OutcomeKind, Quiet, Reason};
-use crate::report::json::{self, Origin};
+use crate::report::json;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -57,14 +58,15 @@ fn act() -> Act {
 
 fn shown(runs: Vec<Act>, quiet: &Quiet, width: Option<usize>, unicode: bool) -> String {
     let origin = Origin {
-        now: at("2026-11-21T14:00:00Z"),
         database: Some("/db".into()),
         complete: true,
         since: None,
         unsaved: ["waits".to_owned()].into(),
     };
+    let past = PastRuns { origin, runs, more: false, quiet: quiet.clone() };
     let screen = Screen { width, unicode, zone: TimeZone::fixed(jiff::tz::offset(1)) };
-    anstream::adapter::strip_str(&history(&json::history(origin, (runs, false), quiet), &screen)).to_string()
+    anstream::adapter::strip_str(&history(&json::history(at("2026-11-21T14:00:00Z"), past), &screen))
+        .to_string()
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use crate::disk::Tally;
 use crate::disk::filesystem::CostModel;
-use crate::model::{FilesystemIx, NodeIx, Store, StoreIx, StoreKind};
+use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::containers_storage::artifacts::{self, Layout};
 use crate::stores::containers_storage::config::pinned_by;
 use crate::stores::containers_storage::places::Places;
 use crate::stores::inventory_writer::InventoryWriter;
-use crate::stores::reading::{Filling, Reading, UnitView};
 use crate::stores::request::Request;
+use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
 
 /// A store of artifacts that was read.
@@ -52,10 +52,10 @@ impl Artifacts {
     }
 }
 
-impl Reading for Artifacts {
-    fn store(&self, filesystem: FilesystemIx) -> Store {
+impl Store for Artifacts {
+    fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store {
         let places = &self.layout.places;
-        Store {
+        crate::model::Store {
             kind: StoreKind::ContainersStorage,
             root: places.graphroot.to_path_buf(),
             driver: places.driver.clone(),

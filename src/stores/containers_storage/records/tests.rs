@@ -42,6 +42,7 @@ fn images_with_lists_names_and_digests() {
 fn damage_is_named_and_the_rest_is_kept() {
     // content, records that survive, a word of the problem
     let deep = format!("[{{\"id\":\"a\"}},{}", "[".repeat(5000));
+    let field = format!(r#"[{{"id":"a"}},{{"id":"b","flags":{}{}}}]"#, "[".repeat(5000), "]".repeat(5000));
     let cases: &[(&[u8], usize, &str)] = &[
         (b"", 0, ""),
         (b"null", 0, ""),
@@ -58,6 +59,7 @@ fn damage_is_named_and_the_rest_is_kept() {
         // Damaged is not absent: its layer would look unused.
         (br#"[{"id":"a"},{"id":"b","parent":"\ud800"}]"#, 1, "record 2 is left out"),
         (deep.as_bytes(), 1, "EOF"),
+        (field.as_bytes(), 1, "record 2 is left out: recursion limit"),
     ];
     for (content, survive, word) in cases {
         let parsed = layers(content, false);

@@ -1,13 +1,13 @@
-use crate::app::doctor::marks::*;
+use crate::app::doctor::thresholds::*;
 use crate::node::kubelet::{Kubelet, SettingsFile};
-use crate::node::thresholds;
+use crate::node::thresholds as kubelet_thresholds;
 use crate::policy::space::{FreeFloor, Marks};
 
 const GIB: u64 = 1 << 30;
 
 fn kubelet(text: &str) -> Thresholds {
     let configs = vec![SettingsFile { path: "/var/lib/kubelet/config.yaml".into(), text: text.into() }];
-    let (found, problems) = thresholds::read(&Kubelet { configs, ..Kubelet::default() });
+    let (found, problems) = kubelet_thresholds::read(&Kubelet { configs, ..Kubelet::default() });
     assert_eq!(problems, [], "{text}");
     found
 }
@@ -17,11 +17,11 @@ fn used(high: u8) -> Targets {
 }
 
 fn disk() -> Disk {
-    Disk { mount: "/".into(), capacity_bytes: 100 * GIB, inodes: 1000, is_nodefs: true }
+    Disk { mount: "/".into(), capacity_bytes: 100 * GIB, inodes: 1000, has_images: true, is_nodefs: true }
 }
 
 fn found(text: &str, targets: Targets, disk: Disk) -> Vec<Check> {
-    let checks = marks(&kubelet(text), &Ours { targets, max_age: None }, &[disk]);
+    let checks = thresholds(&kubelet(text), &Ours { targets, max_age: None }, &[disk]);
     for check in &checks {
         assert!(check.remedy.is_empty() || check.status > Status::Ok, "{check:?}");
         assert!(check.status < Status::Warning || !check.remedy.is_empty(), "{check:?}");
@@ -163,7 +163,7 @@ fn defaults_that_one_setting_took_away() {
 fn both_collect_by_age() {
     let of = |text, max_age| {
         let ours = Ours { targets: used(75), max_age };
-        marks(&kubelet(text), &ours, &[]).into_iter().find(|check| check.name == "image-age")
+        thresholds(&kubelet(text), &ours, &[]).into_iter().find(|check| check.name == "image-age")
     };
     let days = |days: i64| Some(SignedDuration::from_hours(24 * days));
     assert_eq!(of("", days(3)), None);

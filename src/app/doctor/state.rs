@@ -4,15 +4,15 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Doctor;
+use super::check::{Check, Status};
+use super::examination::Examination;
 use crate::app::database::{self, Database};
-use crate::app::doctor::{Check, Status};
 use crate::app::error::Error;
 use crate::disk::filesystem;
 use crate::history::runs::{self, Act, Command, OutcomeKind, Query};
 use crate::history::{Access, DATABASE, Degraded, Place, checkup, clock, known};
 use crate::model::StoreKind;
-use crate::report::text::bytes;
+use crate::model::words::bytes;
 use crate::stores::Survey;
 use crate::stores::containers_storage::edit::Ballast;
 
@@ -32,9 +32,9 @@ const IN_A_ROW: u64 = 3;
 /// Runs that are looked at.
 const RUNS: usize = 200;
 
-impl Doctor<'_> {
+impl Examination<'_> {
     pub(super) fn state(&mut self, survey: Option<&Survey>) {
-        let place = database::place(&self.global.request);
+        let place = database::place(self.request);
         self.directory(&place, survey);
         let open = self.database(&place);
         if let Some(open) = &open {
@@ -125,7 +125,7 @@ impl Doctor<'_> {
 
     fn database(&mut self, place: &Place) -> Option<Database> {
         let object = self.shown(&place.dir.join(DATABASE));
-        let (open, degraded) = match Database::open_quietly(&self.global.request, Access::Read) {
+        let (open, degraded) = match Database::open_quietly(self.request, Access::Read) {
             Ok(opened) => opened,
             Err(failure) => {
                 self.records_failed(object, &failure);

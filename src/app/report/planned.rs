@@ -4,9 +4,10 @@
 use crate::app::database;
 use crate::app::diagnosis::{Back, Planned};
 use crate::app::error::Error;
+use crate::app::observer::Observer;
 use crate::app::policy_context;
+use crate::app::request::Request;
 use crate::app::scan::ScanResult;
-use crate::cli::global::Global;
 use crate::config::Config;
 use crate::cri::discover;
 use crate::execute::editors::{Editors, Keep};
@@ -28,15 +29,15 @@ pub(super) struct Plans {
 }
 
 /// Plans for what was surveyed.
-pub(super) fn plans(global: &Global, config: &Config, surveyed: &ScanResult) -> Result<Plans, Error> {
+pub(super) fn plans(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    surveyed: &ScanResult,
+) -> Result<Plans, Error> {
     let survey = &surveyed.survey;
-    let images = policy_context::plan(&global.request, global, config, surveyed)?;
-    let editors = Editors::of(
-        survey,
-        &database::place(&global.request).dir,
-        Keep::Use,
-        global.request.trust_pid_namespace,
-    );
+    let images = policy_context::plan(request, observer, config, surveyed)?;
+    let editors = Editors::of(survey, &database::place(request).dir, Keep::Use, request.trust_pid_namespace);
     let closed = |store: StoreIx| {
         let store = &survey.inventory.stores[store.get()];
         match survey.sysroot.is_foreign() {
@@ -47,14 +48,14 @@ pub(super) fn plans(global: &Global, config: &Config, surveyed: &ScanResult) -> 
     };
     let wish = Wish { min_age: config.leaks.min_age, ..Wish::default() };
     let leaks = leaks::plan(&survey.inventory, &survey.refs, &wish, survey.taken_at, &closed);
-    Ok(Plans { images, leaks, blind: surveyed.state.is_unreadable(), command: command(global, survey) })
+    Ok(Plans { images, leaks, blind: surveyed.state.is_unreadable(), command: command(request, survey) })
 }
 
 /// What deletes images from these stores: where no runtime has a socket, we do it ourselves, if we can.
-fn command(global: &Global, survey: &Survey) -> &'static str {
+fn command(request: &Request, survey: &Survey) -> &'static str {
     let mut stores = survey.inventory.stores.iter();
-    let has_socket = || match global.request.names_stores {
-        true => global.request.cri_endpoint.is_some(),
+    let has_socket = || match request.names_stores {
+        true => request.cri_endpoint.is_some(),
         false => !discover::discover(&survey.sysroot).candidates.is_empty(),
     };
     // Of a node that does not run nobody knows which sockets it will have.

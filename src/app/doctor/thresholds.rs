@@ -1,30 +1,18 @@
-//! Our marks, the kubelet's and those of eviction, held against each other on each filesystem.
+//! Our thresholds, the kubelet's and those of eviction, held against each other on each filesystem.
 //!
 //! The kubelet looks for eviction every 10 seconds and for image collection every 5 minutes
 //! (`pkg/kubelet/eviction`, `ImageGCPeriod`). Where eviction comes first, the kubelet deletes every
 //! unused image at once, and if that is not enough it evicts pods.
 
-use crate::app::doctor::{Check, Status};
-use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Signals, Thresholds};
+use crate::app::doctor::check::{Check, Status};
+use crate::node::thresholds::{IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Thresholds};
 use crate::policy::space::Targets;
+use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 use jiff::SignedDuration;
 
 /// Less than this between collection and eviction, in percent of the disk, is too little to count
 /// on: a pull takes it in less than five minutes.
 const MARGIN: f64 = 5.0;
-
-/// A filesystem that holds images.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
-    /// Its mount point.
-    pub mount: String,
-    /// Size in bytes.
-    pub capacity_bytes: u64,
-    /// Inodes in all; 0 where there is no fixed number.
-    pub inodes: u64,
-    /// The kubelet's own directory lies on it too, so that its signals count here.
-    pub is_nodefs: bool,
-}
 
 /// What we go by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,14 +25,14 @@ pub struct Ours {
 
 /// A share in use at which something happens, and what says so.
 #[derive(Clone, Debug, PartialEq)]
-struct Mark {
+struct Threshold {
     percent: f64,
     words: String,
 }
 
 /// All that the settings make of these disks.
 #[must_use]
-pub fn marks(kubelet: &Thresholds, ours: &Ours, disks: &[Disk]) -> Vec<Check> {
+pub fn thresholds(kubelet: &Thresholds, ours: &Ours, disks: &[Disk]) -> Vec<Check> {
     let mut checks = validity(kubelet);
     checks.push(dropped(kubelet));
     checks.extend(age(kubelet, ours));
@@ -150,18 +138,12 @@ fn age(kubelet: &Thresholds, ours: &Ours) -> Option<Check> {
     ))
 }
 
-/// The first of a kind of eviction on a disk.
-fn first(signals: &Signals, names: &[&str], whole: u64, kind: &str) -> Option<Mark> {
-    let marks = names.iter().filter_map(|name| {
-        let amount = signals.get(*name)?;
-        let percent = amount.used_percent(whole)?;
-        Some(Mark { percent, words: format!("{kind} eviction at {name}<{amount}") })
-    });
-    marks.min_by(|a, b| a.percent.total_cmp(&b.percent))
-}
-
-fn bytes_of(disk: &Disk) -> &'static [&'static str] {
-    if disk.is_nodefs { &[IMAGEFS, NODEFS] } else { &[IMAGEFS] }
+/// The first eviction of a kind on a disk.
+fn first(kubelet: &Thresholds, disk: &Disk, of: Counted, hard: bool) -> Option<Threshold> {
+    let of_kind = evictions(kubelet, disk).into_iter().filter(|one| one.of == of && one.hard == hard);
+    let first = of_kind.min_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    let words = format!("{} eviction at {}<{}", first.kind(), first.signal, first.amount);
+    Some(Threshold { percent: first.percent, words })
 }
 
 /// From which share the kubelet collects images: it rounds what is used up, so that a threshold of
@@ -176,11 +158,7 @@ fn kubelets(kubelet: &Thresholds) -> Option<f64> {
 /// From which share we do.
 fn from(targets: &Targets, capacity_bytes: u64) -> Option<f64> {
     let high = targets.used.map(|marks| f64::from(marks.high));
-    #[allow(clippy::cast_precision_loss)] // compared in percent
-    let floor = targets
-        .free
-        .filter(|_| capacity_bytes > 0)
-        .map(|floor| 100.0 - floor.start_below as f64 * 100.0 / capacity_bytes as f64);
+    let floor = targets.free.and_then(|floor| floor_percent(floor, capacity_bytes));
     high.into_iter().chain(floor).min_by(f64::total_cmp)
 }
 
@@ -191,8 +169,8 @@ fn order(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
     };
     let (capacity, high) = (disk.capacity_bytes, &kubelet.image_high);
-    let hard = first(&kubelet.hard.value, bytes_of(disk), capacity, "hard");
-    let soft = first(&kubelet.soft.value, bytes_of(disk), capacity, "soft");
+    let hard = first(kubelet, disk, Counted::Bytes, true);
+    let soft = first(kubelet, disk, Counted::Bytes, false);
     let evicts = [&hard, &soft].into_iter().flatten().min_by(|a, b| a.percent.total_cmp(&b.percent));
     let Some(evicts) = evicts else {
         return check(Status::Ok, "no eviction by the bytes of this filesystem".into(), String::new());
@@ -257,21 +235,21 @@ fn lower_ours(below: f64) -> String {
     format!("set images.high_percent to {high} or less")
 }
 
-/// Our marks against both.
+/// Our thresholds against both.
 fn our_bytes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
     const NAME: &str = "our-marks";
     let check = |status, message: String, remedy: String| {
         Check::new(NAME, status, disk.mount.as_str(), message, remedy)
     };
     let capacity = disk.capacity_bytes;
-    let hard = first(&kubelet.hard.value, bytes_of(disk), capacity, "hard");
-    let soft = first(&kubelet.soft.value, bytes_of(disk), capacity, "soft");
-    let theirs = kubelets(kubelet).map(|percent| Mark {
+    let hard = first(kubelet, disk, Counted::Bytes, true);
+    let soft = first(kubelet, disk, Counted::Bytes, false);
+    let theirs = kubelets(kubelet).map(|percent| Threshold {
         percent,
         words: format!("the kubelet's image collection at {}%", kubelet.image_high.value),
     });
-    let all: Vec<&Mark> = [&theirs, &soft, &hard].into_iter().flatten().collect();
-    let lowest = all.iter().map(|mark| mark.percent).fold(100.0, f64::min);
+    let all: Vec<&Threshold> = [&theirs, &soft, &hard].into_iter().flatten().collect();
+    let lowest = all.iter().map(|threshold| threshold.percent).fold(100.0, f64::min);
     let Some(starts) = from(&ours.targets, capacity) else {
         return check(
             Status::Warning,
@@ -279,18 +257,19 @@ fn our_bytes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Check {
             lower_ours(lowest),
         );
     };
-    let before = |mark: &Mark| mark.percent <= starts;
+    let before = |threshold: &Threshold| threshold.percent <= starts;
     let worst = [(&hard, Status::Error), (&soft, Status::Warning), (&theirs, Status::Warning)]
         .into_iter()
-        .find_map(|(mark, status)| mark.as_ref().filter(|mark| before(mark)).map(|mark| (mark, status)));
-    if let Some((mark, status)) = worst {
+        .find_map(|(one, status)| one.as_ref().filter(|one| before(one)).map(|one| (one, status)));
+    if let Some((threshold, status)) = worst {
         let message = format!(
             "we delete from {starts:.1}% used on, but {} comes before, from {:.1}% used on",
-            mark.words, mark.percent
+            threshold.words, threshold.percent
         );
         return check(status, message, lower_ours(lowest));
     }
-    let rest: Vec<_> = all.iter().map(|mark| format!("{} ({:.1}% used)", mark.words, mark.percent)).collect();
+    let rest: Vec<_> =
+        all.iter().map(|threshold| format!("{} ({:.1}% used)", threshold.words, threshold.percent)).collect();
     let message = match rest.is_empty() {
         true => format!("we delete from {starts:.1}% used on"),
         false => format!("we delete from {starts:.1}% used on, before {}", rest.join(" and ")),
@@ -305,9 +284,8 @@ fn our_inodes(kubelet: &Thresholds, ours: &Ours, disk: &Disk) -> Option<Check> {
     if disk.inodes == 0 {
         return None;
     }
-    let names: &[&str] = if disk.is_nodefs { &[IMAGEFS_INODES, NODEFS_INODES] } else { &[IMAGEFS_INODES] };
-    let hard = first(&kubelet.hard.value, names, disk.inodes, "hard");
-    let soft = first(&kubelet.soft.value, names, disk.inodes, "soft");
+    let hard = first(kubelet, disk, Counted::Inodes, true);
+    let soft = first(kubelet, disk, Counted::Inodes, false);
     let evicts = [&hard, &soft].into_iter().flatten().min_by(|a, b| a.percent.total_cmp(&b.percent))?;
     let high = (evicts.percent - MARGIN).floor().clamp(2.0, 95.0);
     let remedy = format!("set images.inodes_high_percent to {high} or less");

@@ -9,7 +9,7 @@ use super::request::Request;
 pub(super) use super::unit::UnitView;
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Tally};
-use crate::model::{FilesystemIx, Inventory, NodeIx, Store, StoreIx};
+use crate::model::{FilesystemIx, Inventory, NodeIx, StoreIx};
 use crate::stores::containers_storage::config::Pin;
 use crate::stores::containers_storage::fill::Ids;
 use crate::stores::containers_storage::needs::Need;
@@ -28,9 +28,9 @@ pub(super) struct Guest {
 }
 
 /// A store whose records have been read.
-pub(super) trait Reading: Debug {
+pub(super) trait Store: Debug {
     /// The store's entry in the inventory.
-    fn store(&self, filesystem: FilesystemIx) -> Store;
+    fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store;
 
     /// The directories that parts are given below. Each may be a mount of its own; no other
     /// mount is crossed. The first is the store's root.

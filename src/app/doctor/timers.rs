@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Doctor;
-use crate::app::doctor::Check;
+use super::check::Check;
+use super::examination::Examination;
 use crate::node::timers::{self, State, Timer};
 
 const SCAN: &str = "scan-timer";
@@ -14,7 +14,7 @@ const GC: &str = "gc-timer";
 /// Both timers run every five minutes; a scan may take its time.
 const LATE: SignedDuration = SignedDuration::from_hours(1);
 
-impl Doctor<'_> {
+impl Examination<'_> {
     pub(super) fn timers(&mut self) {
         if let Some(timer) = self.timer(SCAN, timers::SCAN) {
             self.scan_timer(&timer);
@@ -25,7 +25,7 @@ impl Doctor<'_> {
     }
 
     fn timer(&mut self, name: &'static str, unit: &str) -> Option<Timer> {
-        match timers::read(&self.request.sysroot, unit) {
+        match timers::read(&self.stores.sysroot, unit) {
             Ok(timer) => Some(timer),
             Err((path, error)) => {
                 self.unread(name, path.display().to_string(), &error);
@@ -35,7 +35,7 @@ impl Doctor<'_> {
     }
 
     fn scan_timer(&mut self, timer: &Timer) {
-        let cron = match timers::cron(&self.request.sysroot) {
+        let cron = match timers::cron(&self.stores.sysroot) {
             Ok(cron) => cron,
             Err(error) => return self.unread(SCAN, "/etc/cron.d", &error),
         };
@@ -80,7 +80,7 @@ impl Doctor<'_> {
                 ),
             )),
         }
-        for (path, since) in timers::holds(&self.request.sysroot) {
+        for (path, since) in timers::holds(&self.stores.sysroot) {
             let object = path.display().to_string();
             let since = since.and_then(|since| Timestamp::try_from(since).ok());
             let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();

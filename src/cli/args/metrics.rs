@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::address::Address;
+use crate::cli::address::Address;
 
 const METRICS_HELP: &str = "\
 Tells what the last recorded scans found, what was deleted ever since, and how full the filesystems are now. \

@@ -1,39 +1,34 @@
-//! Metrics over HTTP: one answer a connection, made anew from the records, until a signal ends it.
-//! Whoever asks together gets the same answer; nobody waits for who is silent, nor `/healthz` for a disk.
+//! `metrics --listen`: a small HTTP server for scrapers. Nobody who can connect makes it hold more than
+//! a few connections, bytes or threads, or keeps it from answering others for longer than a silent
+//! connection may last.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io;
 use std::net::TcpListener as StdTcpListener;
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::{JoinError, JoinSet, LocalSet};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::Source;
 use super::address::{Address, Masked, Socket};
-use super::connections::{Connections, Heard};
 use super::shared::{Missing, Shared};
+use super::stop;
 use crate::app::error::{Error, Exit};
-use crate::app::observer::Observer as _;
-use crate::report::metrics;
+use crate::app::observer::Observer;
 
-/// Connections at a time; one more ends the one that has been silent for longest.
-const CONNECTIONS: usize = 128;
-/// How long the metrics may be in the making: as long as Prometheus waits.
+/// Connections at a time; more wait until one ends.
+const CONNECTIONS: u32 = 128;
+/// How long making the metrics may take: as long as Prometheus waits.
 const MAKING: Duration = Duration::from_secs(10);
-/// How long a request may be in coming.
+/// How long a request's head may take to arrive.
 const REQUEST: Duration = Duration::from_secs(5);
 /// How long a connection may last.
 const CONNECTION: Duration = Duration::from_secs(20);
@@ -47,39 +42,51 @@ const HEAD_BYTES: usize = 16 << 10;
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Serves until SIGTERM, SIGINT or SIGHUP.
-pub(super) fn serve(source: Source, address: &Address) -> Result<Exit, Error> {
+/// Serves what `make` returns, until SIGTERM, SIGINT or SIGHUP.
+pub(super) fn serve(
+    observer: &dyn Observer,
+    address: &Address,
+    make: impl Fn() -> Result<String, Error> + Send + Sync + 'static,
+) -> Result<Exit, Error> {
     let failed = |error: io::Error| failure(address, &error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let serving = async {
-        // Before anything can be connected to: whoever sees us listen may end us.
-        let mut signals = Vec::new();
-        for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
-            signals.push(signal(kind).map_err(failed)?);
-        }
+        // Before anything can connect: whoever sees us listen may end us.
+        let stop = stop::signals().and_then(UnixStream::from_std).map_err(failed)?;
         let listener = Listener::bind(address).map_err(failed)?;
-        source.global.note(&format!("serving /metrics on {}", listener.address()));
+        observer.note(&format!("serving /metrics on {}", listener.address()));
         if address.is_open() {
-            source.global.note("whoever reaches this address can read the metrics; 127.0.0.1 or a unix socket keeps them here",
+            observer.note(
+                "whoever reaches this address can read the metrics; 127.0.0.1 or a unix socket keeps them here",
             );
         }
-        let page = Shared::new(MAKING, move || {
-            source
-                .gather()
-                .map(|gathered| Bytes::from(metrics::text(&gathered.facts)))
-                .map_err(|failure| failure.to_string())
-        });
-        accept(&listener, &mut signals, &Rc::new(page)).await;
+        let page = Arc::new(Shared::new(MAKING, move || make().map_err(|error| error.to_string())));
+        let slots = Arc::new(Semaphore::new(CONNECTIONS as usize));
+        let accepting = accept(&listener, &page, &slots);
+        until(stop.readable(), accepting).await;
+        if tokio::time::timeout(FAREWELL, slots.acquire_many(CONNECTIONS)).await.is_err() {
+            tracing::debug!("connections were left behind");
+        }
         Ok(Exit::Done)
     };
-    let done = LocalSet::new().block_on(&runtime, serving);
+    let done = runtime.block_on(serving);
     // Not waiting for a filesystem that does not answer.
     runtime.shutdown_background();
     done
 }
 
+/// Runs `work` until `end` is ready.
+async fn until<T>(end: impl Future<Output = T>, work: impl Future<Output = Infallible>) {
+    let (mut end, mut work) = (std::pin::pin!(end), std::pin::pin!(work));
+    std::future::poll_fn(|cx| {
+        let _ = work.as_mut().poll(cx);
+        end.as_mut().poll(cx).map(drop)
+    })
+    .await;
+}
+
 /// The metrics.
-type Page = Shared<Bytes>;
+type Page = Shared<String>;
 
 fn failure(address: &Address, error: &io::Error) -> Error {
     let (place, hint) = match address {
@@ -98,7 +105,7 @@ fn failure(address: &Address, error: &io::Error) -> Error {
 
 enum Listener {
     Tcp(TcpListener),
-    /// With the socket's file, which goes with it.
+    /// With the socket's file, which is removed with it.
     Unix(UnixListener, Socket),
 }
 
@@ -111,7 +118,7 @@ impl Listener {
                 Ok(Self::Tcp(TcpListener::from_std(listener)?))
             }
             Address::Unix(path) => {
-                // There is no thread yet beside this one.
+                // There is no other thread yet that creates files.
                 let masked = Masked::for_socket();
                 let (listener, socket) = Socket::bind(path)?;
                 drop(masked);
@@ -131,76 +138,32 @@ impl Listener {
             Self::Unix(_, socket) => format!("unix:{}", socket.path().display()),
         }
     }
+}
 
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
-        match self {
-            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, _)| Stream::Tcp(stream)),
-            Self::Unix(listener, _) => listener.poll_accept(cx).map_ok(|(stream, _)| Stream::Unix(stream)),
+async fn accept(listener: &Listener, page: &Arc<Page>, slots: &Arc<Semaphore>) -> Infallible {
+    loop {
+        // Nobody closes the semaphore; without a slot no connection is taken.
+        let Ok(slot) = Arc::clone(slots).acquire_owned().await else { continue };
+        let page = Arc::clone(page);
+        let taken = match listener {
+            Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+                tokio::spawn(converse(TokioIo::new(stream), page, slot));
+            }),
+            Listener::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
+                tokio::spawn(converse(TokioIo::new(stream), page, slot));
+            }),
+        };
+        if let Err(error) = taken {
+            tracing::warn!("taking a connection: {error}");
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-enum Event {
-    Stop,
-    Connected(io::Result<Stream>),
-}
-
-async fn accept(listener: &Listener, signals: &mut [Signal], page: &Rc<Page>) {
-    let mut tasks = JoinSet::new();
-    let mut connections = Connections::default();
-    loop {
-        let event = poll_fn(|cx| {
-            if signals.iter_mut().any(|signal| signal.poll_recv(cx).is_ready()) {
-                return Poll::Ready(Event::Stop);
-            }
-            while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
-                note_end(ended);
-            }
-            listener.poll_accept(cx).map(Event::Connected)
-        });
-        let heard = Heard::default();
-        let (page, flag) = (Rc::clone(page), Rc::clone(&heard));
-        let task = match event.await {
-            Event::Stop => break,
-            Event::Connected(Ok(Stream::Tcp(stream))) => {
-                tasks.spawn_local(converse(TokioIo::new(stream), page, flag))
-            }
-            Event::Connected(Ok(Stream::Unix(stream))) => {
-                tasks.spawn_local(converse(TokioIo::new(stream), page, flag))
-            }
-            Event::Connected(Err(error)) => {
-                tracing::warn!("taking a connection: {error}");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        connections.make_room(CONNECTIONS);
-        connections.add(task, heard);
-    }
-    let ending = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(FAREWELL, ending).await.is_err() {
-        tracing::debug!("connections were left behind");
-    }
-}
-
-fn note_end(ended: Result<(), JoinError>) {
-    if let Err(error) = ended
-        && !error.is_cancelled()
-    {
-        tracing::error!("answering: {error}");
-    }
-}
-
 /// One request and its answer.
-async fn converse(io: impl Read + Write + Unpin, page: Rc<Page>, heard: Heard) {
+async fn converse(io: impl Read + Write + Unpin, page: Arc<Page>, _slot: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
-        heard.set(true);
-        let page = Rc::clone(&page);
+        let page = Arc::clone(&page);
         async move { Ok::<_, Infallible>(answer(&page, request.method(), request.uri().path()).await) }
     });
     let connection = http1::Builder::new()
@@ -216,7 +179,7 @@ async fn converse(io: impl Read + Write + Unpin, page: Rc<Page>, heard: Heard) {
     }
 }
 
-async fn answer(page: &Page, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn answer(page: &Page, method: &Method, path: &str) -> Response<String> {
     let is_get = matches!(*method, Method::GET | Method::HEAD);
     match path {
         "/metrics" | "/healthz" if !is_get => {
@@ -228,14 +191,14 @@ async fn answer(page: &Page, method: &Method, path: &str) -> Response<Full<Bytes
             Ok(page) => respond(StatusCode::OK, TEXT, page),
             Err(missing) => {
                 tracing::warn!("answering: {missing}");
-                // Its words may name files; they are for whoever reads our log.
-                let (status, words) = match missing {
+                // The message may name files; it is for whoever reads our log.
+                let (status, text) = match missing {
                     Missing::Late(_) => {
                         (StatusCode::SERVICE_UNAVAILABLE, "the records or a disk do not answer\n")
                     }
                     Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the records cannot be read\n"),
                 };
-                respond(status, PLAIN, words.into())
+                respond(status, PLAIN, text.into())
             }
         },
         "/healthz" => respond(StatusCode::OK, PLAIN, "ok\n".into()),
@@ -243,8 +206,8 @@ async fn answer(page: &Page, method: &Method, path: &str) -> Response<Full<Bytes
     }
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
+fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<String> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

@@ -11,7 +11,7 @@ use rustix::fs::Mode;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Address {
+pub(super) enum Address {
     /// A socket in the filesystem.
     Unix(PathBuf),
     /// An address of this machine.
@@ -21,7 +21,7 @@ pub(in crate::cli) enum Address {
 impl Address {
     /// `unix:PATH`, `IP:PORT`, or a port of the loopback alone. No host names: what they mean may
     /// change.
-    pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             // As in `unix:///run/crio/crio.sock`.
             let path = path.strip_prefix("//").unwrap_or(path);

@@ -1,8 +1,9 @@
-//! The story in three sentences: what is full, who holds it, what can be done.
+//! The diagnosis in three sentences: what is full, who holds it, what can be done.
 
-use crate::app::diagnosis::{Back, Cause, CauseKind, Counted, Disk, Hands, Mark, PartKind, Planned};
+use crate::app::diagnosis::{Action, Back, Cause, CauseKind, Disk, PartKind, Planned};
 use crate::model::FilesystemIx;
 use crate::model::words::bytes;
+use crate::policy::thresholds::{Counted, DiskThreshold};
 
 /// From this share on a disk whose marks nobody has set counts as full.
 const FULL: f64 = 85.0;
@@ -14,7 +15,7 @@ const NAMED: usize = 3;
 /// What is full, who holds it, what can be done. `complete`: everything could be read; `foreign`:
 /// it is the disk of a node that does not run.
 #[must_use]
-pub fn verdict(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) -> [String; 3] {
+pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) -> [String; 3] {
     let Some((at, disk)) = fullest(disks) else {
         return [
             "No filesystem with a store could be looked at.".into(),
@@ -32,25 +33,29 @@ pub fn verdict(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
 
 /// The disk that the story is about: the fullest, by bytes or by inodes.
 fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
-    let percent = |disk: &Disk| disk.used_percent.unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
+    let percent =
+        |disk: &Disk| disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0));
     let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| percent(a).total_cmp(&percent(b)));
     fullest.map(|(at, disk)| (at.into(), disk))
 }
 
 /// What is full.
 fn full(disks: &[Disk], disk: &Disk) -> String {
-    let Some(percent) = disk.used_percent else {
-        return format!("How full {} is cannot be told: its numbers contradict each other.", disk.mount);
+    let Some(percent) = disk.used_percent() else {
+        return format!(
+            "How full {} is cannot be told: its numbers contradict each other.",
+            disk.filesystem.mount.display()
+        );
     };
-    let distance = |mark: &Mark| mark.percent - disk.percent_of(mark.of).unwrap_or(0.0);
+    let distance = |one: &DiskThreshold| one.percent - disk.percent_of(one.of).unwrap_or(0.0);
     let passed: Vec<_> = disk.acting(true).collect();
     let next = disk.acting(false).min_by(|a, b| distance(a).total_cmp(&distance(b)));
     let marks = match (passed.as_slice(), next) {
         ([], None) if percent >= FULL => "; no marks are set here".to_owned(),
         ([], None) => String::new(),
-        ([], Some(next)) => format!(", below every mark (next: {})", next.words()),
+        ([], Some(next)) => format!(", below every mark (next: {})", next),
         (passed, _) => {
-            let names: Vec<_> = passed.iter().map(|mark| mark.words()).collect();
+            let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
             format!(", past {}", and(&names))
         }
     };
@@ -58,32 +63,34 @@ fn full(disks: &[Disk], disk: &Disk) -> String {
         0 | 1 => String::new(),
         many => format!(" (the fullest of {many} filesystems with stores)"),
     };
-    let by_bytes = percent >= FULL || passed.iter().any(|mark| mark.of == Counted::Bytes);
+    let by_bytes = percent >= FULL || passed.iter().any(|one| one.of == Counted::Bytes);
     let numbers = format!(
         "{percent:.1}% {}: {} of {} used, {} available{}{marks}",
         if by_bytes { "full" } else { "in use" },
-        bytes(disk.used_bytes),
-        bytes(disk.capacity_bytes),
-        bytes(disk.available_bytes),
+        bytes(disk.filesystem.used_bytes),
+        bytes(disk.filesystem.capacity_bytes),
+        bytes(disk.filesystem.available_bytes),
         reserved(disk),
     );
     match (short_of_inodes(disk), disk.inodes_percent()) {
-        (true, Some(_)) if disk.inodes_free == 0 => format!(
+        (true, Some(_)) if disk.filesystem.inodes_free == 0 => format!(
             "{}{others} has no inode left: all {} inodes are used, so that no new file fits; its bytes are {numbers}.",
-            disk.mount, disk.inodes,
+            disk.filesystem.mount.display(),
+            disk.filesystem.inodes,
         ),
         (true, Some(inodes)) => format!(
             "{}{others} has used {inodes:.1}% of its {} inodes; its bytes are {numbers}.",
-            disk.mount, disk.inodes,
+            disk.filesystem.mount.display(),
+            disk.filesystem.inodes,
         ),
-        _ => format!("{}{others} is {numbers}.", disk.mount),
+        _ => format!("{}{others} is {numbers}.", disk.filesystem.mount.display()),
     }
 }
 
 /// What is neither used nor available, where it is enough to make the numbers look wrong.
 fn reserved(disk: &Disk) -> String {
-    let rest = disk.capacity_bytes.saturating_sub(disk.used_bytes).saturating_sub(disk.available_bytes);
-    match share(rest, disk.capacity_bytes) > RESERVED {
+    let rest = disk.reserved_bytes();
+    match share(rest, disk.filesystem.capacity_bytes) > RESERVED {
         true => format!(", {} reserved for root or not available", bytes(rest)),
         false => String::new(),
     }
@@ -92,7 +99,7 @@ fn reserved(disk: &Disk) -> String {
 /// Files run out, whatever bytes there are.
 fn short_of_inodes(disk: &Disk) -> bool {
     disk.inodes_percent().is_some_and(|percent| percent >= FULL)
-        || disk.acting(true).any(|mark| mark.of == Counted::Inodes)
+        || disk.acting(true).any(|one| one.of == Counted::Inodes)
 }
 
 /// Who holds it.
@@ -111,24 +118,26 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
         .iter()
         .filter(|(_, sum)| *sum > 0)
         .take(NAMED)
-        .map(|(name, sum)| format!("{name} {} ({:.0}%)", bytes(*sum), share(*sum, disk.used_bytes)))
+        .map(|(name, sum)| {
+            format!("{name} {} ({:.0}%)", bytes(*sum), share(*sum, disk.filesystem.used_bytes))
+        })
         .collect();
     if named.is_empty() {
         return "Nobody holds anything on it.".into();
     }
     let foremost = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
-    let foremost = foremost.filter(|cause| share(cause.bytes, disk.used_bytes) >= 10.0);
+    let foremost = foremost.filter(|cause| share(cause.bytes, disk.filesystem.used_bytes) >= 10.0);
     // What was not looked into may be a single thing, too.
     let unknown = causes.iter().filter(|cause| cause.kind == CauseKind::Other).map(|cause| cause.bytes).max();
     let foremost = foremost.filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes));
     let foremost = foremost.map_or_else(String::new, |cause| {
         format!("; the largest single thing: {} with {}", cause.title, bytes(cause.bytes))
     });
-    if share(ours, disk.used_bytes) < 50.0 {
+    if share(ours, disk.filesystem.used_bytes) < 50.0 {
         return format!(
             "Most of it is not containers' storage, which holds only {} ({:.0}%): {}{foremost}.",
             bytes(ours),
-            share(ours, disk.used_bytes),
+            share(ours, disk.filesystem.used_bytes),
             and(&named),
         );
     }
@@ -138,8 +147,8 @@ fn held(disk: &Disk, causes: &[&Cause]) -> String {
 
 /// What can be done, and how much it gives.
 fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
-    let ours: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Ours).collect();
-    let theirs: Vec<_> = causes.iter().filter(|cause| cause.hands == Hands::Operator).collect();
+    let ours: Vec<_> = causes.iter().filter(|cause| cause.action == Action::Layersweep).collect();
+    let theirs: Vec<_> = causes.iter().filter(|cause| cause.action == Action::Operator).collect();
     let sum = |causes: &[&&Cause]| causes.iter().map(|cause| cause.bytes).sum::<u64>();
     let when = if foreign { "once the node runs again, " } else { "" };
     let Planned { command, gc, none, sweep } = disk.planned;
@@ -213,7 +222,7 @@ fn done(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
 }
 
 fn held_by_nobody(disk: &Disk) -> bool {
-    disk.used_percent.is_some_and(|percent| percent < FULL)
+    disk.used_percent().is_some_and(|percent| percent < FULL)
         && !short_of_inodes(disk)
         && disk.acting(true).next().is_none()
 }
@@ -224,9 +233,10 @@ fn of_kind(causes: &[&&Cause], kind: CauseKind) -> u64 {
 
 /// Percent used when `back` bytes have come back.
 fn after(disk: &Disk, back: u64) -> Option<f64> {
-    disk.used_percent?;
-    let taken = disk.capacity_bytes.saturating_sub(disk.available_bytes).saturating_sub(back);
-    Some(share(taken, disk.capacity_bytes))
+    disk.used_percent()?;
+    let taken =
+        disk.filesystem.capacity_bytes.saturating_sub(disk.filesystem.available_bytes).saturating_sub(back);
+    Some(share(taken, disk.filesystem.capacity_bytes))
 }
 
 fn group(kind: PartKind) -> &'static str {

@@ -1,20 +1,24 @@
 //! The kubelet's settings against ours.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::Doctor;
-use crate::app::doctor::{self, Check, Disk, Ours};
+use super::check::Check;
+use super::containers;
+use super::examination::Examination;
+use super::thresholds::{Ours, thresholds as compare};
+use crate::app::paths::nodefs;
 use crate::disk::filesystem;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::node::kubelet::Kubelet;
-use crate::node::{places, thresholds};
+use crate::node::thresholds;
+use crate::policy::thresholds::Disk;
 use crate::stores::Survey;
 use crate::sys::processes::Processes;
 use crate::sys::quiet;
 
 const NAME: &str = "kubelet-files";
 
-impl Doctor<'_> {
+impl Examination<'_> {
     /// `own`: the store of the node's runtime, where that is known.
     pub(super) fn kubelet(
         &mut self,
@@ -58,10 +62,10 @@ impl Doctor<'_> {
             Some(survey) => self.disks(kubelet, survey, own),
             None => self.nodefs_alone(kubelet).into_iter().collect(),
         };
-        self.checks.extend(doctor::marks(&thresholds, &ours, &disks));
+        self.checks.extend(compare(&thresholds, &ours, &disks));
         let containers = &self.config.containers;
         let ours = containers.enabled.then_some(&containers.policy);
-        self.note(doctor::containers(&thresholds, ours));
+        self.note(containers::containers(&thresholds, ours));
     }
 
     /// The filesystems with images that the kubelet looks at.
@@ -77,15 +81,15 @@ impl Doctor<'_> {
                 filesystems.push(store.filesystem);
             }
         }
-        let nodefs = self.nodefs(kubelet);
+        let own_directory = nodefs(self.config, kubelet, &self.stores.sysroot);
         let disk = |at: FilesystemIx| {
             let facts = &inventory.filesystems[at.get()];
             let root = inventory.stores.iter().find(|store| store.filesystem == at).map(|store| &store.root);
             Disk {
                 mount: self.shown(&facts.mount),
-                capacity_bytes: facts.capacity_bytes,
-                inodes: facts.inodes,
-                is_nodefs: nodefs.as_deref().zip(root).is_some_and(|(node, root)| same(node, root)),
+                has_images: true,
+                is_nodefs: own_directory.as_deref().zip(root).is_some_and(|(node, root)| same(node, root)),
+                ..Disk::of(facts)
             }
         };
         filesystems.into_iter().map(disk).collect()
@@ -93,21 +97,9 @@ impl Doctor<'_> {
 
     /// Without a store to look at, what the settings make of the kubelet's own filesystem.
     fn nodefs_alone(&self, kubelet: &Kubelet) -> Option<Disk> {
-        let (facts, _) = filesystem::of(&self.nodefs(kubelet)?).ok()?;
-        Some(Disk {
-            mount: self.shown(&facts.mount),
-            capacity_bytes: facts.capacity_bytes,
-            inodes: facts.inodes,
-            is_nodefs: true,
-        })
-    }
-
-    /// Where the kubelet's own directory lies, or would.
-    fn nodefs(&self, kubelet: &Kubelet) -> Option<PathBuf> {
-        let said = kubelet.flag_in_effect("--root-dir").map(|setting| PathBuf::from(setting.value));
-        let named = self.config.kubelet.root_dir.clone().or(said);
-        let root = named.unwrap_or_else(|| places::ROOT.into());
-        root.ancestors().find_map(|path| self.request.sysroot.resolve(path).ok())
+        let (facts, _) = filesystem::of(&nodefs(self.config, kubelet, &self.stores.sysroot)?).ok()?;
+        let mount = self.shown(&facts.mount);
+        Some(Disk { mount, has_images: true, is_nodefs: true, ..Disk::of(&facts) })
     }
 }
 

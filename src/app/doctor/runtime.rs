@@ -1,7 +1,7 @@
 //! The runtime's socket, and which store is behind it.
 
-use super::Doctor;
-use crate::app::doctor::{Check, Status};
+use super::check::{Check, Status};
+use super::examination::Examination;
 use crate::app::runtime::{choose, hint};
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, Options, Problem};
@@ -27,7 +27,7 @@ fn alone(message: &str, by_timer: bool) -> Check {
     }
 }
 
-impl Doctor<'_> {
+impl Examination<'_> {
     /// The store that the node's runtime writes to, if that is known.
     pub(super) fn runtime(&mut self, kubelet: &Kubelet, survey: Option<&Survey>) -> Option<StoreIx> {
         if self.is_foreign() {
@@ -73,7 +73,7 @@ impl Doctor<'_> {
                     (true, _) => self.error(NAME, "", message, remedy),
                     // Podman alone has none.
                     (false, true) => {
-                        self.note(alone(&message, timers::deletes_through_cri(&self.request.sysroot)));
+                        self.note(alone(&message, timers::deletes_through_cri(&self.stores.sysroot)));
                     }
                     (false, false) => self.warning(NAME, "", message, remedy),
                 }
@@ -83,7 +83,7 @@ impl Doctor<'_> {
     }
 
     fn candidates(&mut self) -> Option<Vec<Candidate>> {
-        if let Some(named) = &self.global.request.cri_endpoint {
+        if let Some(named) = &self.request.cri_endpoint {
             return match named.parse() {
                 Ok(endpoint) => {
                     let origin = "--cri-endpoint, or stores.cri_endpoint".to_owned();
@@ -96,12 +96,12 @@ impl Doctor<'_> {
                 }
             };
         }
-        if self.global.request.has_stores() {
+        if self.request.has_stores() {
             let message = "not asked: a store is named, but no socket (--cri-endpoint)";
             self.note(Check::ok(NAME, "", message));
             return None;
         }
-        let found = discover::discover(&self.request.sysroot);
+        let found = discover::discover(&self.stores.sysroot);
         for (file, why) in &found.problems {
             let remedy = "mend the file, or name the socket with --cri-endpoint";
             self.warning("socket", file.display().to_string(), why.clone(), remedy);

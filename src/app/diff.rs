@@ -1,0 +1,133 @@
+//! `diff`: two scans, kept, read from files or made now.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+
+use super::database::Database;
+use super::error::Error;
+use super::observer::Observer;
+use super::request::Request;
+use super::{kept_scans, scan};
+use crate::history::Access;
+use crate::history::pictures::{self, Missing, Name};
+use crate::model::picture::{Place, Taken};
+
+/// Which scan is meant.
+#[derive(Debug)]
+pub enum Source {
+    /// A new one, which is not kept.
+    Now,
+    /// One that is kept; in front, how the user named it.
+    Kept(String, Name),
+    /// One that was read from a file.
+    Read(Taken),
+}
+
+/// Two scans of one node, ready to be compared.
+#[derive(Debug)]
+pub struct Pair {
+    /// The earlier one, as named.
+    pub before: Taken,
+    /// The later one, as named.
+    pub after: Taken,
+}
+
+/// Finds or makes both scans.
+///
+/// # Errors
+/// When there is no such scan, when a new one fails, or when the two are of different nodes.
+pub fn pair(
+    request: &Request,
+    observer: &dyn Observer,
+    before: Source,
+    after: Source,
+) -> Result<Pair, Error> {
+    let is_now = |source: &Source| matches!(source, Source::Now);
+    let is_read = |source: &Source| matches!(source, Source::Read(_));
+    let read = is_read(&before) || is_read(&after);
+    let first_is_now = is_now(&before);
+    let part = (first_is_now || is_now(&after)) && request.names_stores;
+    let mut database = None;
+    let mut before = take(request, observer, before, &mut database)?;
+    let mut after = take(request, observer, after, &mut database)?;
+    // The scans of one node are of that node, even if no store of the first is left.
+    if read || part {
+        same_node(&before, &after)?;
+    }
+    // What was not looked at is not gone.
+    if part && first_is_now {
+        after.picture.only_what_is_in(&before.picture);
+    } else if part {
+        before.picture.only_what_is_in(&after.picture);
+    }
+    Ok(Pair { before, after })
+}
+
+fn take(
+    request: &Request,
+    observer: &dyn Observer,
+    source: Source,
+    database: &mut Option<Database>,
+) -> Result<Taken, Error> {
+    let (word, name) = match source {
+        Source::Read(taken) => return Ok(taken),
+        Source::Now => {
+            let survey = scan::scan(request, observer)?.survey;
+            return Ok(Taken { id: "now".into(), at: survey.taken_at, picture: kept_scans::of(&survey) });
+        }
+        Source::Kept(word, name) => (word, name),
+    };
+    let database = match database {
+        Some(database) => database,
+        none => none.insert(Database::open(request, observer, Access::Read)?),
+    };
+    let scans = database.read(pictures::all)?;
+    let found = pictures::find(&scans, &name)
+        .map_err(|missing| no_such_scan(&word, &missing, database.unreadable))?;
+    database.read(|connection| pictures::load(connection, found))
+}
+
+fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
+    const LIST: &str = "`layersweep history --scans` lists the scans that are kept";
+    let (why, hint) = match missing {
+        _ if unreadable => {
+            ("the records cannot be read".to_owned(), "`layersweep doctor` tells what is wrong with them")
+        }
+        Missing::None => (
+            missing.to_string(),
+            "`layersweep scan` keeps one; `layersweep scan --format json` writes one to a file",
+        ),
+        Missing::Later(at) => {
+            let local = at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M");
+            (format!("the oldest kept scan is of {local}"), LIST)
+        }
+        missing => (missing.to_string(), LIST),
+    };
+    let file = match Path::new(word).is_file() {
+        true => format!("; the file is named ./{word}"),
+        false => String::new(),
+    };
+    Error::failed(format!("{word}: {why}")).hint(format!("{hint}{file}"))
+}
+
+/// Refuses to compare scans of different nodes.
+fn same_node(before: &Taken, after: &Taken) -> Result<(), Error> {
+    let (here, there) = (before.picture.places(), after.picture.places());
+    if !here.is_disjoint(&there) {
+        return Ok(());
+    }
+    let roots = |places: BTreeSet<&Place>| {
+        let roots: Vec<_> = places.iter().map(|place| place.root.clone()).collect();
+        if roots.is_empty() { "no store".to_owned() } else { roots.join(", ") }
+    };
+    Err(Error::usage(format!(
+        "{} and {} have no store in common: the first has {}, the second {}",
+        before.id,
+        after.id,
+        roots(here),
+        roots(there)
+    ))
+    .hint("name two scans of the same node"))
+}

@@ -1,0 +1,81 @@
+//! `explain`: everything about one image, layer, container, leak or path.
+
+use super::containers::Containers;
+use super::error::Error;
+use super::observer::Observer;
+use super::policy_context;
+use super::request::Request;
+use super::runtime;
+use super::scan::{self, ScanResult};
+use crate::config::Config;
+use crate::cri::Options;
+use crate::execute::containers::Scope;
+use crate::history::known::Life;
+use crate::model::Plan;
+use crate::model::rules::Ruling;
+use crate::stores::Survey;
+use crate::stores::lookup::{self, Subject};
+
+/// What is known of one thing.
+#[derive(Debug)]
+pub struct Explanation {
+    /// The scan that it was found in.
+    pub result: ScanResult,
+    /// What it is.
+    pub subject: Subject,
+    /// More about an image.
+    pub image: Option<ImageExplanation>,
+    /// Of a container: what a collection would do, where a runtime could be asked.
+    pub containers: Option<Plan>,
+}
+
+/// More about an image.
+#[derive(Debug)]
+pub struct ImageExplanation {
+    /// Its lives, the present one among them if it is recorded.
+    pub lives: Vec<Life>,
+    /// What every rule says of it.
+    pub rulings: Vec<Ruling>,
+    /// What a collection would do.
+    pub plan: Plan,
+}
+
+/// Explains what `reference` means.
+///
+/// # Errors
+/// When it means nothing or several things, or the stores or the database cannot be read.
+pub fn explain(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    reference: &str,
+) -> Result<Explanation, Error> {
+    let result = scan::scan_for_policy(request, observer, false, config)?;
+    let subject = lookup::look_up(&result.survey, reference)?;
+    let image = match subject {
+        Subject::Image(at) => {
+            let lives = result.state.lives(&result.survey, at)?;
+            let (rulings, plan) = policy_context::judge(request, observer, config, &result, at)?;
+            Some(ImageExplanation { lives, rulings, plan })
+        }
+        _ => None,
+    };
+    let containers = match subject {
+        Subject::Container(_) => containers(request, config, &result.survey),
+        _ => None,
+    };
+    Ok(Explanation { result, subject, image, containers })
+}
+
+/// What a collection of containers would do now, if there is a runtime to ask: what a container
+/// is doing, and since when it is dead, only that knows.
+fn containers(request: &Request, config: &Config, survey: &Survey) -> Option<Plan> {
+    if request.sysroot.is_some() {
+        return None;
+    }
+    let client = runtime::connect(request, &Options::default().probing()).ok()?;
+    let stores = request.stores().ok()?;
+    let scope = Scope { containers: true, logs: false };
+    let plan = Containers::of(config, scope, &client).plan(None, &stores, survey);
+    plan.map_err(|error| tracing::info!("what becomes of it is not known: {error}")).ok()
+}

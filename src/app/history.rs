@@ -1,0 +1,140 @@
+//! `history`: past runs, kept scans, and how full the filesystems were.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::database::Database;
+use super::error::{Error, Exit};
+use super::observer::Observer;
+use super::request::Request;
+use crate::history::Access;
+use crate::history::pictures::{self, Kept};
+use crate::history::runs::{self, Act, Query, Quiet};
+use crate::history::usage::{self, Series};
+
+/// Where something about the past is from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The database's path; `None` where there is none.
+    pub database: Option<String>,
+    /// It could be read, or there is none.
+    pub complete: bool,
+    /// Only what happened since then was asked for.
+    pub since: Option<Timestamp>,
+    /// Ids of runs that wait to be saved.
+    pub unsaved: HashSet<String>,
+}
+
+impl Origin {
+    /// Of an open database.
+    #[must_use]
+    pub fn of(database: &Database, since: Option<Timestamp>, unsaved: HashSet<String>) -> Self {
+        Self { database: database.path(), complete: !database.unreadable, since, unsaved }
+    }
+
+    /// How a command that shows this ends.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if self.complete { Exit::Done } else { Exit::Incomplete }
+    }
+}
+
+/// Past runs.
+#[derive(Debug)]
+pub struct PastRuns {
+    /// Where they are from.
+    pub origin: Origin,
+    /// The newest first.
+    pub runs: Vec<Act>,
+    /// There are more than were asked for.
+    pub more: bool,
+    /// Runs that are not listed because nothing happened in them.
+    pub quiet: Quiet,
+}
+
+/// How full the filesystems were.
+#[derive(Debug)]
+pub struct PastUsage {
+    /// Where it is from.
+    pub origin: Origin,
+    /// By filesystem.
+    pub series: Vec<Series>,
+    /// Runs in the same time.
+    pub runs: Vec<Act>,
+}
+
+/// Scans that are kept.
+#[derive(Debug)]
+pub struct KeptScans {
+    /// Where they are from.
+    pub origin: Origin,
+    /// The oldest first.
+    pub scans: Vec<Kept>,
+}
+
+/// Past runs and what they deleted.
+///
+/// # Errors
+/// When the database cannot be used.
+pub fn past_runs(request: &Request, observer: &dyn Observer, query: &Query) -> Result<PastRuns, Error> {
+    let (database, unsaved) = Database::open_with_waiting(request, observer)?;
+    read_runs(&database, unsaved, query)
+}
+
+/// Past runs from an open database.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_runs(database: &Database, unsaved: HashSet<String>, query: &Query) -> Result<PastRuns, Error> {
+    let ((runs, more), quiet) = database
+        .read(|connection| Ok((runs::list(connection, query)?, runs::quiet(connection, query.since)?)))?;
+    Ok(PastRuns { origin: Origin::of(database, query.since, unsaved), runs, more, quiet })
+}
+
+/// Scans that `diff` can compare.
+///
+/// # Errors
+/// When the database cannot be used.
+pub fn kept_scans(
+    request: &Request,
+    observer: &dyn Observer,
+    since: Option<Timestamp>,
+) -> Result<KeptScans, Error> {
+    let database = Database::open(request, observer, Access::Read)?;
+    let scans = database.read(pictures::all)?;
+    Ok(KeptScans { origin: Origin::of(&database, since, HashSet::new()), scans })
+}
+
+/// How full the filesystems were; `path`: only the filesystem that is mounted there or held it.
+///
+/// # Errors
+/// When the database cannot be used, or has no reading of such a filesystem.
+pub fn past_usage(
+    request: &Request,
+    observer: &dyn Observer,
+    since: Option<Timestamp>,
+    path: Option<&Path>,
+) -> Result<PastUsage, Error> {
+    let (database, unsaved) = Database::open_with_waiting(request, observer)?;
+    let known = database.read(usage::filesystems)?;
+    let mount = match path {
+        None => None,
+        Some(path) => Some(usage::mount_of(&known, path).ok_or_else(|| unknown(path, &known))?),
+    };
+    let (series, runs) = database
+        .read(|connection| Ok((usage::series(connection, since, mount)?, runs::acts(connection, since)?)))?;
+    Ok(PastUsage { origin: Origin::of(&database, since, unsaved), series, runs })
+}
+
+fn unknown(path: &Path, known: &[usage::Known]) -> Error {
+    let mut mounts: Vec<_> = known.iter().map(|known| known.mount.as_str()).collect();
+    mounts.dedup();
+    Error::usage(format!("--filesystem {}: no reading of such a filesystem", path.display())).hint(
+        match mounts.as_slice() {
+            [] => "`layersweep scan` records how full the filesystems of its stores are".into(),
+            mounts => format!("there are readings of {}", mounts.join(", ")),
+        },
+    )
+}

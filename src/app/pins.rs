@@ -1,0 +1,167 @@
+//! `pin`: our own keep-list.
+
+use super::database::Database;
+use super::error::{Error, Exit};
+use super::observer::{Observer, Weight};
+use super::request::Request;
+use crate::history::Access;
+use crate::history::known::{self, Known, Life};
+use crate::history::pins::{self, Added, Pattern, Pin};
+
+/// The keep-list, and what changed on it.
+#[derive(Debug)]
+pub struct PinList {
+    /// The database's path; `None` where there is none.
+    pub database: Option<String>,
+    /// It could be read, or there is none; if false, the list is unknown.
+    pub complete: bool,
+    /// The list as it is now.
+    pub pins: Vec<Pin>,
+    /// Patterns that were added.
+    pub added: Vec<String>,
+    /// Patterns that were removed.
+    pub removed: Vec<String>,
+    /// Patterns that were to be removed, and are not on the list.
+    pub missing: Option<Error>,
+}
+
+impl PinList {
+    fn of(database: &Database, added: Vec<String>, removed: Vec<String>) -> Result<Self, Error> {
+        Ok(Self {
+            database: database.path(),
+            complete: !database.unreadable,
+            pins: database.read(pins::list)?,
+            added,
+            removed,
+            missing: None,
+        })
+    }
+
+    /// How a command that shows it ends.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        if self.complete { Exit::Done } else { Exit::Incomplete }
+    }
+}
+
+/// The list as it is.
+///
+/// # Errors
+/// When the database cannot be used.
+pub fn list(request: &Request, observer: &dyn Observer) -> Result<PinList, Error> {
+    let database = Database::open(request, observer, Access::Read)?;
+    PinList::of(&database, Vec::new(), Vec::new())
+}
+
+/// Adds patterns.
+///
+/// # Errors
+/// When one is no pattern, or the change cannot be kept: then nothing was added.
+pub fn add(
+    request: &Request,
+    observer: &dyn Observer,
+    patterns: &[String],
+    note: Option<&str>,
+) -> Result<PinList, Error> {
+    let patterns = patterns.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>, _>>();
+    let patterns = patterns.map_err(|error| {
+        Error::usage(error.to_string()).hint(
+            "a pattern is a glob like docker.io/library/nginx:*, a digest or an image id: see `layersweep pin add \
+             --help`",
+        )
+    })?;
+    let mut database = writable(request, observer)?;
+    let now = jiff::Timestamp::now();
+    let done = database.write(|tx| {
+        patterns.iter().map(|pattern| pins::add(tx, pattern, note, now)).collect::<rusqlite::Result<Vec<_>>>()
+    })?;
+    let known = database.read(known::images)?;
+    let mut added = Vec::new();
+    for (pattern, done) in patterns.iter().zip(done) {
+        let text = pattern.text();
+        match done {
+            Added::New => added.push(text.to_owned()),
+            Added::Noted => observer.note(&format!("{text:?} was pinned already; its note is new")),
+            Added::Already => observer.note(&format!("{text:?} was pinned already")),
+        }
+        if done == Added::New && !text.contains(['/', '*', '?', '{', '[']) && !is_id(text) {
+            observer.note(&format!(
+                "{text:?} is no full reference like docker.io/library/nginx:1.27; `*/{text}` matches them"
+            ));
+        }
+    }
+    patterns.iter().for_each(|pattern| note_reach(observer, pattern, &known));
+    PinList::of(&database, added, Vec::new())
+}
+
+/// Says how many of the known images a pattern covers.
+fn note_reach(observer: &dyn Observer, pattern: &Pattern, known: &Known) {
+    let (all, text) = (known.all().count(), pattern.text());
+    // The database has no digests of manifests.
+    let covers = |life: &&Life| pattern.covers(&life.names, &[] as &[&str], &life.image_id);
+    match known.all().filter(covers).count() {
+        _ if all == 0 => {}
+        0 if text.contains("sha256:") => {}
+        0 => observer.warn(
+            Weight::Usual,
+            &format!("{text:?} covers none of the {all} images that the last scan saw"),
+            "it will cover images that come and match; `layersweep images` shows names in full",
+        ),
+        some => {
+            observer.note(&format!("{text:?} covers {some} of the {all} images that the last scan saw"));
+        }
+    }
+}
+
+/// Removes patterns. What is not on the list is left in [`PinList::missing`] if anything was removed.
+///
+/// # Errors
+/// When none is on the list, or the change cannot be kept.
+pub fn remove(request: &Request, observer: &dyn Observer, patterns: &[String]) -> Result<PinList, Error> {
+    refuse_sysroot(request)?;
+    // Where there is no database there is nothing to remove, and none is created.
+    let known = Database::open(request, observer, Access::Read)?.read(pins::list)?;
+    let (removed, missing): (Vec<_>, Vec<_>) =
+        patterns.iter().cloned().partition(|pattern| known.iter().any(|pin| pin.pattern == *pattern));
+    if removed.is_empty() {
+        return Err(not_pinned(&missing, &known));
+    }
+    let mut database = writable(request, observer)?;
+    database.write(|tx| {
+        removed.iter().map(|pattern| pins::remove(tx, pattern)).collect::<rusqlite::Result<Vec<_>>>()
+    })?;
+    let missing = (!missing.is_empty()).then(|| not_pinned(&missing, &known));
+    Ok(PinList { missing, ..PinList::of(&database, Vec::new(), removed)? })
+}
+
+/// With the pins that are close to what was named.
+fn not_pinned(missing: &[String], known: &[Pin]) -> Error {
+    let mut near: Vec<_> = missing.iter().flat_map(|pattern| pins::near(known, pattern)).collect();
+    near.sort_unstable();
+    near.dedup();
+    let quoted: Vec<_> = missing.iter().map(|pattern| format!("{pattern:?}")).collect();
+    Error::failed(format!("not pinned: {}", quoted.join(", "))).hint(match near.as_slice() {
+        [] => "`layersweep pin list` lists what is".into(),
+        near => format!("pinned and near to it: {}", near.join(", ")),
+    })
+}
+
+/// Whether a pattern looks like an image id or a digest.
+fn is_id(text: &str) -> bool {
+    text.starts_with("sha256:") || text.len() >= 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn writable(request: &Request, observer: &dyn Observer) -> Result<Database, Error> {
+    refuse_sysroot(request)?;
+    Database::open_to_keep(request, observer)
+}
+
+fn refuse_sysroot(request: &Request) -> Result<(), Error> {
+    match request.sysroot {
+        None => Ok(()),
+        Some(_) => {
+            Err(Error::usage("--sysroot: nothing is ever written there, so the keep-list cannot be changed")
+                .hint("leave out --sysroot to change the keep-list of this machine"))
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `report`: who holds a node's disks, what filled them, what can be done, and how it came to that.
+
+mod planned;
+mod thresholds;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::database::Database;
+use super::diagnosis::{self, Cause, Disk};
+use super::error::{Error, Exit};
+use super::history::{Origin, PastRuns, PastUsage, read_runs};
+use super::observer::Observer;
+use super::request::Request;
+use super::scan::{self, ScanResult};
+use crate::config::Config;
+use crate::disk::Progress;
+use crate::history::runs::{self, Query};
+use crate::history::usage;
+use crate::model::words::bytes;
+use crate::model::{FilesystemIx, Finding};
+use crate::node::places::Places;
+use crate::stores::Survey;
+use crate::stores::other_usage::{self, Tenants};
+use crate::sys::processes::Processes;
+
+/// So many runs at most.
+const RUNS: usize = 100;
+/// `/etc/hostname` is not longer.
+const NAME_BYTES: u64 = 4096;
+
+/// All that a report shows.
+#[derive(Debug)]
+pub struct Report {
+    /// What the stores hold.
+    pub result: ScanResult,
+    /// The mounted root, as it was named.
+    pub sysroot: Option<PathBuf>,
+    /// The node's name, as its disk says.
+    pub host: Option<String>,
+    /// Everything was read: figures are exact.
+    pub complete: bool,
+    /// What is full, who holds it, what can be done.
+    pub sentences: [String; 3],
+    /// What fills the filesystems, the largest first.
+    pub causes: Vec<Cause>,
+    /// The filesystems, as in the scan.
+    pub disks: Vec<Disk>,
+    /// The other users of these filesystems.
+    pub tenants: Tenants,
+    /// Past runs.
+    pub runs: PastRuns,
+    /// How full the filesystems were.
+    pub usage: PastUsage,
+    /// Where there is a database that cannot be read: which, and why.
+    pub unread: Option<String>,
+    /// What is wrong besides what the scan says.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// How the command ends.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self.result.exit() {
+            Exit::Done if !self.complete || self.unread.is_some() => Exit::Incomplete,
+            exit => exit,
+        }
+    }
+
+    /// Where the stores keep files: roots, runroots and imagestores.
+    pub fn places(&self) -> impl Iterator<Item = &Path> {
+        let survey = &self.result.survey;
+        let besides = survey.places.iter().flatten();
+        let besides = besides.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
+        let besides = besides.map(|root| -> &Path { root });
+        survey.inventory.stores.iter().map(|store| store.root.as_path()).chain(besides)
+    }
+}
+
+/// Measures the stores and all other users of their filesystems, and reads what is known of the past
+/// since `since`.
+///
+/// # Errors
+/// When there is no store, or SQLite refuses.
+pub fn report(
+    request: &Request,
+    observer: &dyn Observer,
+    config: &Config,
+    since: Timestamp,
+) -> Result<Report, Error> {
+    let result = scan::scan_for_report(request, observer, config)?;
+    let survey = &result.survey;
+    let known = other_usage::Known {
+        state_dir: survey.sysroot.display(&result.state.place().dir),
+        places: places(config, survey),
+        threads: request.threads.map_or(0, usize::from),
+    };
+    let progress = Arc::<Progress>::default();
+    let shown = observer.measuring(&progress);
+    let tenants = other_usage::measure(survey, &known, &progress);
+    drop(shown);
+    let inventory = &survey.inventory;
+    let all = || (0..inventory.filesystems.len()).map(FilesystemIx::from);
+    let divided: Vec<_> = all().map(|at| diagnosis::divide(inventory, &survey.refs, &tenants, at)).collect();
+    let plans = planned::plans(request, observer, config, &result)?;
+    let context = diagnosis::Context {
+        survey,
+        tenants: &tenants,
+        ages: &result.ages,
+        divided: &divided,
+        leaks: &plans.leaks,
+        min_age: config.leaks.min_age,
+        command: plans.command,
+    };
+    let causes = diagnosis::causes(&context);
+    let thresholds = thresholds::all(config, survey);
+    let mut findings = tenants.findings.clone();
+    for (filesystem, divided) in inventory.filesystems.iter().zip(&divided) {
+        if divided.excess_bytes > 0 {
+            findings.push(Finding {
+                path: filesystem.mount.clone(),
+                message: format!(
+                    "its users as measured hold {} more than it says is used (it compresses, shares, or was \
+                     written to meanwhile); each is shown smaller in proportion",
+                    bytes(divided.excess_bytes)
+                ),
+                incomplete: false,
+            });
+        }
+    }
+    findings.extend(part_of_a_filesystem(request, survey));
+    findings.extend(thresholds::impossible(config, survey));
+    let disks: Vec<_> = inventory
+        .filesystems
+        .iter()
+        .zip(divided)
+        .zip(thresholds)
+        .enumerate()
+        .map(|(at, ((filesystem, divided), thresholds))| Disk {
+            filesystem: filesystem.clone(),
+            parts: divided.parts,
+            thresholds,
+            planned: plans.on(&result, at.into()),
+        })
+        .collect();
+    let complete = survey.is_complete() && !tenants.findings.iter().any(|finding| finding.incomplete);
+    let foreign = survey.sysroot.is_foreign();
+    let sentences = diagnosis::summary(&disks, &causes, complete, foreign);
+    let (database, unsaved, unread) = Database::open_with_waiting_for_report(request)?;
+    let unread = unread.map(|why| format!("{} ({why})", database.place.dir.display()));
+    Ok(Report {
+        sysroot: request.sysroot.clone().filter(|_| foreign),
+        host: host(survey),
+        complete,
+        sentences,
+        causes,
+        disks,
+        runs: read_runs(
+            &database,
+            unsaved,
+            &Query { since: Some(since), limit: RUNS, kind: None, quiet: false },
+        )?,
+        usage: past_usage(&database, since)?,
+        unread,
+        findings,
+        tenants,
+        result,
+    })
+}
+
+fn past_usage(database: &Database, since: Timestamp) -> Result<PastUsage, Error> {
+    let since = Some(since);
+    let (series, runs) = database
+        .read(|connection| Ok((usage::series(connection, since, None)?, runs::acts(connection, since)?)))?;
+    let series = series.into_iter().filter(|one| !one.points.is_empty()).collect();
+    Ok(PastUsage { origin: Origin::of(database, since, HashSet::new()), series, runs })
+}
+
+/// A sysroot that is only a directory shares its filesystem with whatever else is on it.
+fn part_of_a_filesystem(request: &Request, survey: &Survey) -> Option<Finding> {
+    let sysroot = request.sysroot.as_deref().filter(|_| survey.sysroot.is_foreign())?;
+    let top = survey.sysroot.resolve(Path::new("/")).ok()?;
+    let filesystem = other_usage::filesystem_of(survey, &top)?;
+    let mount = &survey.inventory.filesystems[filesystem.get()].mount;
+    (*mount != top).then(|| Finding {
+        path: sysroot.to_path_buf(),
+        message: format!(
+            "nothing is mounted there: figures of the filesystem are those of {}, which has other users",
+            mount.display()
+        ),
+        incomplete: false,
+    })
+}
+
+/// Where the kubelet keeps what, as far as it is known.
+fn places(config: &Config, survey: &Survey) -> Places {
+    let mut places = Places::default();
+    if let Some(logs) = &config.kubelet.pod_logs_dir {
+        places.pod_logs.clone_from(logs);
+    }
+    if let Some(links) = &config.kubelet.container_logs_dir {
+        places.container_logs.clone_from(links);
+    }
+    if let Some(root) = &config.kubelet.root_dir
+        && !places.roots.contains(root)
+    {
+        places.roots.push(root.clone());
+    }
+    match Processes::read_with_kubelet() {
+        Ok(processes) if !survey.sysroot.is_foreign() => places.with_running(&processes),
+        _ => places,
+    }
+}
+
+/// The node's name, as its disk says.
+fn host(survey: &Survey) -> Option<String> {
+    let text = survey.sysroot.read(Path::new("/etc/hostname"), NAME_BYTES).ok()?;
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    Some(line.to_owned())
+}

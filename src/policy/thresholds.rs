@@ -1,0 +1,284 @@
+//! The shares in use at which something happens on a disk: our own thresholds, the kubelet's image
+//! collection and its eviction.
+
+use std::fmt;
+
+use super::space::{FreeFloor, Targets};
+use crate::model::Filesystem;
+use crate::model::words::{bytes, two_decimals};
+use crate::node::thresholds::{
+    Amount, IMAGEFS, IMAGEFS_INODES, NODEFS, NODEFS_INODES, Thresholds as Kubelet,
+};
+
+/// What a threshold counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Inodes.
+    Inodes,
+}
+
+impl Counted {
+    /// As the documents have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Inodes => "inodes",
+        }
+    }
+}
+
+/// Who acts at a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Our own `gc`.
+    Layersweep,
+    /// The kubelet's image collection.
+    Kubelet,
+    /// The kubelet's eviction of pods.
+    Eviction,
+}
+
+impl Source {
+    /// As the documents have it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Layersweep => "layersweep",
+            Self::Kubelet => "kubelet",
+            Self::Eviction => "eviction",
+        }
+    }
+}
+
+/// A share in use at which something happens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskThreshold {
+    /// What happens: `image GC high` (deletes from here on), `image GC low` (and down to here),
+    /// `hard eviction (imagefs.available)`.
+    pub name: String,
+    /// Percent of what [`Self::of`] says that is not available.
+    pub percent: f64,
+    /// Who acts.
+    pub source: Source,
+    /// What it counts.
+    pub of: Counted,
+}
+
+impl DiskThreshold {
+    /// Something happens when it is passed on the way up; collections only end at their low thresholds.
+    #[must_use]
+    pub fn acts(&self) -> bool {
+        !self.name.ends_with(" low")
+    }
+}
+
+/// For people: `the kubelet's image GC at 85%`.
+impl fmt::Display for DiskThreshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = match self.source {
+            Source::Layersweep => "layersweep's ",
+            Source::Kubelet => "the kubelet's ",
+            Source::Eviction => "",
+        };
+        let name = self.name.strip_suffix(" high").unwrap_or(&self.name);
+        write!(f, "{whose}{name} at {:.0}%", self.percent)
+    }
+}
+
+/// A disk that thresholds are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Its mount point, for messages.
+    pub mount: String,
+    /// Size in bytes.
+    pub capacity_bytes: u64,
+    /// Inodes in all; 0 where there is no fixed number.
+    pub inodes: u64,
+    /// Images are on it, so that the kubelet's signals for images count here.
+    pub has_images: bool,
+    /// The kubelet's own directory is on it, so that its signals for that count here.
+    pub is_nodefs: bool,
+}
+
+impl Disk {
+    /// One that holds nothing yet.
+    #[must_use]
+    pub fn of(filesystem: &Filesystem) -> Self {
+        Self {
+            mount: filesystem.mount.display().to_string(),
+            capacity_bytes: filesystem.capacity_bytes,
+            inodes: filesystem.inodes,
+            has_images: false,
+            is_nodefs: false,
+        }
+    }
+
+    fn whole(&self, counted: Counted) -> u64 {
+        match counted {
+            Counted::Bytes => self.capacity_bytes,
+            Counted::Inodes => self.inodes,
+        }
+    }
+}
+
+/// A threshold of eviction on one disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Eviction {
+    /// Pods are killed at once; else they get time to end.
+    pub hard: bool,
+    /// The kubelet's name of what is measured.
+    pub signal: &'static str,
+    /// What has to be left.
+    pub amount: Amount,
+    /// The share in use at which less is left.
+    pub percent: f64,
+    /// What is counted.
+    pub of: Counted,
+}
+
+impl Eviction {
+    /// `hard` or `soft`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        if self.hard { "hard" } else { "soft" }
+    }
+}
+
+/// Every eviction that this disk can cause, hard ones first.
+#[must_use]
+pub fn evictions(kubelet: &Kubelet, disk: &Disk) -> Vec<Eviction> {
+    let mut found = Vec::new();
+    for (hard, signals) in [(true, &kubelet.hard.value), (false, &kubelet.soft.value)] {
+        for (signal, counts, of) in [
+            (IMAGEFS, disk.has_images, Counted::Bytes),
+            (NODEFS, disk.is_nodefs, Counted::Bytes),
+            (IMAGEFS_INODES, disk.has_images && disk.inodes > 0, Counted::Inodes),
+            (NODEFS_INODES, disk.is_nodefs && disk.inodes > 0, Counted::Inodes),
+        ] {
+            let Some(amount) = signals.get(signal).copied().filter(|_| counts) else { continue };
+            if let Some(percent) = amount.used_percent(disk.whole(of)) {
+                found.push(Eviction { hard, signal, amount, percent, of });
+            }
+        }
+    }
+    found
+}
+
+/// Percent used when no more than a floor's start is free; `None` on a disk without a size.
+#[must_use]
+pub fn floor_percent(floor: FreeFloor, capacity_bytes: u64) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss)] // compared and shown in percent
+    (capacity_bytes > 0).then(|| 100.0 - floor.start_below as f64 * 100.0 / capacity_bytes as f64)
+}
+
+/// All thresholds of a disk, the lowest first. `kubelet`: its settings, where there is one.
+#[must_use]
+pub fn all(targets: &Targets, kubelet: Option<&Kubelet>, disk: &Disk) -> Vec<DiskThreshold> {
+    let mut found = Vec::new();
+    if disk.has_images {
+        found.extend(ours(targets, disk));
+    }
+    if let Some(kubelet) = kubelet {
+        if disk.has_images {
+            found.extend(image_gc(kubelet));
+        }
+        found.extend(evictions(kubelet, disk).into_iter().map(|eviction| DiskThreshold {
+            name: format!("{} eviction ({})", eviction.kind(), eviction.signal),
+            percent: two_decimals(eviction.percent),
+            source: Source::Eviction,
+            of: eviction.of,
+        }));
+    }
+    found.sort_by(|a, b| a.percent.total_cmp(&b.percent).then_with(|| a.name.cmp(&b.name)));
+    found
+}
+
+fn ours(targets: &Targets, disk: &Disk) -> Vec<DiskThreshold> {
+    let threshold = |name: &str, percent: f64, of: Counted| DiskThreshold {
+        name: name.into(),
+        percent,
+        source: Source::Layersweep,
+        of,
+    };
+    let mut found = Vec::new();
+    if let Some(used) = targets.used {
+        found.push(threshold("gc high", f64::from(used.high), Counted::Bytes));
+        found.push(threshold("gc low", f64::from(used.low), Counted::Bytes));
+    }
+    // More than there is can never be free: `impossible` says so.
+    if let Some(free) = targets.free.filter(|free| free.until <= disk.capacity_bytes)
+        && let Some(percent) = floor_percent(free, disk.capacity_bytes)
+    {
+        found.push(threshold("gc high (free bytes)", percent.max(0.0), Counted::Bytes));
+    }
+    if let Some(inodes) = targets.inodes.filter(|_| disk.inodes > 0) {
+        found.push(threshold("gc by inodes high", f64::from(inodes.high), Counted::Inodes));
+        found.push(threshold("gc by inodes low", f64::from(inodes.low), Counted::Inodes));
+    }
+    found
+}
+
+fn image_gc(kubelet: &Kubelet) -> [DiskThreshold; 2] {
+    [("image GC high", kubelet.image_high.value), ("image GC low", kubelet.image_low.value)].map(
+        |(name, percent)| DiskThreshold {
+            name: name.into(),
+            #[allow(clippy::cast_precision_loss)] // a percentage
+            percent: percent as f64,
+            source: Source::Kubelet,
+            of: Counted::Bytes,
+        },
+    )
+}
+
+/// Why a threshold of ours cannot be meant for a disk of this size.
+#[must_use]
+pub fn impossible(targets: &Targets, capacity_bytes: u64) -> Option<String> {
+    let free = targets.free.filter(|free| capacity_bytes < free.until)?;
+    Some(format!(
+        "images.min_free (or free_until) wants {} free, and it has only {} in all: `layersweep gc` refuses to decide \
+         anything here",
+        bytes(free.until),
+        bytes(capacity_bytes)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::space::Marks;
+
+    #[test]
+    fn impossible_targets_are_no_threshold() {
+        let disk =
+            Disk { mount: "/".into(), capacity_bytes: 1000, inodes: 10, has_images: true, is_nodefs: false };
+        let floor =
+            |until| Targets { free: Some(FreeFloor { start_below: 200, until }), ..Targets::default() };
+        let found = ours(&floor(300), &disk);
+        assert_eq!((found.len(), found[0].percent, found[0].of), (1, 80.0, Counted::Bytes));
+        assert!(ours(&floor(1001), &disk).is_empty());
+        let inodes = Targets { inodes: Some(Marks { high: 90, low: 85 }), ..Targets::default() };
+        assert_eq!(ours(&inodes, &disk).iter().map(|one| one.percent).collect::<Vec<_>>(), [90.0, 85.0]);
+        assert!(ours(&inodes, &Disk { inodes: 0, ..disk }).is_empty(), "btrfs counts none");
+    }
+
+    #[test]
+    fn thresholds_for_people() {
+        let one = |name: &str, source| DiskThreshold {
+            name: name.into(),
+            percent: 85.4,
+            source,
+            of: Counted::Bytes,
+        };
+        assert_eq!(one("gc high", Source::Layersweep).to_string(), "layersweep's gc at 85%");
+        assert_eq!(one("image GC high", Source::Kubelet).to_string(), "the kubelet's image GC at 85%");
+        assert_eq!(
+            one("hard eviction (nodefs.available)", Source::Eviction).to_string(),
+            "hard eviction (nodefs.available) at 85%"
+        );
+        assert!(!one("image GC low", Source::Kubelet).acts() && one("gc high", Source::Layersweep).acts());
+    }
+}
