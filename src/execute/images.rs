@@ -10,7 +10,7 @@ use crate::model::plan::{self, Gain, Phase, Problem, Step};
 use crate::model::space::Measured;
 use crate::model::{Image, ImageIx, OutcomeKind, Plan};
 use crate::policy::compare::{Comparison, compare};
-use crate::policy::plan::{Answer, Next, Planner, Task};
+use crate::policy::plan::{Answer, Planner, Task};
 use crate::policy::rules::Judge;
 use crate::stores::Survey;
 use crate::stores::containers_storage::edit::NO_SPACE;
@@ -62,7 +62,7 @@ pub fn run(
     let mut images = Images::new(survey, *means, task.waived(), remover);
     let mut aside: Vec<String> = Vec::new();
     while !run.is_stopped() {
-        let Next::Delete(step) = planner.next(&run.measure()) else { break };
+        let Some(step) = planner.next(&run.measure()) else { break };
         let answer = run.step(&step, &mut images);
         aside.extend(run.aside.take());
         ends_without_space(run, &answer);

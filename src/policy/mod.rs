@@ -18,5 +18,5 @@ pub mod space;
 pub mod thresholds;
 
 pub use input::{Ages, Attempt, Input, Known, Pattern, Policy, Protect};
-pub use plan::{Answer, Next, Planner, Task};
+pub use plan::{Answer, Planner, Task};
 pub use space::{FreeFloor, Marks, Targets};

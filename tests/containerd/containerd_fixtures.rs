@@ -161,7 +161,7 @@ fn leaks_of_three_versions() {
         *expected.get_mut("missing-layer-blob").unwrap() += 1;
         let mut found: BTreeMap<&str, usize> = BTreeMap::new();
         for leak in &reading.inventory.leaks {
-            *found.entry(leak.class).or_default() += 1;
+            *found.entry(leak.class.as_str()).or_default() += 1;
             assert_eq!(leak.verdict, Verdict::Report, "{version} {leak:?}");
         }
         assert_eq!(found, expected, "{version}: {:#?}", reading.inventory.leaks);
@@ -219,7 +219,7 @@ fn damaged_roots_are_counted_and_said_to_be_damaged() {
             .leaks
             .iter()
             .filter(|leak| leak.verdict != Verdict::Keep)
-            .map(|leak| leak.class)
+            .map(|leak| leak.class.as_str())
             .collect();
         assert!(said.is_subset(&BTreeSet::from(["truncated-blob"])), "{what}: {said:?}");
     }

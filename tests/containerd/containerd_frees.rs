@@ -194,7 +194,7 @@ fn discarded_layers_are_no_damage() {
     let before = read(&rig.places(), SignedDuration::ZERO);
     rig.shell("C content prune references >/dev/null");
     let after = read(&rig.places(), SignedDuration::ZERO);
-    assert_eq!(after.inventory.leaks.iter().map(|leak| leak.class).collect::<Vec<_>>(), Vec::<&str>::new());
+    assert!(after.inventory.leaks.is_empty(), "{:?}", after.inventory.leaks);
     assert_eq!(after.image("reg.local/app-a:1").layers, before.image("reg.local/app-a:1").layers);
     let blobs = |reading: &Reading| -> u64 {
         let nodes = reading.inventory.nodes.iter().filter(|node| node.kind == NodeKind::Blob);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::support;
 use jiff::Timestamp;
 use layersweep::history::Records;
-use layersweep::history::ages::{self, Basis, Moment, Rule};
+use layersweep::history::ages::{Basis, Moment, Rule};
 use layersweep::history::known::{self, Life};
 use layersweep::history::observe::Observed;
 use layersweep::history::scan_record::ScanRecord;

@@ -24,7 +24,7 @@ use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
 
 use sweep::Sweep;
-pub use types::{Answer, Next, Task};
+pub use types::{Answer, Task};
 
 /// What is told of a step whose outcome nobody told.
 const UNANSWERED: &str = "the run ended before its outcome was known";
@@ -109,21 +109,16 @@ impl<'a> Planner<'a> {
         self.filesystems.iter().map(|plan| plan.filesystem)
     }
 
-    /// What to do next, at these numbers: one entry for each filesystem of the inventory, as
+    /// The next deletion at these numbers, `None` when there is nothing (more) to do: one entry for each filesystem of the inventory, as
     /// measured now. A step that was handed out and never answered counts as refused.
-    pub fn next(&mut self, measured: &[Measured]) -> Next {
+    pub fn next(&mut self, measured: &[Measured]) -> Option<Step> {
         self.answer(Answer::Refused(UNANSWERED.into()));
         let step = self
             .next_named(measured)
             .or_else(|| self.next_aged(measured))
             .or_else(|| self.next_for_space(measured));
-        match step {
-            Some((at, step)) => {
-                self.pending = Some((at, step.clone()));
-                Next::Delete(step)
-            }
-            None => Next::Done,
-        }
+        self.pending.clone_from(&step);
+        step.map(|(_, step)| step)
     }
 
     /// How the last step went. Without an open step this does nothing.
@@ -429,7 +424,7 @@ fn ended_early() -> (Rule, String) {
 pub fn plan(input: Input<'_>, task: Task<'_>, measured: &[Measured]) -> Plan {
     let mut spaces = measured.to_vec();
     let mut planner = Planner::new(input, task);
-    while let Next::Delete(step) = planner.next(&spaces) {
+    while let Some(step) = planner.next(&spaces) {
         plan::apply(&step.gains, &mut spaces);
         planner.answer(Answer::Removed);
     }

@@ -1,16 +1,7 @@
 //! What a planner is asked for, and what it is told.
 
+use crate::model::ImageIx;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::{ImageIx, Step};
-
-/// The planner's answer.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Next {
-    /// Delete this image, measure, and ask again.
-    Delete(Step),
-    /// There is nothing (more) to do.
-    Done,
-}
 
 /// What a run is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -267,7 +267,7 @@ pub fn leak(survey: &Survey, at: LeakIx) -> LeakDoc {
     let leak = &inventory.leaks[at.get()];
     let age = leak.since.map(|since| survey.taken_at.duration_since(since).as_secs());
     LeakDoc {
-        class: leak.class.as_str(),
+        class: leak.class,
         store: root(survey, leak.store),
         path: path(&leak.path),
         id: leak.id.clone(),

@@ -1,6 +1,6 @@
 //! The objects that documents are made of.
 
-use crate::model::{ContainerId, ImageId, LayerId};
+use crate::model::{ContainerId, ImageId, LayerId, LeakClass};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -249,7 +249,7 @@ pub struct ContainerDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LeakDoc {
     /// Class.
-    pub class: &'static str,
+    pub class: LeakClass,
     /// Root of its store.
     pub store: String,
     /// Where it lies.

@@ -7,6 +7,7 @@ use super::SCHEMA_VERSION;
 use super::build::leak as leak_doc;
 use super::parts::{LeakDoc, WarningDoc};
 use crate::app::sweep::SweepResult;
+use crate::model::LeakClass;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Kept, LeakTarget, Phase, Problem, Step, Target};
 use crate::policy::leaks::plan::{Fate, Stay, Wish, reason};
@@ -84,7 +85,7 @@ pub struct SweptDoc {
     /// `leak`.
     pub kind: &'static str,
     /// Its class.
-    pub class: &'static str,
+    pub class: LeakClass,
     /// Its id or name.
     pub id: String,
     /// Where it lay.
@@ -111,7 +112,7 @@ pub struct SweptDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RepairedDoc {
     /// Its class.
-    pub class: &'static str,
+    pub class: LeakClass,
     /// The object's id.
     pub id: String,
     /// Where it lies.
@@ -125,7 +126,7 @@ pub struct RepairedDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SpareDoc {
     /// Its class.
-    pub class: &'static str,
+    pub class: LeakClass,
     /// Its id or name.
     pub id: String,
     /// Where it lies.
@@ -276,7 +277,7 @@ fn swept(step: &Step) -> Option<SweptDoc> {
     let leak = step.target.leak.as_ref()?;
     Some(SweptDoc {
         kind: step.target.kind.as_str(),
-        class: leak.class.as_str(),
+        class: leak.class,
         id: step.target.id.clone(),
         path: path(&leak.path),
         store: step.target.store_root(),
@@ -292,11 +293,11 @@ fn swept(step: &Step) -> Option<SweptDoc> {
 fn repaired(target: &Target) -> Option<RepairedDoc> {
     let LeakTarget { class, path: place } = target.leak.as_ref()?;
     let (id, store) = (target.id.clone(), target.store_root());
-    Some(RepairedDoc { class: class.as_str(), id, path: path(place), store })
+    Some(RepairedDoc { class: *class, id, path: path(place), store })
 }
 
 fn spare(kept: &Kept) -> Option<SpareDoc> {
     let LeakTarget { class, path: place } = kept.target.leak.as_ref()?;
     let (id, detail) = (kept.target.id.clone(), kept.detail.clone());
-    Some(SpareDoc { class: class.as_str(), id, path: path(place), detail })
+    Some(SpareDoc { class: *class, id, path: path(place), detail })
 }

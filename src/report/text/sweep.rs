@@ -38,7 +38,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     let going: Vec<_> = document.leaks.iter().filter(|one| one.action == "delete").collect();
     let mends = document.leaks.iter().filter(|one| one.action == "repair");
     let (mending, mendable): (Vec<_>, Vec<_>) =
-        mends.partition(|one| document.repair.iter().any(|class| class == one.leak.class));
+        mends.partition(|one| document.repair.iter().any(|class| class == one.leak.class.as_str()));
     let staying: Vec<_> = document.leaks.iter().filter(|one| one.action == "none").collect();
     if !going.is_empty() {
         out.push_str(&heading(if document.delete { "To delete" } else { "What --delete would delete" }));
@@ -148,7 +148,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
 fn row(one: &SweptDoc) -> Vec<String> {
     let measured = one.measured_bytes.map_or_else(|| "-".into(), signed_bytes);
     vec![
-        one.class.into(),
+        one.class.to_string(),
         short_id(&one.id),
         bytes(one.predicted_bytes),
         if one.differs { format!("! {measured}") } else { measured },

@@ -35,13 +35,14 @@ const NESTING: usize = 4;
 pub struct Patience {
     /// How long to try for a reading during which nobody wrote.
     pub quiet: Duration,
-    /// How long to wait before things without a record are looked at again.
-    pub confirm: Duration,
+    /// How long to wait before things without a record are looked at again; `None`: nobody asks for
+    /// them, and they are not looked for.
+    pub confirm: Option<Duration>,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { quiet: Duration::from_millis(800), confirm: Duration::from_secs(1) }
+        Self { quiet: Duration::from_millis(800), confirm: Some(Duration::from_secs(1)) }
     }
 }
 
@@ -54,17 +55,19 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// cannot be read is a finding.
 pub fn read(places: &Places, patience: Patience) -> io::Result<Snapshot> {
     let mut snapshot = read_quietly(places, patience)?;
-    let first: HashSet<_> = unknown(&snapshot).collect();
-    if !first.is_empty() && !places.foreign {
-        // A blob's file stands for a moment before its record, and what is being deleted
-        // stands for a moment after: only what is there twice is a leak.
-        thread::sleep(patience.confirm);
-        snapshot = read_quietly(places, patience)?;
-    }
-    let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
-    for path in both {
-        let modified = places.within().facts(&path).ok().and_then(|facts| facts.modified);
-        snapshot.unknown_since.insert(path, modified);
+    if let Some(confirm) = patience.confirm {
+        let first: HashSet<_> = unknown(&snapshot).collect();
+        if !first.is_empty() && !places.foreign {
+            // A blob's file stands for a moment before its record, and what is being deleted
+            // stands for a moment after: only what is there twice is a leak.
+            thread::sleep(confirm);
+            snapshot = read_quietly(places, patience)?;
+        }
+        let both: Vec<_> = unknown(&snapshot).filter(|path| first.contains(path)).collect();
+        for path in both {
+            let modified = places.within().facts(&path).ok().and_then(|facts| facts.modified);
+            snapshot.unknown_since.insert(path, modified);
+        }
     }
     if snapshot.consistency == Consistency::WriterActive {
         snapshot.findings.push(Finding {

@@ -50,7 +50,10 @@ impl Found {
         if !is_root(&places.root).map_err(unreadable)? {
             return Ok(false);
         }
-        let snapshot = read::read(&places, read::Patience::default()).map_err(unreadable)?;
+        // Without leaks nothing has to be seen twice.
+        let patience = read::Patience::default();
+        let confirm = patience.confirm.filter(|_| request.weigh.finds_leaks());
+        let snapshot = read::read(&places, read::Patience { confirm, ..patience }).map_err(unreadable)?;
         self.stores.push(Containerd {
             units: units::sort(&snapshot),
             snapshot,

@@ -1,7 +1,6 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 
-use super::lookup::join;
 use super::*;
 
 /// A root with a file outside it that nothing may reach.

@@ -15,7 +15,6 @@ use layersweep::policy::Ages;
 use layersweep::policy::Answer;
 use layersweep::policy::Input;
 use layersweep::policy::Known;
-use layersweep::policy::Next;
 use layersweep::policy::Planner;
 use layersweep::policy::Policy;
 use layersweep::policy::Task;
@@ -63,7 +62,7 @@ pub fn run(row: &ImagesRow) -> Result<(), String> {
         };
         let (plan, attempted) = drive(input, &images, measure(fs));
         images.retain(|image| !plan.steps.iter().any(|step| image.id == step.target.id));
-        check(&step.expect, &plan, &attempted, &inventory, &images)
+        check(&step.expect, &plan, &attempted, &images)
             .map_err(|error| format!("step {}: {error}", number + 1))?;
     }
     Ok(())
@@ -190,7 +189,7 @@ fn measure(fs: Option<Fs>) -> Measured {
 fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, Vec<String>) {
     let mut planner = Planner::new(input, Task::Policy);
     let mut attempted = Vec::new();
-    while let Next::Delete(step) = planner.next(std::slice::from_ref(&measured)) {
+    while let Some(step) = planner.next(std::slice::from_ref(&measured)) {
         let image = images.iter().find(|image| image.id == step.target.id).unwrap();
         attempted.push(image.id.clone());
         if image.remove_error {
@@ -203,13 +202,7 @@ fn drive(input: Input<'_>, images: &[Image], mut measured: Measured) -> (Plan, V
     (planner.finish(&[measured]), attempted)
 }
 
-fn check(
-    expect: &Expect,
-    plan: &Plan,
-    attempted: &[String],
-    inventory: &Inventory,
-    images: &[Image],
-) -> Result<(), String> {
+fn check(expect: &Expect, plan: &Plan, attempted: &[String], images: &[Image]) -> Result<(), String> {
     let unknown = [
         expect.error.is_some(),
         expect.usage_percent.is_some(),

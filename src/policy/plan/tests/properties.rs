@@ -129,7 +129,7 @@ proptest! {
         let run = world.with(|input| {
             let mut planner = Planner::new(input, Task::Policy);
             let mut gone = Vec::new();
-            while let Next::Delete(step) = planner.next(&gained(&world, &start, &gone)) {
+            while let Some(step) = planner.next(&gained(&world, &start, &gone)) {
                 gone.push(world.at(&step.target));
                 planner.answer(Answer::Removed);
             }
@@ -191,7 +191,7 @@ proptest! {
             loop {
                 let (kind, available) = noise.next().unwrap();
                 let measured = [space(*available), if *kind == 5 { Err(InvalidStats::NoCapacity) } else { space(1000 - *available) }];
-                let Next::Delete(step) = planner.next(&measured) else { break };
+                let Some(step) = planner.next(&measured) else { break };
                 prop_assert!(asked.insert(world.at(&step.target)), "twice");
                 prop_assert!(!must_stay(&world, world.at(&step.target)));
                 planner.answer(match kind {

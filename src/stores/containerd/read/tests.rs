@@ -49,7 +49,7 @@ fn a_damaged_record_makes_the_store_damaged() {
     std::fs::create_dir_all(meta_db.parent().unwrap()).unwrap();
     let read_with = |bytes: &[u8]| {
         std::fs::write(&meta_db, bytes).unwrap();
-        let patience = Patience { confirm: Duration::ZERO, ..Patience::default() };
+        let patience = Patience { confirm: Some(Duration::ZERO), ..Patience::default() };
         read(&Places::at(dir.path(), true), patience).unwrap()
     };
     assert_eq!(read_with(&good).consistency, Consistency::Consistent);

@@ -76,7 +76,7 @@ impl Filler<'_> {
                                 image again";
                 let judged = Judgement::of(LeakClass::TarSplitMissing, evidence);
                 let path = directories.first().map(|directory| directory.join(&name)).unwrap_or_default();
-                self.note(judged, &id, &path, record.created);
+                self.note(judged, id, &path, record.created);
             }
         }
     }
