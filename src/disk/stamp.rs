@@ -1,8 +1,8 @@
 //! What shows that a committed layer was not touched, without walking it: which directory each
 //! of its trees starts at, when that and its inode last changed, its type, size and links; the
-//! same of the directory with the layer's files.
+//! same of the directories in it that change with the layer's files and with its mounts.
 //!
-//! For the overlay driver that is the layer's directory and its `diff`. What changes further
+//! For the overlay driver that is the layer's directory, its `diff` and its `work`. What changes further
 //! down does not show; that is what samples are for.
 
 use std::collections::HashMap;
@@ -20,8 +20,9 @@ use crate::sys::quiet::Within;
 /// Threads where the caller has no wish: as for a walk, a cold disk is waited for.
 const DEFAULT_THREADS: usize = 32;
 
-/// What drivers call the directory with a layer's files: overlay's, and containerd's snapshotters'.
-const CONTENT: [&str; 2] = ["diff", "fs"];
+/// Where a layer's files lie, with overlay and with containerd's snapshotters, and where each mount of it
+/// leaves a directory.
+const INSIDE: [&str; 3] = ["diff", "fs", "work"];
 
 /// The stamps of the units of `trees`, in which each unit's trees stand together. Units that
 /// cannot be examined are missing from the result.
@@ -72,12 +73,9 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree]) -> Result<Fing
             Err(error) => return Err(error),
         };
         take(&mut all, &rustix::fs::fstat(&directory)?);
-        for name in CONTENT {
+        for name in INSIDE {
             match rustix::fs::statat(&directory, name, AS_IT_IS) {
-                Ok(stat) => {
-                    take(&mut all, &stat);
-                    break;
-                }
+                Ok(stat) => take(&mut all, &stat),
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error),
             }
@@ -135,10 +133,11 @@ mod tests {
         assert_eq!(look(), Some(first), "further down nothing shows");
 
         type Change = fn(&dyn Fn(&str) -> PathBuf);
-        let changes: [(&str, Change); 5] = [
+        let changes: [(&str, Change); 6] = [
             ("a file in diff", |at| fs::write(at("layer/diff/file"), "").unwrap()),
             ("a new entry", |at| fs::create_dir(at("layer/work")).unwrap()),
-            ("an entry gone", |at| fs::remove_dir(at("layer/work")).unwrap()),
+            ("a mount", |at| fs::create_dir(at("layer/work/work")).unwrap()),
+            ("an entry gone", |at| fs::remove_dir_all(at("layer/work")).unwrap()),
             ("another directory", |at| {
                 fs::rename(at("layer"), at("old")).unwrap();
                 fs::create_dir_all(at("layer/diff")).unwrap();

@@ -19,7 +19,32 @@ pub fn copy(what: &str, driver: &str, root: &Path, make: impl FnOnce(&Path)) {
     let kept = kept(&format!("{driver} {what}"), make);
     std::fs::create_dir_all(root).expect("making a graphroot");
     succeed(Command::new("cp").args(["-a", "--reflink=auto"]).arg(kept.join(".")).arg(root));
+    if driver == "overlay" {
+        rename_links(root);
+    }
     date(root, driver);
+}
+
+/// Gives each layer another short name in `l/`, as in a store of its own: mounts name layers by them, relative to
+/// a store, so copies with the same ones would be taken for each other.
+fn rename_links(root: &Path) {
+    let driver = root.join("overlay");
+    let layers = std::fs::read_dir(&driver).expect("the driver's directory");
+    let layers: Vec<_> = layers.map(|entry| entry.expect("an entry").path()).collect();
+    let mut names = Vec::new();
+    for link in layers.iter().map(|layer| layer.join("link")).filter(|link| link.exists()) {
+        let old = std::fs::read_to_string(&link).expect("a short name");
+        let digest = Sha256::digest(format!("{} {old}", root.display()));
+        let new: String = digest.iter().take(26).map(|byte| char::from(b'A' + byte % 26)).collect();
+        std::fs::rename(driver.join("l").join(&old), driver.join("l").join(&new)).expect("renaming a link");
+        std::fs::write(&link, &new).expect("writing a short name");
+        names.push((old, new));
+    }
+    for lower in layers.iter().map(|layer| layer.join("lower")).filter(|lower| lower.exists()) {
+        let text = std::fs::read_to_string(&lower).expect("the names of the layers below");
+        let text = names.iter().fold(text, |text, (old, new)| text.replace(old, new));
+        std::fs::write(&lower, text).expect("writing the names of the layers below");
+    }
 }
 
 fn kept(what: &str, make: impl FnOnce(&Path)) -> PathBuf {
