@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::gc::Only;
+use super::request_gc::Only;
 use crate::config::{Config, Decides};
 use crate::cri::Client;
 use crate::execute::containers::{Collector, Direct, Scope};

@@ -17,7 +17,7 @@ use super::observer::{Observer, Weight};
 use super::policy_context::{self, NodeContext};
 use super::protect::labels_for;
 use super::recorder::{self, Beginning, Recorder};
-use super::request::Request;
+use super::request_gc::{GcRequest, Only, Via};
 use super::reserve;
 use super::resume::resume;
 use super::rm::{self, Named};
@@ -50,62 +50,6 @@ use crate::sys::stop::{flag, is_asked};
 
 /// How often it is scanned again because the node does not keep still.
 const ATTEMPTS: u32 = 5;
-
-/// What removes images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// The container runtime, through its CRI socket.
-    Cri,
-    /// Ourselves, in the graphroot.
-    Direct,
-}
-
-impl Via {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cri => "cri",
-            Self::Direct => "direct",
-        }
-    }
-}
-
-/// Kinds of what is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Only {
-    Images,
-    Containers,
-    Logs,
-    Leaks,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug)]
-pub struct GcRequest<'a> {
-    pub request: &'a Request,
-    pub config: &'a Config,
-    /// `gc` or `rm`.
-    pub command: Command,
-    pub dry_run: bool,
-    /// Somebody is asked between plan and act.
-    pub asks: bool,
-    pub via: Via,
-    /// With [`Via::Direct`]: even while the runtime that owns the store is at work.
-    pub while_runtime_runs: bool,
-    /// The images that were named; none of them for a collection by policy.
-    pub named: &'a [String],
-    /// A name means the image with all its names.
-    pub all_tags: bool,
-    /// The kinds that are collected, whatever the configuration says; none means: as configured.
-    pub only: Vec<Only>,
-}
-
-impl GcRequest<'_> {
-    /// Whether a kind is left out.
-    fn leaves_out(&self, kind: Only) -> bool {
-        !self.only.is_empty() && !self.only.contains(&kind)
-    }
-}
 
 /// A plan, or what became of it.
 #[derive(Debug)]

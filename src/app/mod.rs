@@ -23,6 +23,7 @@ pub mod protect;
 mod recorder;
 pub mod report;
 pub mod request;
+pub mod request_gc;
 mod reserve;
 mod resume;
 mod rm;

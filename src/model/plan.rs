@@ -466,6 +466,11 @@ impl Plan {
         self.filesystems.iter().find(|one| one.started.any()).or(self.filesystems.first())
     }
 
+    /// Adds something that went wrong and is about no single object.
+    pub fn fail(&mut self, phase: Phase, message: String) {
+        self.problems.push(Problem::new(None, phase, message));
+    }
+
     /// Puts the steps of `first` before these; the rest of it is added behind.
     pub fn precede(&mut self, mut first: Self) {
         self.outcome = self.outcome.after(first.outcome);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Holding;
+use super::holding::Holding;
 use crate::sys::xfs::inumbers::{INODES_PER_CHUNK, InodeChunk};
 
 /// Inode chunks that the same holders have inodes in: XFS frees one when all its inodes are

@@ -12,13 +12,13 @@ mod links;
 mod place;
 mod queue;
 mod refused;
+mod shared;
 mod sharing;
 mod start;
 mod types;
 mod worker;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -27,13 +27,9 @@ pub use types::{
 };
 
 use crate::disk::inode_chunks::Holding;
-use crate::disk::top::Top;
-use crate::sys::beneath::Opener;
-use crate::sys::mounts::{self, Mount};
-use counters::Counters;
-use extents::{Ask, Collector};
-use links::Links;
+use extents::Ask;
 use queue::Exchange;
+use shared::Walk;
 use worker::{Findings, Worker};
 
 /// Threads where the caller has no wish. On cold disks 32 took half the time of 2; on warm
@@ -57,69 +53,7 @@ pub fn measure(roots: &[PathBuf], trees: &[Tree], options: &WalkOptions<'_>) -> 
     })
 }
 
-/// What all threads share.
-#[derive(Debug)]
-struct Walk<'a> {
-    root_paths: &'a [PathBuf],
-    roots: Vec<rustix::io::Result<Top>>,
-    trees: &'a [Tree],
-    next_tree: AtomicUsize,
-    opener: Opener,
-    counters: Counters<'a>,
-    links: Links,
-    collector: Collector,
-    /// `st_dev` of each root whose inodes are counted by chunks.
-    xfs: Vec<Option<u64>>,
-    /// Directories that trees of their own count: device and inode number.
-    apart: Vec<(u64, u64)>,
-    /// The mount table, where the filesystem of a tree is needed.
-    mounts: Vec<Mount>,
-}
-
-impl<'a> Walk<'a> {
-    fn new(root_paths: &'a [PathBuf], trees: &'a [Tree], options: &WalkOptions<'a>, ask: Ask) -> Self {
-        let roots = Top::all(root_paths, &options.within);
-        let apart = options.apart.iter().filter_map(|at| {
-            let stat = rustix::fs::fstat(roots.get(*at)?.as_ref().ok()?.fd()).ok()?;
-            Some((stat.st_dev, stat.st_ino))
-        });
-        let apart = apart.collect();
-        let device = |root: &rustix::io::Result<Top>| {
-            let device = rustix::fs::fstat(root.as_ref().ok()?.fd()).ok()?.st_dev;
-            options.inode_chunks?.counts(device).then_some(device)
-        };
-        let xfs = roots.iter().map(device).collect();
-        let opener = Top::opener(&roots);
-        let collector = Collector::new(ask);
-        let mounts = if collector.collects() {
-            mounts::read().unwrap_or_else(|error| {
-                tracing::debug!(%error, "no mount table: filesystems are told apart by st_dev");
-                Vec::new()
-            })
-        } else {
-            Vec::new()
-        };
-        Self {
-            root_paths,
-            roots,
-            apart,
-            trees,
-            next_tree: AtomicUsize::new(0),
-            opener,
-            counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), options.progress),
-            links: Links::new(collector.keeps_links()),
-            collector,
-            xfs,
-            mounts,
-        }
-    }
-
-    /// A tree that no thread has started on.
-    fn next_tree(&self) -> Option<usize> {
-        let next = self.next_tree.fetch_add(1, Ordering::Relaxed);
-        (next < self.trees.len()).then_some(next)
-    }
-
+impl Walk<'_> {
     /// `None` where a probe for shared extents hit.
     fn run(self, threads: usize) -> Option<Measured> {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -197,6 +131,7 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::beneath::Opener;
     use std::fs;
 
     #[test]

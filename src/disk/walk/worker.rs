@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::Walk;
 use super::place::Place;
 use super::queue::{Exchange, Frame, Stack};
+use super::shared::Walk;
 use super::types::WalkError;
 use crate::disk::inode_chunks::{Holding, Seen};
 use crate::sys::beneath::DIRECTORY;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cri::{Client, CriError, Problem, StorePlace};
+use crate::cri::{CriError, Problem};
 use crate::disk::Progress;
 use crate::execute::containers::account::Account;
+use crate::execute::containers::collector::{Collector, Stage};
 use crate::execute::containers::files;
-use crate::execute::containers::look::{Look, Seen, unproven};
-use crate::execute::containers::plan::{self, Scope, Stage};
+use crate::execute::containers::look::{Look, Seen};
+use crate::execute::containers::plan;
 use crate::execute::containers::source::{self, Source};
 use crate::execute::executor::{Handler, Proof, Run};
 use crate::execute::measure::Patience;
@@ -20,8 +21,7 @@ use crate::execute::runtime_match::RuntimeStores;
 use crate::model::plan::{Action, Cause, Kind, Phase, Step};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{Consistency, Container, ContainerState, Inventory, Plan, StoreKind};
-use crate::node::places::Places;
-use crate::policy::containers::{Decides, Policy, Verdicts};
+use crate::policy::containers::{Decides, Verdicts};
 use crate::stores::{self, Request, Survey, Weigh};
 use crate::sys::{processes, stop};
 
@@ -29,44 +29,7 @@ use crate::sys::{processes, stop};
 /// grace period, 30 seconds by default.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// All that a run works with.
-pub struct Collector<'a> {
-    pub(super) client: &'a Client,
-    pub(super) place: StorePlace,
-    /// How to look at the disk again.
-    pub(super) request: &'a Request,
-    /// What the kubelet keeps where.
-    pub(super) places: &'a Places,
-    pub(super) policy: &'a Policy,
-    pub(super) scope: Scope,
-}
-
-impl std::fmt::Debug for Collector<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Collector").field("policy", &self.policy).finish_non_exhaustive()
-    }
-}
-
-impl<'a> Collector<'a> {
-    /// Finds out which store the runtime serves.
-    ///
-    /// # Errors
-    /// When it does not say.
-    pub fn new(
-        client: &'a Client,
-        request: &'a Request,
-        places: &'a Places,
-        policy: &'a Policy,
-        scope: Scope,
-    ) -> Result<Self, PreconditionError> {
-        let place = client.store_place().map_err(|error| unproven(&error))?;
-        let place = place.ok_or_else(|| {
-            let endpoint = client.endpoint();
-            PreconditionError::new(format!("{endpoint}: the runtime does not say where its containers lie"))
-        })?;
-        Ok(Self { client, place, request, places, policy, scope })
-    }
-
+impl Collector<'_> {
     /// The plan without carrying it out: the same that [`Self::run`] follows as long as nothing
     /// changes and everything is deleted that is to be deleted. `survey` has measured the stores.
     ///

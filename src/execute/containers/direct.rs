@@ -11,8 +11,9 @@ use jiff::Timestamp;
 
 use crate::disk::Progress;
 use crate::execute::containers::account::Account;
+use crate::execute::containers::collector::{Scope, Stage};
 use crate::execute::containers::look;
-use crate::execute::containers::plan::{self, Scope, Stage};
+use crate::execute::containers::plan;
 use crate::execute::containers::source::{self, Source};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Proof, Run};

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::execute::containers::cri::Collector;
+use crate::execute::containers::collector::Collector;
 use crate::execute::containers::look::{Look, Seen};
-use crate::execute::containers::plan::problem;
 use crate::execute::executor::Proof;
 use crate::execute::remover::PreconditionError;
 use crate::model::Plan;
@@ -33,7 +32,7 @@ pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&s
     let directories = match &seen.log_directories {
         Ok(directories) => directories,
         // As the kubelet: without the directories, no link is looked at.
-        Err(why) => return problem(plan, Phase::List, why.clone()),
+        Err(why) => return plan.fail(Phase::List, why.clone()),
     };
     let mut gone = Vec::new();
     for directory in directories {
@@ -46,7 +45,7 @@ pub(super) fn plan(collector: &Collector<'_>, seen: &Seen, without: &BTreeSet<&s
     }
     let links = match node_logs::links(&collector.request.sysroot, collector.places) {
         Ok(links) => links,
-        Err(error) => return problem(plan, Phase::List, error.to_string()),
+        Err(error) => return plan.fail(Phase::List, error.to_string()),
     };
     for link in links {
         // What a dry run would remove before counts as removed.

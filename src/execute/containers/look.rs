@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::cri::{ContainerDetails, CriError, RuntimeContainer, RuntimeSandbox};
-use crate::execute::containers::cri::Collector;
+use crate::cri::{ContainerDetails, RuntimeContainer, RuntimeSandbox};
+use crate::execute::containers::collector::{Collector, unproven};
 use crate::execute::remover::PreconditionError;
 use crate::model::ContainerState;
 use crate::node::logs as node_logs;
@@ -18,10 +18,6 @@ use crate::sys::processes::Processes;
 /// Looking through all files that all processes have open takes long on a busy node. What is
 /// opened later loses nothing but its name.
 const PROCESSES_ARE_FRESH: Duration = Duration::from_secs(2);
-
-pub(super) fn unproven(error: &CriError) -> PreconditionError {
-    PreconditionError::new(error.to_string())
-}
 
 /// As the runtime lists it, with its death if its status is known.
 fn container(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> Container {

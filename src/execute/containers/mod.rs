@@ -6,6 +6,7 @@
 //! runtime or a store that cannot be asked any more ends a run.
 
 mod account;
+mod collector;
 mod cri;
 mod direct;
 mod files;
@@ -13,6 +14,6 @@ mod look;
 mod plan;
 mod source;
 
-pub use cri::Collector;
+pub use collector::Collector;
+pub use collector::Scope;
 pub use direct::{Direct, own_store};
-pub use plan::Scope;

@@ -2,43 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::execute::containers::cri::Collector;
+use crate::execute::containers::collector::{Collector, Stage};
 use crate::execute::containers::files;
 use crate::execute::containers::look::Seen;
 use crate::model::Plan;
-use crate::model::plan::{Action, Kept, Kind, Phase, Problem, Step, Target};
+use crate::model::plan::{Action, Kept, Kind, Step, Target};
 use crate::policy::containers::Decides;
 use crate::policy::containers::Verdicts;
 use crate::policy::containers::exact;
 use crate::policy::containers::kubelet;
-
-/// What to collect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scope {
-    /// Containers and sandboxes.
-    pub containers: bool,
-    /// Logs of pods.
-    pub logs: bool,
-}
-
-/// The kubelet's three phases, which are ours too: what one removes, the next finds gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    Containers,
-    Sandboxes,
-    Logs,
-}
-
-impl Stage {
-    pub(super) const ALL: [Self; 3] = [Self::Containers, Self::Sandboxes, Self::Logs];
-
-    pub(super) fn is_in(self, scope: Scope) -> bool {
-        match self {
-            Self::Containers | Self::Sandboxes => scope.containers,
-            Self::Logs => scope.logs,
-        }
-    }
-}
 
 /// What a stage takes, as if all of `gone` were gone already.
 pub(super) fn of(collector: &Collector<'_>, stage: Stage, seen: &Seen, gone: &[Step]) -> Plan {
@@ -117,8 +89,4 @@ pub(super) fn take(plan: &mut Plan, kind: Kind, verdicts: &Verdicts, names: impl
         rule: kept.rule,
         detail: kept.detail.clone(),
     }));
-}
-
-pub(super) fn problem(plan: &mut Plan, phase: Phase, message: String) {
-    plan.problems.push(Problem::new(None, phase, message));
 }

@@ -1,7 +1,7 @@
 //! Plan and run, whichever way containers are looked at and removed.
 
 use crate::execute::containers::account::Account;
-use crate::execute::containers::plan::{Scope, Stage};
+use crate::execute::containers::collector::{Scope, Stage};
 use crate::execute::executor::{Handler, Run};
 use crate::execute::remover::PreconditionError;
 use crate::model::outcome::Stopped;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::policy::kubelet::manager::Failure;
+use crate::policy::kubelet::failure::Failure;
 use crate::policy::kubelet::runtime::{ListedImage, Runtime};
 use crate::policy::kubelet::settings::Gates;
 

@@ -6,65 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::plan::Reason;
 use crate::policy::kubelet::detect::{Records, detect};
+use crate::policy::kubelet::failure::{Event, Failure};
 use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
 use crate::policy::kubelet::settings::{Gates, Policy};
-
-/// Why a run fails.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// See text.
-    #[error("listing the images: {0}")]
-    ListImages(#[source] RuntimeError),
-    /// See text.
-    #[error("listing the pods: {0}")]
-    ListPods(#[source] RuntimeError),
-    /// See text.
-    #[error("asking for a container's status: {0}")]
-    ContainerStatus(#[source] RuntimeError),
-    /// See text.
-    #[error("asking for the image filesystem: {0}")]
-    FsStats(#[source] RuntimeError),
-    /// See text.
-    #[error("the image filesystem has no valid capacity")]
-    InvalidCapacity,
-    /// Images that were too old could not be deleted; the run has ended there.
-    #[error("deleting old images: {}", list(.0))]
-    AgeDeletion(Vec<(String, RuntimeError)>),
-    /// Images could not be deleted to make space.
-    #[error("deleting images: {}", list(.0))]
-    Deletion(Vec<(String, RuntimeError)>),
-    /// By listed sizes, too little was freed.
-    #[error("wanted to free {wanted_bytes} bytes, but freed {freed_bytes}")]
-    NotEnoughFreed {
-        /// What was to be freed.
-        wanted_bytes: i128,
-        /// The sum of the listed sizes of what was deleted.
-        freed_bytes: u64,
-    },
-}
-
-/// What is told to the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The deletions did not suffice, by listed sizes.
-    FreeDiskSpaceFailed,
-    /// The image filesystem's capacity is 0 or missing.
-    InvalidDiskCapacity,
-    /// The second failing run in a row (see [`crate::policy::kubelet::FailureStreak`]).
-    ImageGCFailed,
-}
-
-impl Event {
-    /// The event's reason as the kubelet has it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FreeDiskSpaceFailed => "FreeDiskSpaceFailed",
-            Self::InvalidDiskCapacity => "InvalidDiskCapacity",
-            Self::ImageGCFailed => "ImageGCFailed",
-        }
-    }
-}
 
 /// What became of the images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -263,9 +207,4 @@ impl Manager {
 /// How long ago; never is longer ago than anything.
 fn since(at: Option<Timestamp>, now: Timestamp) -> SignedDuration {
     at.map_or(SignedDuration::MAX, |at| now.duration_since(at))
-}
-
-fn list(failed: &[(String, RuntimeError)]) -> String {
-    let texts: Vec<_> = failed.iter().map(|(key, error)| format!("{key}: {error}")).collect();
-    texts.join("; ")
 }

@@ -5,11 +5,13 @@
 //! Pure but for what [`Runtime`] does: who lists, measures and removes is the caller's business.
 
 mod detect;
+mod failure;
 mod manager;
 mod runtime;
 mod settings;
 
 pub use detect::{Record, Records, key};
-pub use manager::{Event, Failure, Freed, Manager, Report};
+pub use failure::{Event, Failure};
+pub use manager::{Freed, Manager, Report};
 pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
 pub use settings::{ConfigFault, FailureStreak, Gates, IMAGE_GC_PERIOD, KubeletConfig, Policy};

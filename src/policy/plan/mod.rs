@@ -19,11 +19,11 @@ use crate::model::plan::{self, Cause, End, FilesystemPlan, Kept, Phase, Target, 
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{InvalidStats, Measured, Space, Stat, Wanted};
-use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan, Problem, Size, Step};
+use crate::model::{FilesystemIx, ImageIx, OutcomeKind, Plan, Problem, Step};
 use crate::policy::input::{Ages, Input};
 use crate::policy::rules::{self, Judge};
 
-use sweep::Sweep;
+use sweep::{Sweep, gain_on};
 pub use types::{Answer, Task};
 
 /// What is told of a step whose outcome nobody told.
@@ -511,11 +511,4 @@ fn judged_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
         judged.extend(ours.map(|store| store.filesystem));
     }
     judged
-}
-
-/// What a filesystem gives back if an image goes next.
-fn gain_on(input: &Input<'_>, live: &Live<'_>, at: ImageIx, filesystem: FilesystemIx) -> Wanted {
-    let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory.nodes[node.get()]);
-    let size: Size = nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
-    Wanted { bytes: size.frees_bytes, inodes: size.inodes }
 }

@@ -11,7 +11,6 @@ use crate::model::refs::{Live, Root};
 use crate::model::space::Wanted;
 use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::input::Input;
-use crate::policy::plan::gain_on;
 
 /// A deletion that gives back less than a thousandth of what is wanted, and less than this, is
 /// not worth an image.
@@ -223,5 +222,12 @@ impl Sweep {
 
 fn sum(input: &Input<'_>, nodes: &[NodeIx]) -> Wanted {
     let size: Size = nodes.iter().map(|node| input.inventory.nodes[node.get()].size).sum();
+    Wanted { bytes: size.frees_bytes, inodes: size.inodes }
+}
+
+/// What is freed on a filesystem if an image is deleted next.
+pub(super) fn gain_on(input: &Input<'_>, live: &Live<'_>, at: ImageIx, filesystem: FilesystemIx) -> Wanted {
+    let nodes = live.last_held(Root::Image(at)).map(|node| &input.inventory.nodes[node.get()]);
+    let size: Size = nodes.filter(|node| node.filesystem == filesystem).map(|node| node.size).sum();
     Wanted { bytes: size.frees_bytes, inodes: size.inodes }
 }

@@ -61,6 +61,25 @@ pub fn safe(text: &str) -> String {
     out
 }
 
+/// The first name, and how many more there are.
+pub(super) fn names(names: &[String]) -> String {
+    match names {
+        [] => "<none>".into(),
+        [one] => safe(one),
+        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
+    }
+}
+
+/// Its names, else the beginning of its id.
+pub(super) fn name_or_id(names: &[String], id: &str) -> String {
+    if names.is_empty() { short_id(id) } else { self::names(names) }
+}
+
+/// A percentage with two decimals.
+pub(super) fn percent(used: Option<f64>) -> String {
+    used.map_or_else(|| "unknown".into(), |used| format!("{used:.2}%"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{bytes, safe, short_id, signed_bytes};
+use super::format::{bytes, name_or_id, names, percent, safe, short_id, signed_bytes};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::OutcomeKind;
@@ -127,18 +127,6 @@ fn reason(deleted: &DeletedDoc) -> String {
     }
 }
 
-fn names(names: &[String]) -> String {
-    match names {
-        [] => "<none>".into(),
-        [one] => safe(one),
-        [first, more @ ..] => format!("{} +{}", safe(first), more.len()),
-    }
-}
-
-fn percent(used: Option<f64>) -> String {
-    used.map_or_else(|| "unknown".into(), |used| format!("{used:.2}%"))
-}
-
 /// What stays, by rule; where it was asked for by name, each with the reason.
 fn kept(document: &GcDoc, screen: &Screen) -> String {
     if document.kept.is_empty() {
@@ -148,7 +136,7 @@ fn kept(document: &GcDoc, screen: &Screen) -> String {
     if document.kind == "rm" {
         table = Table::new(&["STAYS", "RULE", "WHY"]);
         for kept in &document.kept {
-            table.row(vec![name_or_id(kept), kept.rule.into(), safe(&kept.detail)]);
+            table.row(vec![name_or_id(&kept.names, &kept.id), kept.rule.into(), safe(&kept.detail)]);
         }
         table.fit(screen, &[], &[(0, 20), (2, 30)]);
     } else {
@@ -177,7 +165,7 @@ fn which(kept: &[&KeptDoc], screen: &Screen) -> String {
     // What the two columns before need, if the rule's name is a long one.
     const BEFORE: usize = 26;
     let shown = |most: usize| {
-        let names: Vec<_> = kept.iter().take(most).map(|kept| name_or_id(kept)).collect();
+        let names: Vec<_> = kept.iter().take(most).map(|kept| name_or_id(&kept.names, &kept.id)).collect();
         let names = names.join(", ");
         match kept.len().saturating_sub(most) {
             0 => names,
@@ -186,10 +174,6 @@ fn which(kept: &[&KeptDoc], screen: &Screen) -> String {
     };
     let fits = |text: &String| screen.width.is_none_or(|width| text.width() + BEFORE <= width);
     (1..=MOST).rev().map(shown).find(fits).unwrap_or_else(|| shown(1))
-}
-
-fn name_or_id(kept: &KeptDoc) -> String {
-    if kept.names.is_empty() { short_id(&kept.id) } else { names(&kept.names) }
 }
 
 /// `2 images`, `1 leak and 2 images`.

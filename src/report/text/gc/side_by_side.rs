@@ -1,8 +1,7 @@
 //! Both policies side by side, then the kubelet's runs one by one.
 
-use super::percent;
 use crate::report::json::{ComparisonDoc, GcDoc, RunStoryDoc, StoryDoc};
-use crate::report::text::format::{bytes, safe};
+use crate::report::text::format::{bytes, name_or_id, percent, safe};
 use crate::report::text::table::{Table, heading};
 
 /// A comparison, and what the rest of the document is then.
@@ -94,7 +93,7 @@ fn spared(document: &GcDoc, both: &ComparisonDoc) -> String {
     format!(
         "spares {} of the images above, which our own rules keep (the first is {}: {})\n",
         spared.len(),
-        super::name_or_id(one),
+        name_or_id(&one.names, &one.id),
         safe(&one.detail)
     )
 }

@@ -1,0 +1,61 @@
+//! What is asked of `gc` and `rm`.
+
+use super::request::Request;
+use crate::config::Config;
+use crate::history::runs::Command;
+
+/// What removes images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// The container runtime, through its CRI socket.
+    Cri,
+    /// Ourselves, in the graphroot.
+    Direct,
+}
+
+impl Via {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cri => "cri",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// Kinds of what is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Only {
+    Images,
+    Containers,
+    Logs,
+    Leaks,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct GcRequest<'a> {
+    pub request: &'a Request,
+    pub config: &'a Config,
+    /// `gc` or `rm`.
+    pub command: Command,
+    pub dry_run: bool,
+    /// Somebody is asked between plan and act.
+    pub asks: bool,
+    pub via: Via,
+    /// With [`Via::Direct`]: even while the runtime that owns the store is at work.
+    pub while_runtime_runs: bool,
+    /// The images that were named; none of them for a collection by policy.
+    pub named: &'a [String],
+    /// A name means the image with all its names.
+    pub all_tags: bool,
+    /// The kinds that are collected, whatever the configuration says; none means: as configured.
+    pub only: Vec<Only>,
+}
+
+impl GcRequest<'_> {
+    /// Whether a kind is left out.
+    pub(super) fn leaves_out(&self, kind: Only) -> bool {
+        !self.only.is_empty() && !self.only.contains(&kind)
+    }
+}

@@ -1,0 +1,75 @@
+//! What all threads of a walk share.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::counters::Counters;
+use super::extents::{Ask, Collector};
+use super::links::Links;
+use super::types::{Tree, WalkOptions};
+use crate::disk::top::Top;
+use crate::sys::beneath::Opener;
+use crate::sys::mounts::{self, Mount};
+
+#[derive(Debug)]
+pub struct Walk<'a> {
+    pub root_paths: &'a [PathBuf],
+    pub roots: Vec<rustix::io::Result<Top>>,
+    pub trees: &'a [Tree],
+    pub next_tree: AtomicUsize,
+    pub opener: Opener,
+    pub counters: Counters<'a>,
+    pub links: Links,
+    pub collector: Collector,
+    /// `st_dev` of each root whose inodes are counted by chunks.
+    pub xfs: Vec<Option<u64>>,
+    /// Directories that trees of their own count: device and inode number.
+    pub apart: Vec<(u64, u64)>,
+    /// The mount table, where the filesystem of a tree is needed.
+    pub mounts: Vec<Mount>,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(root_paths: &'a [PathBuf], trees: &'a [Tree], options: &WalkOptions<'a>, ask: Ask) -> Self {
+        let roots = Top::all(root_paths, &options.within);
+        let apart = options.apart.iter().filter_map(|at| {
+            let stat = rustix::fs::fstat(roots.get(*at)?.as_ref().ok()?.fd()).ok()?;
+            Some((stat.st_dev, stat.st_ino))
+        });
+        let apart = apart.collect();
+        let device = |root: &rustix::io::Result<Top>| {
+            let device = rustix::fs::fstat(root.as_ref().ok()?.fd()).ok()?.st_dev;
+            options.inode_chunks?.counts(device).then_some(device)
+        };
+        let xfs = roots.iter().map(device).collect();
+        let opener = Top::opener(&roots);
+        let collector = Collector::new(ask);
+        let mounts = if collector.collects() {
+            mounts::read().unwrap_or_else(|error| {
+                tracing::debug!(%error, "no mount table: filesystems are told apart by st_dev");
+                Vec::new()
+            })
+        } else {
+            Vec::new()
+        };
+        Self {
+            root_paths,
+            roots,
+            apart,
+            trees,
+            next_tree: AtomicUsize::new(0),
+            opener,
+            counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), options.progress),
+            links: Links::new(collector.keeps_links()),
+            collector,
+            xfs,
+            mounts,
+        }
+    }
+
+    /// A tree that no thread has started on.
+    pub fn next_tree(&self) -> Option<usize> {
+        let next = self.next_tree.fetch_add(1, Ordering::Relaxed);
+        (next < self.trees.len()).then_some(next)
+    }
+}

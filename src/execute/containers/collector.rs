@@ -1,0 +1,78 @@
+//! What collecting through a runtime works with.
+
+use crate::cri::{Client, CriError, StorePlace};
+use crate::execute::remover::PreconditionError;
+use crate::node::places::Places;
+use crate::policy::containers::Policy;
+use crate::stores::Request;
+
+/// What to collect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Containers and sandboxes.
+    pub containers: bool,
+    /// Logs of pods.
+    pub logs: bool,
+}
+
+/// The kubelet's three phases, which are ours too: what one removes, the next finds gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Containers,
+    Sandboxes,
+    Logs,
+}
+
+impl Stage {
+    pub(super) const ALL: [Self; 3] = [Self::Containers, Self::Sandboxes, Self::Logs];
+
+    pub(super) fn is_in(self, scope: Scope) -> bool {
+        match self {
+            Self::Containers | Self::Sandboxes => scope.containers,
+            Self::Logs => scope.logs,
+        }
+    }
+}
+
+/// All that a run works with.
+pub struct Collector<'a> {
+    pub(super) client: &'a Client,
+    pub(super) place: StorePlace,
+    /// How to look at the disk again.
+    pub(super) request: &'a Request,
+    /// What the kubelet keeps where.
+    pub(super) places: &'a Places,
+    pub(super) policy: &'a Policy,
+    pub(super) scope: Scope,
+}
+
+impl std::fmt::Debug for Collector<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collector").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Collector<'a> {
+    /// Finds out which store the runtime serves.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn new(
+        client: &'a Client,
+        request: &'a Request,
+        places: &'a Places,
+        policy: &'a Policy,
+        scope: Scope,
+    ) -> Result<Self, PreconditionError> {
+        let place = client.store_place().map_err(|error| unproven(&error))?;
+        let place = place.ok_or_else(|| {
+            let endpoint = client.endpoint();
+            PreconditionError::new(format!("{endpoint}: the runtime does not say where its containers lie"))
+        })?;
+        Ok(Self { client, place, request, places, policy, scope })
+    }
+}
+
+pub(super) fn unproven(error: &CriError) -> PreconditionError {
+    PreconditionError::new(error.to_string())
+}
