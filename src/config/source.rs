@@ -125,6 +125,9 @@ impl Sources {
                 let remedy = if keys.contains(',') { "the keys here are" } else { "the only key here is" };
                 ("there is no such key".to_owned(), format!("{remedy} {keys}"))
             }
+            _ if key == "stores.cri_endpoint" => {
+                (message, "give a socket like \"unix:///run/crio/crio.sock\"".to_owned())
+            }
             // serde's words for a list and a table.
             _ => (message.replace("a sequence", "a list").replace("type: map", "type: table"), String::new()),
         };

@@ -135,7 +135,7 @@ fn every_mistake_is_told_with_its_line() {
         "22, column 11: leaks.min_age: \"1y\" is not a duration like 90s, 5m30s, 36h, 14d or 2w []",
         "24, column 1: state_dir: invalid type: table, expected an absolute path []",
         "28, column 16: stores.cri_endpoint: \"http://localhost:8080\" is no endpoint of a runtime: \
-         only unix sockets are supported, as `unix:///path` []",
+         only unix sockets are supported, as `unix:///path` [give a socket like \"unix:///run/crio/crio.sock\"]",
         "31, column 12: metrics.textfile: \"layersweep.prom\" is not \"auto\", \"off\" or an absolute path []",
     ];
     let file = "/etc/layersweep/layersweep.toml, line";
