@@ -408,7 +408,10 @@ fn a_configuration_that_all_others_refuse() {
     node.run(&["images", "--config", config], &node.server.endpoint()).expect_code(2);
     let said = document(node.run(&["doctor", "--config", config], &node.server.endpoint()), 1);
     assert_eq!(status(&said, "configuration"), "error", "{said:#}");
-    assert!(text(checks(&said, "configuration")[0], "/object").contains("layersweep.toml, line "), "{said:#}");
+    assert!(
+        text(checks(&said, "configuration")[0], "/object").contains("layersweep.toml, line "),
+        "{said:#}"
+    );
     assert_eq!(status(&said, "store"), "ok", "{said:#}");
 }
 

@@ -346,8 +346,10 @@ fn without_a_scan_it_says_so() {
         let run = metrics_of(&state, wrong).expect_code(2);
         assert!(run.stdout.is_empty() && !run.stderr.is_empty(), "{run:?}");
     }
-    let run = metrics_of(&state, &["--textfile", "/nonexistent/x.prom"]).expect_code(1);
-    assert!(run.stderr.starts_with("error: the metrics cannot be written to /nonexistent/x.prom"), "{run:?}");
+    let nowhere = dir.path().join("missing/x.prom");
+    let nowhere = nowhere.to_str().unwrap();
+    let run = metrics_of(&state, &["--textfile", nowhere]).expect_code(1);
+    assert!(run.stderr.starts_with(&format!("error: the metrics cannot be written to {nowhere}")), "{run:?}");
 }
 
 #[test]
