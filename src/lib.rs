@@ -1,10 +1,24 @@
 //! layersweep: shows exactly what each container image holds on a node's disk, and frees space
 //! exactly, safely and with a memory.
 //!
-//! The way of the data: disk -> records of the store ([`stores`]) -> [`model::Inventory`] ->
-//! [`model::refs`] -> [`policy`] -> plan -> [`execute`] -> outcome -> [`history`] and [`report`].
-//! A module imports only from those below it; `tests/architecture.rs` holds the list and fails on
-//! an import that goes upwards and on any import circle between files.
+//! The way of the data: disk -> records of the stores ([`stores`]) -> [`model::Inventory`] ->
+//! [`model::refs`] (reference counts, exclusive bytes) -> [`policy`] -> [`model::Plan`] -> [`execute`],
+//! one step at a time, each proven, removed, confirmed and measured -> [`model::outcome`] ->
+//! [`history`] and [`report`].
+//!
+//! A module imports only from floors below its own; `tests/architecture.rs` fails on an import that
+//! goes upwards and on any import circle between files.
+//!
+//! | floor | modules |
+//! |---|---|
+//! | 8 | [`cli`]: flags in, one call of `app`, one rendering out |
+//! | 7 | [`report`]: results of `app` as text, JSON, HTML, metrics |
+//! | 6 | [`app`]: the use cases; knows no flag, writes to no stream |
+//! | 5 | [`config`]: files and flags; [`execute`]: the one loop that deletes |
+//! | 4 | [`policy`]: what is deleted, pure; [`history`]: SQLite; [`cri`]: the runtime |
+//! | 3 | [`stores`]: finding, reading and editing stores |
+//! | 2 | [`disk`]: bytes of trees; [`node`]: the kubelet's files |
+//! | 1 | [`model`]: what exists, plans, outcomes, pure; [`sys`]: system calls |
 
 pub mod app;
 pub mod cli;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::request_gc::Only;
+use super::gc_request::Only;
 use crate::config::{Config, Decides};
 use crate::cri::Client;
 use crate::execute::containers::{Collector, Direct, Scope};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::error::Error;
+use super::gc_request::{GcRequest, Only, Via};
 use super::request::Request;
-use super::request_gc::{GcRequest, Only, Via};
 use super::runtime;
 use super::scan::ScanResult;
 use crate::config::Config;

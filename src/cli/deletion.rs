@@ -6,7 +6,7 @@ use super::watcher::Watcher;
 use super::{ask, output, stop, terminal};
 use crate::app::error::{Error, Exit};
 use crate::app::gc::{Gc, GcResult};
-use crate::app::request_gc::GcRequest;
+use crate::app::gc_request::GcRequest;
 use crate::model::OutcomeKind;
 use crate::model::plan::{Kind, Plan};
 use crate::report::{json, text};

@@ -4,7 +4,7 @@ use super::args::GcArgs;
 use super::deletion;
 use super::global::Global;
 use crate::app::error::{Error, Exit};
-use crate::app::request_gc::{GcRequest, Via};
+use crate::app::gc_request::{GcRequest, Via};
 use crate::config::Config;
 use crate::history::runs::Command;
 

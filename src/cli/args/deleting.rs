@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 
-use crate::app::request_gc;
+use crate::app::gc_request;
 use crate::model::{LeakClass, Recipe};
 
 #[derive(Debug, ClapArgs)]
@@ -148,7 +148,7 @@ pub(in crate::cli) struct RmArgs {
     pub(in crate::cli) while_runtime_runs: bool,
 }
 
-impl From<Via> for request_gc::Via {
+impl From<Via> for gc_request::Via {
     fn from(via: Via) -> Self {
         match via {
             Via::Cri => Self::Cri,
@@ -157,7 +157,7 @@ impl From<Via> for request_gc::Via {
     }
 }
 
-impl From<Only> for request_gc::Only {
+impl From<Only> for gc_request::Only {
     fn from(only: Only) -> Self {
         match only {
             Only::Images => Self::Images,
